@@ -1,0 +1,71 @@
+"""What a data set is to the rest of the library: inputs in the user's units, labels, and a fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import DataError
+from smoothcert.registry import Registry
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """One split of labelled inputs, kept as stored (often uint8) and scaled when an input is taken.
+
+    ``scale`` maps stored values to the units in which noise is added: ``input = stored * scale``.
+    """
+
+    name: str
+    stored: NDArray[np.generic]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if len(self.stored) == 0:
+            raise DataError(f"{self.name}: the data set is empty")
+        if len(self.stored) != len(self.labels):
+            raise DataError(f"{self.name}: {len(self.stored)} inputs but {len(self.labels)} labels")
+        bad = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
+        if len(bad):
+            raise DataError(
+                f"{self.name}: label {self.labels[bad[0]]} of input {bad[0]} is outside 0..{len(self.classes) - 1}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one input."""
+        return tuple(self.stored.shape[1:])
+
+    def inputs(self, indices: slice | NDArray[np.int64] | list[int]) -> NDArray[np.float32]:
+        """A float32 batch of the chosen inputs, in the units noise is added in."""
+        return np.asarray(self.stored[indices], dtype=np.float32) * np.float32(self.scale)
+
+    def input(self, index: int) -> NDArray[np.float32]:
+        """One float32 input, in the units noise is added in."""
+        return self.inputs([index])[0]
+
+    def fingerprint(self) -> str:
+        """SHA-256 over everything that can change a certificate: values, shape, scale and labels."""
+        digest = hashlib.sha256(f"{self.stored.dtype.str} {self.stored.shape} {self.scale!r}".encode())
+        digest.update(np.ascontiguousarray(self.stored).data)
+        digest.update(np.ascontiguousarray(self.labels, dtype=np.int64).data)
+        return digest.hexdigest()
+
+
+class Loader(Protocol):
+    """Reads one split of a named data set from ``root`` (None: the place the environment names)."""
+
+    def __call__(self, split: str, root: Path | None) -> Dataset: ...
+
+
+DATASETS: Registry[Loader] = Registry("data set")

@@ -1,0 +1,50 @@
+"""Errors a user can cause, each saying what was wrong, with which value, and what to do about it."""
+
+from __future__ import annotations
+
+import math
+
+
+class SmoothcertError(Exception):
+    """Base of every error that is the caller's to mend; the command line prints it without a traceback."""
+
+
+class InvalidValueError(SmoothcertError, ValueError):
+    """An argument outside its range."""
+
+
+class DataError(SmoothcertError):
+    """A data set, log or input that can't be read or makes no sense."""
+
+
+class ModelError(SmoothcertError):
+    """A model that can't be loaded, or whose output can't be a vote."""
+
+
+class RunError(SmoothcertError):
+    """A run directory that can't be written, read or continued."""
+
+
+class MissingExtraError(SmoothcertError, ImportError):
+    """A feature whose optional package isn't installed."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(f"{purpose} needs {package}: pip install 'smoothcert[{extra}]'")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Refuse anything but a finite number above zero."""
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidValueError(f"{name} must be positive and finite, got {value}")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Refuse anything outside the open interval (0, 1)."""
+    if not 0 < value < 1:
+        raise InvalidValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+
+
+def check_count(name: str, value: int, least: int = 1) -> None:
+    """Refuse anything but an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidValueError(f"{name} must be an integer of at least {least}, got {value!r}")
