@@ -25,6 +25,10 @@ class RunError(SmoothcertError):
     """A run directory that can't be written, read or continued."""
 
 
+class OutputError(SmoothcertError):
+    """A file that can't be written."""
+
+
 class MissingExtraError(SmoothcertError, ImportError):
     """A feature whose optional package isn't installed."""
 

@@ -47,6 +47,9 @@ class Registry(Generic[T]):
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
+    def __len__(self) -> int:
+        return len(self._members)
+
     def names(self) -> list[str]:
         """Every registered name, sorted."""
         return sorted(self._members)

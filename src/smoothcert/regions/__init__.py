@@ -1,0 +1,7 @@
+"""Regions: open sets around an input, with float64 geometry that rounds inward."""
+
+from smoothcert.regions.balls import L1Ball, L2Ball
+from smoothcert.regions.base import Region
+from smoothcert.regions.ellipsoid import Ellipsoid
+
+__all__ = ["Ellipsoid", "L1Ball", "L2Ball", "Region"]

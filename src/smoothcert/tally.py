@@ -1,0 +1,124 @@
+"""Tally: exact integer sums of votes, and the random stream they were drawn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from smoothcert.errors import InvalidValueError
+
+SOFT_UNIT = 2**32
+"""Soft votes are summed in whole multiples of 2⁻³², so that sums are exact in any order."""
+
+
+ABSTAIN = -1
+"""The class reported when the votes don't decide."""
+
+
+class Phase(IntEnum):
+    """What a stream's votes are for; streams of different phases are independent."""
+
+    SELECTION = 0
+    ESTIMATION = 1
+    PREDICTION = 2
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Names a sequence of independent votes: the v-th vote of a stream is always the same draw."""
+
+    seed: int
+    index: int
+    phase: Phase
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Votes ``start`` to ``stop`` of one stream.
+
+    ``counts[c]`` votes had c as their top class. For soft votes ``sums[c]`` is the sum of the class's
+    probability and ``squares[c]`` of its square, in units of 2⁻³², rounded so that a mean is never
+    overstated and a variance never understated.
+    """
+
+    stream: Stream
+    start: int
+    stop: int
+    counts: tuple[int, ...]
+    sums: tuple[int, ...] | None = None
+    squares: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or sum(self.counts) != self.stop - self.start:
+            raise InvalidValueError(
+                f"a tally of votes {self.start} to {self.stop} must count {self.stop - self.start}, "
+                f"got {sum(self.counts)}"
+            )
+
+    @property
+    def n(self) -> int:
+        """Number of votes."""
+        return self.stop - self.start
+
+    def __add__(self, later: Tally) -> Tally:
+        """Join with the votes that follow in the same stream; anything else would count a draw twice."""
+        if later.stream != self.stream:
+            raise InvalidValueError(
+                f"tallies of different streams don't add: {self.stream} and {later.stream}"
+            )
+        if later.start != self.stop:
+            raise InvalidValueError(
+                f"votes {later.start}..{later.stop} don't follow {self.start}..{self.stop} in their stream"
+            )
+        return Tally(
+            self.stream,
+            self.start,
+            later.stop,
+            _added(self.counts, later.counts),
+            _added_if_both(self.sums, later.sums),
+            _added_if_both(self.squares, later.squares),
+        )
+
+    def top(self) -> int:
+        """The class ahead: by mean probability for soft votes, by count for hard ones; ties to the lowest."""
+        score = self.sums if self.sums is not None else self.counts
+        return max(range(len(score)), key=score.__getitem__)
+
+    def as_json(self) -> dict[str, Any]:
+        """The whole tally in plain values."""
+        fields: dict[str, Any] = {
+            "seed": self.stream.seed,
+            "index": self.stream.index,
+            "phase": self.stream.phase.name.lower(),
+            "start": self.start,
+            "counts": list(self.counts),
+        }
+        if self.sums is not None and self.squares is not None:
+            fields |= {"sums": list(self.sums), "squares": list(self.squares)}
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Tally:
+        """The inverse of :meth:`as_json`."""
+        counts = tuple(fields["counts"])
+        return cls(
+            Stream(fields["seed"], fields["index"], Phase[fields["phase"].upper()]),
+            fields["start"],
+            fields["start"] + sum(counts),
+            counts,
+            tuple(fields["sums"]) if "sums" in fields else None,
+            tuple(fields["squares"]) if "squares" in fields else None,
+        )
+
+
+def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    if len(first) != len(second):
+        raise InvalidValueError(f"tallies over {len(first)} and {len(second)} classes don't add")
+    return tuple(a + b for a, b in zip(first, second))
+
+
+def _added_if_both(first: tuple[int, ...] | None, second: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    if (first is None) != (second is None):
+        raise InvalidValueError("hard and soft tallies don't add")
+    return None if first is None or second is None else _added(first, second)

@@ -1,0 +1,90 @@
+"""Ball geometry in two norms, with random points as witnesses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.regions import L1Ball, L2Ball
+
+BALLS = [L1Ball, L2Ball]
+
+
+@pytest.mark.parametrize("kind", BALLS)
+def test_contains_and_distance_along_an_axis(kind: type[L1Ball] | type[L2Ball]) -> None:
+    ball = kind(np.zeros((2, 2)), 1.0)
+    inside, outside = np.zeros((2, 2)), np.zeros((2, 2))
+    inside[0, 1], outside[0, 1] = 0.9, 1.5
+    assert ball.contains(inside)
+    assert not ball.contains(outside)
+    assert ball.distance(inside) == 0.0
+    assert ball.distance(outside) == pytest.approx(0.5)
+
+
+def test_the_two_norms_differ_off_axis() -> None:
+    point = np.array([0.6, 0.6])
+    assert L2Ball(np.zeros(2), 1.0).contains(point)
+    assert not L1Ball(np.zeros(2), 1.0).contains(point)
+
+
+@pytest.mark.parametrize("kind", BALLS)
+def test_the_boundary_is_never_claimed(kind: type[L1Ball] | type[L2Ball]) -> None:
+    ball = kind(np.full(1000, 0.1), 0.3)
+    edge = np.full(1000, 0.1)
+    edge[0] += 0.3
+    assert not ball.contains(edge)
+
+
+@pytest.mark.parametrize("kind", BALLS)
+@given(seed=st.integers(0, 2**32 - 1), radius=st.floats(0.1, 5), size=st.integers(1, 40))
+def test_largest_inside_lies_inside_and_largest_outside_is_apart(
+    kind: type[L1Ball] | type[L2Ball], seed: int, radius: float, size: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ball = kind(rng.normal(size=size), radius)
+    center = rng.normal(size=size)
+    distance = np.linalg.norm(center - ball.center, ball.order)
+    inside, outside = ball.largest_inside(center), ball.largest_outside(center)
+    assert (inside is not None) == (distance < radius)
+    assert (outside is not None) == (distance > radius)
+    found = inside or outside
+    assert found is not None
+    assert found.radius == pytest.approx(abs(radius - distance), rel=1e-6, abs=1e-12)
+    assert found.radius <= abs(radius - distance) * (1 + 1e-12) + 1e-15
+    directions = rng.normal(size=(20, size))
+    directions /= np.linalg.norm(directions, ball.order, axis=1, keepdims=True)
+    for point in center + directions * found.radius * rng.uniform(0, 0.999, size=(20, 1)):
+        assert (np.linalg.norm(point - ball.center, ball.order) < radius) == (inside is not None)
+
+
+def test_volumes_of_known_bodies() -> None:
+    assert L2Ball(np.zeros(2), 2.0).log_volume() == pytest.approx(math.log(4 * math.pi))
+    assert L2Ball(np.zeros(3), 1.0).log_volume() == pytest.approx(math.log(4 / 3 * math.pi))
+    assert L1Ball(np.zeros(2), 1.0).log_volume() == pytest.approx(math.log(2))
+    assert L1Ball(np.zeros(3), 1.0).log_volume() == pytest.approx(math.log(4 / 3))
+    assert math.isfinite(L2Ball(np.zeros(150_528), 0.5).log_volume())
+
+
+@pytest.mark.parametrize("kind", BALLS)
+def test_bad_balls_are_refused(kind: type[L1Ball] | type[L2Ball]) -> None:
+    with pytest.raises(InvalidValueError, match="radius must be positive"):
+        kind(np.zeros(2), 0.0)
+    with pytest.raises(InvalidValueError, match="finite"):
+        kind(np.array([np.nan]), 1.0)
+    with pytest.raises(InvalidValueError, match="shape"):
+        kind(np.zeros(2), 1.0).contains(np.zeros(3))
+
+
+@pytest.mark.parametrize("kind", BALLS)
+def test_the_center_is_a_copy_nobody_can_change(kind: type[L1Ball] | type[L2Ball]) -> None:
+    center = np.zeros(2)
+    ball = kind(center, 1.0)
+    center[0] = 5.0
+    assert ball.center[0] == 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        ball.center[0] = 1.0

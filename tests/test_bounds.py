@@ -1,0 +1,159 @@
+"""Bounds against independent computations: exact tails, scipy.stats, and the formulas in rational arithmetic."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from smoothcert.bounds import (
+    BOUNDS,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    least_prediction_votes,
+    least_votes,
+    top_two_p_value,
+    unanimous,
+)
+from smoothcert.errors import InvalidValueError
+from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
+
+STREAM = Stream(0, 0, Phase.ESTIMATION)
+ALPHAS = st.sampled_from([0.5, 0.1, 0.05, 0.001, 1e-6, 1e-12])
+
+
+def exact_upper_tail(k: int, n: int, p: float) -> mpmath.mpf:
+    """P[Binomial(n, p) ≥ k] by the incomplete beta function in 40 digits."""
+    return mpmath.betainc(k, n - k + 1, 0, mpmath.mpf(p), regularized=True)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 3000), st.data(), ALPHAS)
+def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
+    n: int, data: st.DataObject, alpha: float
+) -> None:
+    k = data.draw(st.integers(1, n))
+    lower = clopper_pearson_lower(k, n, alpha)
+    with mpmath.workdps(40):
+        assert exact_upper_tail(k, n, lower) <= alpha
+    assert lower == pytest.approx(float(stats.beta.ppf(alpha, k, n - k + 1)), rel=1e-8)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 3000), st.data(), ALPHAS)
+def test_upper_bound_mirrors_the_lower_one(n: int, data: st.DataObject, alpha: float) -> None:
+    k = data.draw(st.integers(0, n - 1))
+    upper = clopper_pearson_upper(k, n, alpha)
+    with mpmath.workdps(40):
+        assert 1 - exact_upper_tail(k + 1, n, upper) <= alpha
+    assert upper == pytest.approx(1 - clopper_pearson_lower(n - k, n, alpha), rel=1e-8)
+
+
+def test_extreme_counts() -> None:
+    assert clopper_pearson_lower(0, 10, 0.05) == 0.0
+    assert clopper_pearson_upper(10, 10, 0.05) == 1.0
+    assert clopper_pearson_lower(100_000, 100_000, 0.001) == pytest.approx(0.001 ** (1 / 100_000), rel=1e-12)
+    assert clopper_pearson_upper(0, 1, 0.05) == pytest.approx(0.95)
+
+
+@pytest.mark.parametrize(("first", "second"), [(10, 0), (60, 40), (51, 49), (0, 7), (5, 5), (900, 100)])
+def test_top_two_test_equals_scipys(first: int, second: int) -> None:
+    expected = stats.binomtest(max(first, second), first + second, 0.5).pvalue
+    assert top_two_p_value(first, second) == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_votes_decide_nothing() -> None:
+    assert top_two_p_value(0, 0) == 1.0
+
+
+def soft_tally(values: list[int]) -> Tally:
+    """Votes whose probability for class 0 is value/16: exact in binary."""
+    sums = (sum(v * SOFT_UNIT // 16 for v in values), sum((16 - v) * SOFT_UNIT // 16 for v in values))
+    squares = (
+        sum(v * v * SOFT_UNIT // 256 for v in values),
+        sum((16 - v) ** 2 * SOFT_UNIT // 256 for v in values),
+    )
+    wins = sum(v > 8 for v in values)
+    return Tally(STREAM, 0, len(values), (wins, len(values) - wins), sums, squares)
+
+
+@given(st.lists(st.integers(0, 16), min_size=2, max_size=60), ALPHAS)
+def test_soft_bounds_equal_their_formulas(values: list[int], alpha: float) -> None:
+    n, mean = len(values), Fraction(sum(values), 16 * len(values))
+    sample_variance = sum((Fraction(v, 16) - mean) ** 2 for v in values) / (n - 1)
+    log_term = math.log(2 / alpha)
+    expected = {
+        "hoeffding": float(mean) - math.sqrt(-math.log(alpha) / (2 * n)),
+        "bernstein": float(mean)
+        - math.sqrt(2 * float(sample_variance) * log_term / n)
+        - 7 * log_term / (3 * (n - 1)),
+    }
+    for name, value in expected.items():
+        bounds = BOUNDS[name](soft_tally(values), 0, alpha)
+        assert bounds.lower == pytest.approx(max(0.0, value), abs=1e-12)
+        assert bounds.lower <= max(0.0, value)
+        assert bounds.upper >= 1 - bounds.lower
+
+
+def test_two_class_is_the_stated_formula() -> None:
+    tally = Tally(STREAM, 0, 1000, (450, 100, 90, 360))
+    bounds = BOUNDS["two-class"](tally, 0, 0.001)
+    assert bounds.lower == pytest.approx(stats.beta.ppf(0.0005, 450, 551), rel=1e-9)
+    assert bounds.upper == pytest.approx(stats.beta.ppf(1 - 0.0005, 361, 640), rel=1e-9)
+    strong = BOUNDS["two-class"](Tally(STREAM, 0, 1000, (990, 10)), 0, 0.001)
+    assert strong.upper == pytest.approx(1 - strong.lower)
+
+
+def test_one_sided_bounds_leave_the_rest_to_the_rivals() -> None:
+    bounds = BOUNDS["clopper-pearson"](Tally(STREAM, 0, 1000, (900, 60, 40)), 0, 0.001)
+    assert bounds.lower == pytest.approx(stats.beta.ppf(0.001, 900, 101), rel=1e-9)
+    assert bounds.upper == pytest.approx(1 - bounds.lower)
+
+
+@pytest.mark.parametrize(
+    ("name", "least"), [("clopper-pearson", 10), ("two-class", 11), ("hoeffding", 14), ("bernstein", 37)]
+)
+def test_least_votes_at_the_papers_alpha(name: str, least: int) -> None:
+    bound = BOUNDS[name]
+    assert least_votes(bound, 0.001) == least
+    assert not bound(unanimous(least - 1, 2, bound.votes), 0, 0.001).separated
+
+
+def test_least_prediction_votes() -> None:
+    assert least_prediction_votes(0.001) == 11
+    assert least_prediction_votes(0.5) == 2
+
+
+@pytest.mark.parametrize("name", BOUNDS.names())
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 1.5, math.nan])
+def test_alpha_outside_the_open_interval_is_refused(name: str, alpha: float) -> None:
+    with pytest.raises(InvalidValueError, match="alpha must lie strictly between 0 and 1"):
+        BOUNDS[name](unanimous(10, 2, "soft"), 0, alpha)
+
+
+@pytest.mark.parametrize("name", BOUNDS.names())
+def test_bad_tallies_are_refused(name: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"class 2 is outside 0\.\.1"):
+        BOUNDS[name](unanimous(10, 2, "soft"), 2, 0.1)
+    with pytest.raises(InvalidValueError, match="at least one vote"):
+        BOUNDS[name](Tally(STREAM, 0, 0, (0, 0)), 0, 0.1)
+
+
+@pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
+def test_soft_bounds_refuse_hard_votes(name: str) -> None:
+    with pytest.raises(InvalidValueError, match="needs soft votes"):
+        BOUNDS[name](unanimous(10, 2, "hard"), 0, 0.1)
+
+
+@pytest.mark.parametrize("name", BOUNDS.names())
+def test_one_vote_and_extreme_alpha_give_bounds_in_range(name: str) -> None:
+    for n in (1, 2, 10):
+        for alpha in (1e-300, 0.999):
+            bounds = BOUNDS[name](unanimous(n, 3, "soft"), 0, alpha)
+            assert 0 <= bounds.lower <= 1
+            assert 0 <= bounds.upper <= 1

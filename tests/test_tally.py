@@ -1,0 +1,56 @@
+"""Tallies add only what follows in the same stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.tally import Phase, Stream, Tally
+
+STREAM = Stream(0, 7, Phase.ESTIMATION)
+
+
+def test_consecutive_votes_add() -> None:
+    total = Tally(STREAM, 0, 3, (2, 1)) + Tally(STREAM, 3, 5, (0, 2))
+    assert total == Tally(STREAM, 0, 5, (2, 3))
+    assert total.n == 5
+
+
+def test_soft_sums_add() -> None:
+    total = Tally(STREAM, 0, 1, (1, 0), (3, 1), (2, 1)) + Tally(STREAM, 1, 2, (0, 1), (1, 3), (1, 2))
+    assert (total.sums, total.squares) == ((4, 4), (3, 3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Tally(Stream(0, 7, Phase.SELECTION), 3, 4, (1, 0)),
+        Tally(Stream(0, 8, Phase.ESTIMATION), 3, 4, (1, 0)),
+        Tally(Stream(1, 7, Phase.ESTIMATION), 3, 4, (1, 0)),
+        Tally(STREAM, 2, 3, (1, 0)),
+        Tally(STREAM, 4, 5, (1, 0)),
+        Tally(STREAM, 3, 4, (1, 0, 0)),
+        Tally(STREAM, 3, 4, (1, 0), (1, 0), (1, 0)),
+    ],
+)
+def test_anything_else_is_refused(other: Tally) -> None:
+    with pytest.raises(InvalidValueError):
+        Tally(STREAM, 0, 3, (2, 1)) + other
+
+
+def test_counts_must_match_the_span() -> None:
+    with pytest.raises(InvalidValueError, match="must count 4"):
+        Tally(STREAM, 0, 4, (2, 1))
+
+
+def test_top_goes_by_sums_for_soft_votes_and_ties_to_the_lowest() -> None:
+    assert Tally(STREAM, 0, 4, (1, 2, 1)).top() == 1
+    assert Tally(STREAM, 0, 4, (2, 2, 0)).top() == 0
+    assert Tally(STREAM, 0, 2, (2, 0), (3, 5), (1, 1)).top() == 1
+
+
+@pytest.mark.parametrize(
+    "tally", [Tally(STREAM, 2, 5, (2, 1)), Tally(STREAM, 0, 1, (1, 0), (2**32, 0), (2**32, 0))]
+)
+def test_json_round_trip(tally: Tally) -> None:
+    assert Tally.from_json(tally.as_json()) == tally
