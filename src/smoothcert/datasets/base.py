@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import DataError
+from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
 
 
@@ -28,14 +28,26 @@ class Dataset:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        check_positive(f"{self.name}: scale", self.scale)
         if len(self.stored) == 0:
             raise DataError(f"{self.name}: the data set is empty")
+        if self.stored.ndim < 2 or self.stored.size == 0:
+            raise DataError(
+                f"{self.name}: inputs have shape {self.stored.shape}, "
+                "expected (number of inputs, one or more dimensions none of which is 0)"
+            )
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            raise DataError(
+                f"{self.name}: labels are {self.labels.dtype} of shape {self.labels.shape}, "
+                "expected one integer per input"
+            )
         if len(self.stored) != len(self.labels):
             raise DataError(f"{self.name}: {len(self.stored)} inputs but {len(self.labels)} labels")
         bad = np.flatnonzero((self.labels < 0) | (self.labels >= len(self.classes)))
         if len(bad):
             raise DataError(
-                f"{self.name}: label {self.labels[bad[0]]} of input {bad[0]} is outside 0..{len(self.classes) - 1}"
+                f"{self.name}: label {self.labels[bad[0]]} of input {bad[0]} "
+                f"is outside 0..{len(self.classes) - 1}"
             )
 
     def __len__(self) -> int:
@@ -51,8 +63,22 @@ class Dataset:
         return np.asarray(self.stored[indices], dtype=np.float32) * np.float32(self.scale)
 
     def input(self, index: int) -> NDArray[np.float32]:
-        """One float32 input, in the units noise is added in."""
-        return self.inputs([index])[0]
+        """One float32 input, in the units noise is added in; no negative index, which a log can't name."""
+        if not 0 <= index < len(self):
+            raise InvalidValueError(f"{self.name}: input index must lie in 0..{len(self) - 1}, got {index}")
+        batch = self.inputs(slice(index, index + 1))
+        return batch.reshape(self.input_shape)
+
+    def value_range(self) -> tuple[float, float]:
+        """Smallest and largest input value, in the units noise is added in."""
+        return float(self.stored.min()) * self.scale, float(self.stored.max()) * self.scale
+
+    def first(self, most: int | None) -> Dataset:
+        """The first ``most`` inputs (all of them for None)."""
+        if most is None:
+            return self
+        check_count("max", most)
+        return replace(self, stored=self.stored[:most], labels=self.labels[:most])
 
     def fingerprint(self) -> str:
         """SHA-256 over everything that can change a certificate: values, shape, scale and labels."""
@@ -65,7 +91,9 @@ class Dataset:
 class Loader(Protocol):
     """Reads one split of a named data set from ``root`` (None: the place the environment names)."""
 
-    def __call__(self, split: str, root: Path | None) -> Dataset: ...
+    def __call__(self, split: str, root: Path | None) -> Dataset:
+        """Read the split, which is ``train`` or ``test``."""
+        ...
 
 
 DATASETS: Registry[Loader] = Registry("data set")

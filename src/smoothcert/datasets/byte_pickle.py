@@ -1,0 +1,130 @@
+"""Reads pickles of plain data and numpy arrays of bytes; refuses any other before it can run anything.
+
+Nothing of numpy itself is handed to the unpickler: the state of a dtype or an array can be forged so that
+numpy reads bytes as pointers. Stand-ins take their place and only ever look at bytes and a shape.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import DataError
+
+
+class PickledArray:
+    """Stands for a uint8 array in what was read; ``values`` is the array."""
+
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def __setstate__(self, state: object) -> None:
+        match state:
+            case (int(), tuple(shape), _PickledByteType(), fortran, bytes() | bytearray() as content):
+                sides = [side for side in shape if isinstance(side, int)]
+                order: Literal["C", "F"] = "F" if fortran else "C"
+                self.values = np.frombuffer(content, np.uint8).reshape(sides, order=order)
+            case _:
+                raise ValueError("an array in it has no plain shape and content")
+
+
+def load_byte_pickle(path: Path) -> object:
+    """What ``path`` holds, if made of dicts, lists, numbers, bytes, text and uint8 arrays (``PickledArray``).
+
+    Text from Python 2, which didn't tell it from bytes, comes back as bytes.
+    """
+    with path.open("rb") as stream:
+        try:
+            return _ByteUnpickler(stream, path).load()
+        except DataError:
+            raise
+        except Exception as error:  # a damaged pickle can raise nearly any exception
+            raise DataError(
+                f"{path}: expected a pickle of uint8 arrays, found one that is damaged or of another kind "
+                f"({error}); fetch it again or use the binary version"
+            ) from error
+
+
+class _ByteUnpickler(pickle.Unpickler):
+    def __init__(self, stream: BinaryIO, path: Path) -> None:
+        super().__init__(stream, encoding="bytes")
+        self._path = path
+
+    def find_class(self, module: str, name: str) -> Any:
+        admitted = _ADMITTED.get((module, name))
+        if admitted is None:
+            raise DataError(
+                f"{self._path}: the pickle was refused: it asks for {module}.{name} and may run code; "
+                "expected arrays, lists, dicts, bytes and numbers only. Use the binary version instead"
+            )
+        return admitted
+
+
+class _Admitted:
+    """A callable the pickle may use but, unlike a function, not set attributes of."""
+
+    __slots__ = ("_make",)
+
+    def __init__(self, make: Callable[..., object]) -> None:
+        self._make = make
+
+    def __call__(self, *args: object) -> object:
+        return self._make(*args)
+
+    def __setstate__(self, state: object) -> None:
+        raise ValueError("it changes what it is read with")
+
+
+class _PickledByteType:
+    """Stands for the dtype uint8, whose state has nothing to tell."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+def _byte_type(code: object, *_flags: object) -> _PickledByteType:
+    if code not in ("u1", b"u1"):
+        raise ValueError(f"an array in it has dtype {code!r}")
+    return _PickledByteType()
+
+
+def _empty_array(*_ignored: object) -> PickledArray:
+    return PickledArray()
+
+
+def _filled_array(content: object, dtype: object, shape: object, order: object) -> PickledArray:
+    array = PickledArray()
+    array.__setstate__((1, shape, dtype, order == "F", content))
+    return array
+
+
+def _latin1_bytes(text: object, encoding: object) -> bytes:
+    # Protocols 0 to 2 write bytes as a call of codecs.encode; other codecs could unpack a zip bomb.
+    if encoding not in ("latin1", b"latin1") or not isinstance(text, str):
+        raise ValueError(f"bytes in it are in codec {encoding!r}")
+    return text.encode("latin1")
+
+
+def _no_call(*_ignored: object) -> object:
+    raise ValueError("it makes an array in an unusual way")
+
+
+# numpy.core is what numpy 1 writes, numpy._core what numpy 2 does.
+_ADMITTED: dict[tuple[str, str], _Admitted] = {
+    ("numpy", "ndarray"): _Admitted(_no_call),
+    ("numpy", "dtype"): _Admitted(_byte_type),
+    ("_codecs", "encode"): _Admitted(_latin1_bytes),
+    ("numpy.core.multiarray", "_reconstruct"): _Admitted(_empty_array),
+    ("numpy._core.multiarray", "_reconstruct"): _Admitted(_empty_array),
+    ("numpy.core.numeric", "_frombuffer"): _Admitted(_filled_array),
+    ("numpy._core.numeric", "_frombuffer"): _Admitted(_filled_array),
+}

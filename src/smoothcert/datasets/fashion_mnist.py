@@ -1,0 +1,36 @@
+"""Fashion-MNIST: articles of clothing as 28x28 grey images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smoothcert.datasets.base import DATASETS, Dataset
+from smoothcert.datasets.mnist_files import load_mnist_files
+from smoothcert.datasets.places import candidate_places
+
+CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+
+# Where the Debian and Ubuntu package dataset-fashion-mnist puts its files.
+DEBIAN_PLACE = Path("/usr/share/datasets/fashion-mnist")
+
+
+@DATASETS.register("fashion-mnist")
+def load_fashion_mnist(split: str, root: Path | None) -> Dataset:
+    """Fashion-MNIST; inputs are 1x28x28 in [0, 1].
+
+    Looks in ``fashion-mnist/``, ``FashionMNIST/raw/`` and the root itself, and without an explicit root in
+    the folder of Debian's package dataset-fashion-mnist too.
+    """
+    places = candidate_places(root, ("fashion-mnist", "FashionMNIST/raw"), system_places=(DEBIAN_PLACE,))
+    return load_mnist_files("fashion-mnist", CLASSES, split, places)

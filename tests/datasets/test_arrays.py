@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets import load
+from smoothcert.errors import DataError
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+Y = np.array([0, 2, 1])
+
+
+def save(folder: Path, **arrays: object) -> Path:
+    path = folder / "data.npz"
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(
+    ("inputs", "labels"), [("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target")]
+)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_one_pair_serves_as_either_split(tmp_path: Path, inputs: str, labels: str, split: str) -> None:
+    path = save(tmp_path, **{inputs: X, labels: Y})
+    dataset = load(f"npz:{path}", split)
+    assert dataset.name == f"npz:{path}"
+    np.testing.assert_array_equal(dataset.stored, X)
+    np.testing.assert_array_equal(dataset.labels, Y)
+    assert dataset.classes == ("0", "1", "2")
+    assert load(str(path)).fingerprint() == dataset.fingerprint()
+
+
+def test_pairs_by_split(tmp_path: Path) -> None:
+    path = save(tmp_path, x_train=X, y_train=Y, x_test=X[:2] + 1, y_test=[0, 1])
+    train, test = load(str(path), "train"), load(str(path), "test")
+    np.testing.assert_array_equal(train.stored, X)
+    np.testing.assert_array_equal(test.stored, X[:2] + 1)
+    assert train.classes == test.classes == ("0", "1", "2"), "the splits of a file agree on the classes"
+
+
+def test_the_other_split_is_not_taken_instead(tmp_path: Path) -> None:
+    path = save(tmp_path, x_train=X, y_train=Y)
+    with pytest.raises(
+        DataError, match=r"expected one pair of the keys x_test/y_test.*found x_train, y_train"
+    ):
+        load(str(path), "test")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.bool_, np.float16, np.float64, ">f4"])
+def test_values_are_used_as_they_are(tmp_path: Path, dtype: object) -> None:
+    values = (X * 20).astype(dtype)  # type: ignore[call-overload]
+    dataset = load(str(save(tmp_path, x=values, y=Y)))
+    assert dataset.scale == 1
+    assert dataset.stored.dtype == values.dtype
+    np.testing.assert_array_equal(dataset.inputs(slice(None)), values.astype(np.float32))
+    assert len(dataset.fingerprint()) == 64
+
+
+@pytest.mark.parametrize("names", [["cat", "dog", "éléphant", "fly"], [b"cat", b"dog", b"ant", b"fly"]])
+def test_class_names(tmp_path: Path, names: list[object]) -> None:
+    dataset = load(str(save(tmp_path, x=X, y=Y, classes=names)))
+    assert len(dataset.classes) == 4
+    assert dataset.classes[:2] == ("cat", "dog")
+
+
+@pytest.mark.parametrize(
+    "labels", [[0.0, 2.0, 1.0], np.array([0, 2, 1], np.uint8), np.array([0, 2, 1], np.float16)]
+)
+def test_whole_labels_of_any_type(tmp_path: Path, labels: object) -> None:
+    dataset = load(str(save(tmp_path, x=X, y=labels)))
+    assert dataset.labels.dtype == np.int64
+    assert dataset.labels.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": X}, "found x; save it with"),
+        ({}, "found no keys"),
+        ({"x": X[:2], "y": Y}, "found 2 inputs in 'x' and 3 labels in 'y'"),
+        ({"x": X, "y": [0, 1.5, 1]}, r"'y' to hold integers .* found 1\.5 for input 1"),
+        ({"x": X, "y": [0, np.nan, 1]}, "found nan for input 1"),
+        ({"x": X, "y": [0, 1, np.inf]}, "found inf for input 2"),
+        ({"x": X, "y": [0, -1, 1]}, "found -1 for input 1"),
+        ({"x": X, "y": [0, 10**12, 1]}, f"found {10**12} for input 1"),
+        ({"x": X, "y": np.array([0, 1, 2**64 - 1], np.uint64)}, f"found {2**64 - 1} for input 2"),
+        ({"x": X, "y": ["a", "b", "c"]}, "'y' to hold integers, found <U1"),
+        ({"x": X, "y": Y[:, None]}, r"'y' to be one-dimensional, found shape \(3, 1\); use labels\.ravel"),
+        ({"x": X, "y": Y, "classes": ["a", "b"]}, "expected labels below 2, .* found 2 for input 1"),
+        ({"x": X, "y": Y, "classes": [["a"]]}, "'classes' to be a one-dimensional array of names"),
+        ({"x": X, "y": Y, "classes": [b"\xff", b"a", b"b"]}, "'classes' in UTF-8"),
+        ({"x": X[:, 0], "y": Y}, r"found \(3,\)"),
+        ({"x": X[:, :0], "y": Y}, r"found \(3, 0\)"),
+        ({"x": X[:0], "y": Y[:0]}, r"found \(0, 4\)"),
+        ({"x": X * 1j, "y": Y}, "real numbers, found complex"),
+        ({"x": [["a"]] * 3, "y": Y}, "real numbers, found <U1"),
+        ({"x": X.astype(np.float64) * 1e300, "y": Y}, r"within float32 .* in input 0 at position \(1,\)"),
+    ],
+)
+def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, object], message: str) -> None:
+    path = save(tmp_path, **arrays)
+    with pytest.raises(DataError, match=rf"data\.npz: .*{message}"):
+        load(f"npz:{path}")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_first_value_that_is_not_finite_is_named(tmp_path: Path, value: float) -> None:
+    images = np.zeros((3, 1, 2, 2))
+    images[1, 0, 1, 0] = images[2, 0, 0, 0] = value
+    with pytest.raises(DataError, match=rf"found {value} in input 1 at position \(0, 1, 0\)"):
+        load(str(save(tmp_path, x=images, y=Y)))
+
+
+@pytest.mark.parametrize("key", ["x", "y", "classes"])
+def test_object_arrays_are_refused_with_the_remedy(tmp_path: Path, key: str) -> None:
+    objects = np.array([[1], [1, 2], None], dtype=object)
+    path = save(tmp_path, **{"x": X, "y": Y, key: objects})
+    with pytest.raises(DataError, match=rf"'{key}' is refused .*never unpickled: save a plain array"):
+        load(str(path))
+
+
+@pytest.mark.parametrize("kept", [0, 1, 3, 4, 100, -30, -1])
+def test_truncated_archive_is_refused(tmp_path: Path, kept: int) -> None:
+    path = save(tmp_path, x=X, y=Y)
+    path.write_bytes(path.read_bytes()[:kept])
+    with pytest.raises(
+        DataError, match=r"data\.npz: expected an \.npz archive, found a truncated or damaged"
+    ):
+        load(str(path))
+
+
+def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
+    path = save(tmp_path, x=X, y=Y)
+    original = path.read_bytes()
+    messages: list[str] = []
+    for position in range(len(original)):
+        damaged = bytearray(original)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            load(str(path))
+        except DataError as error:
+            messages.append(str(error))
+    assert len(messages) > len(original) / 2
+    assert all("data.npz" in message for message in messages)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.npz: expected an \.npz file, found no such file"):
+        load(str(tmp_path / "absent.npz"))
+    single = tmp_path / "single.npy"
+    np.save(single, X)
+    with pytest.raises(DataError, match=r"single\.npy: .*found a single \.npy array"):
+        load(f"npz:{single}")
+    text = tmp_path / "text.npz"
+    text.write_text("x,y\n1,2\n")
+    with pytest.raises(DataError, match="truncated or damaged"):
+        load(str(text))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, InvalidValueError
+
+
+def small(**changes: object) -> Dataset:
+    fields: dict[str, object] = {
+        "name": "small",
+        "stored": np.arange(12, dtype=np.uint8).reshape(3, 1, 2, 2),
+        "labels": np.array([0, 1, 0]),
+        "classes": ("a", "b"),
+        "scale": 0.5,
+    }
+    return Dataset(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_inputs_are_scaled_float32() -> None:
+    dataset = small()
+    assert len(dataset) == 3
+    assert dataset.input_shape == (1, 2, 2)
+    batch = dataset.inputs([2, 0])
+    assert batch.dtype == np.float32
+    np.testing.assert_array_equal(batch[:, 0], [[[4, 4.5], [5, 5.5]], [[0, 0.5], [1, 1.5]]])
+    np.testing.assert_array_equal(dataset.input(2), batch[0])
+    np.testing.assert_array_equal(dataset.inputs(slice(1, 3)), dataset.inputs(np.array([1, 2])))
+
+
+def test_taking_inputs_leaves_the_stored_values_alone() -> None:
+    dataset = small(stored=np.ones((3, 2), np.float32), scale=1.0)
+    dataset.inputs(slice(None))[:] = 7
+    dataset.input(0)[:] = 7
+    assert (dataset.stored == 1).all()
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_index_outside_is_refused(index: int) -> None:
+    with pytest.raises(InvalidValueError, match=rf"small: input index must lie in 0\.\.2, got {index}"):
+        small().input(index)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"stored": np.empty((0, 2)), "labels": np.empty(0, np.int64)}, "empty"),
+        ({"stored": np.zeros(3)}, r"shape \(3,\)"),
+        ({"stored": np.zeros((3, 0))}, r"shape \(3, 0\)"),
+        ({"labels": np.array([0, 1])}, "3 inputs but 2 labels"),
+        ({"labels": np.array([0, 2, 0])}, r"label 2 of input 1 is outside 0\.\.1"),
+        ({"labels": np.array([0, 1, -1])}, "label -1 of input 2"),
+        ({"labels": np.array([0.0, 1.0, 0.0])}, "labels are float64"),
+        ({"labels": np.array([[0], [1], [0]])}, r"shape \(3, 1\)"),
+    ],
+)
+def test_senseless_data_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=f"small: .*{message}"):
+        small(**changes)
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
+def test_senseless_scale_is_refused(scale: float) -> None:
+    with pytest.raises(InvalidValueError, match="small: scale"):
+        small(scale=scale)
+
+
+def test_fingerprint_is_of_the_contents() -> None:
+    original = small()
+    assert original.fingerprint() == small(name="other").fingerprint()
+    changed = original.stored.copy()
+    changed[0, 0, 0, 0] = 9
+    different = [
+        small(stored=changed),
+        small(stored=original.stored.reshape(3, 4)),
+        small(stored=original.stored.astype(np.float32)),
+        small(labels=np.array([1, 0, 0])),
+        small(scale=0.25),
+    ]
+    assert len({dataset.fingerprint() for dataset in [original, *different]}) == 1 + len(different)
+
+
+def test_fingerprint_ignores_the_memory_layout() -> None:
+    original = small()
+    strided = np.asfortranarray(original.stored)
+    assert (
+        small(stored=strided, labels=original.labels.astype(np.uint8)).fingerprint() == original.fingerprint()
+    )

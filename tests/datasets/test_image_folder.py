@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets import load
+from smoothcert.errors import DataError, MissingExtraError
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+
+
+def write_image(path: Path, mode: str = "RGB", size: tuple[int, int] = (5, 4), seed: int = 0) -> np.ndarray:
+    width, height = size
+    shape = (height, width) if mode == "L" else (height, width, len(mode))
+    pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return pixels
+
+
+def test_classes_are_sorted_folders(tmp_path: Path) -> None:
+    dog = write_image(tmp_path / "dog" / "1.png", seed=1)
+    cats = [write_image(tmp_path / "cat" / name, seed=seed) for seed, name in enumerate(["a.PNG", "b.bmp"])]
+    (tmp_path / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "README").write_text("not a class")
+    dataset = load(f"folder:{tmp_path}")
+    assert dataset.name == f"folder:{tmp_path}"
+    assert dataset.classes == ("cat", "dog")
+    assert dataset.labels.tolist() == [0, 0, 1]
+    assert dataset.input_shape == (3, 4, 5)
+    assert dataset.scale == 1 / 255
+    np.testing.assert_array_equal(dataset.stored.transpose(0, 2, 3, 1), [*cats, dog])
+    assert load(str(tmp_path), "train").fingerprint() == dataset.fingerprint()
+    assert load(dataset.name).fingerprint() == dataset.fingerprint()
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "webp"])
+def test_common_formats_are_read(tmp_path: Path, suffix: str) -> None:
+    write_image(tmp_path / "a" / f"image.{suffix}")
+    assert load(f"folder:{tmp_path}").input_shape == (3, 4, 5)
+
+
+def test_all_grey_images_keep_one_channel(tmp_path: Path) -> None:
+    grey = write_image(tmp_path / "a" / "1.png", "L")
+    Image.new("1", (5, 4), 1).save(tmp_path / "a" / "2.png")
+    dataset = load(f"folder:{tmp_path}")
+    assert dataset.input_shape == (1, 4, 5)
+    np.testing.assert_array_equal(dataset.stored[0, 0], grey)
+    assert (dataset.stored[1] == 255).all()
+
+
+def test_one_colour_image_makes_all_rgb(tmp_path: Path) -> None:
+    grey = write_image(tmp_path / "a" / "1.png", "L")
+    write_image(tmp_path / "a" / "2.png", "RGBA")
+    palette = Image.fromarray(write_image(tmp_path / "a" / "3.png")).quantize(4)
+    palette.save(tmp_path / "a" / "3.png", transparency=bytes([0, 128, 255, 255]))
+    dataset = load(f"folder:{tmp_path}")
+    assert dataset.input_shape == (3, 4, 5)
+    for channel in range(3):
+        np.testing.assert_array_equal(dataset.stored[0, channel], grey)
+
+
+@pytest.mark.parametrize("test_folder", ["test", "val"])
+def test_split_folders(tmp_path: Path, test_folder: str) -> None:
+    write_image(tmp_path / "train" / "a" / "1.png", seed=1)
+    write_image(tmp_path / "train" / "b" / "1.png", seed=2)
+    write_image(tmp_path / "train" / "c" / "1.png", seed=3)
+    only = write_image(tmp_path / test_folder / "c" / "1.png", seed=4)
+    train, test = load(f"folder:{tmp_path}", "train"), load(f"folder:{tmp_path}", "test")
+    assert train.labels.tolist() == [0, 1, 2]
+    assert train.classes == test.classes == ("a", "b", "c")
+    assert test.labels.tolist() == [2], "a class keeps its label when the split lacks the classes before it"
+    np.testing.assert_array_equal(test.stored[0].transpose(1, 2, 0), only)
+
+
+def test_other_size_is_named(tmp_path: Path) -> None:
+    write_image(tmp_path / "a" / "1.png", size=(5, 4))
+    write_image(tmp_path / "b" / "2.png", size=(4, 5))
+    with pytest.raises(DataError, match=r"2\.png: expected 5x4 like .*1\.png, found 4x5"):
+        load(f"folder:{tmp_path}")
+
+
+def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "a" / "1.png")
+    with pytest.raises(DataError, match=r"1\.png: expected 8-bit values, found Pillow mode I;16"):
+        load(f"folder:{tmp_path}")
+
+
+@pytest.mark.parametrize("kept", [0, 10, 60, -20])
+def test_unreadable_image_is_named(tmp_path: Path, kept: int) -> None:
+    write_image(tmp_path / "a" / "1.png")
+    write_image(tmp_path / "a" / "2.png")
+    content = (tmp_path / "a" / "2.png").read_bytes()
+    (tmp_path / "a" / "2.png").write_bytes(content[:kept])
+    with pytest.raises(DataError, match=r"2\.png: expected an image"):
+        load(f"folder:{tmp_path}")
+
+
+def test_wrong_layouts_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="found no such folder"):
+        load(f"folder:{tmp_path / 'absent'}")
+    with pytest.raises(DataError, match=r"one subfolder per class.*found none"):
+        load(f"folder:{tmp_path}")
+    write_image(tmp_path / "test" / "a" / "1.png")
+    with pytest.raises(DataError, match=r"expected images .* found none; the layout is PATH/CLASS/image"):
+        load(f"folder:{tmp_path}")
+    (tmp_path / "train").mkdir()
+    with pytest.raises(DataError, match="empty"):
+        load(f"folder:{tmp_path}", "train")
+
+
+def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_image(tmp_path / "a" / "1.png")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=r"folder of images needs Pillow.*smoothcert\[images\]"):
+        load(f"folder:{tmp_path}")

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import datasets
+from smoothcert.datasets import load
+from smoothcert.errors import DataError, InvalidValueError
+
+PACKAGE = Path(datasets.__file__).parent
+
+
+def registered_in(source: str) -> list[str]:
+    return [
+        call.args[0].value
+        for function in ast.walk(ast.parse(source))
+        if isinstance(function, ast.FunctionDef)
+        for call in function.decorator_list
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "DATASETS.register"
+        if isinstance(call.args[0], ast.Constant)
+    ]
+
+
+def after_import(expression: str) -> str:
+    code = f"import sys, smoothcert.datasets; print({expression})"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_every_file_that_defines_a_named_data_set_is_registered() -> None:
+    defined = [
+        name for file in sorted(PACKAGE.glob("*.py")) for name in registered_in(file.read_text("utf-8"))
+    ]
+    assert {"cifar10", "digits", "fashion-mnist", "mnist"} <= set(defined)
+    # In a fresh interpreter, where no other test can have imported a file that the package forgets.
+    assert after_import("*smoothcert.datasets.DATASETS.names()").split() == sorted(defined)
+
+
+def test_importing_brings_in_no_optional_package() -> None:
+    assert (
+        after_import("[name for name in ('torch', 'sklearn', 'PIL', 'scipy') if name in sys.modules]") == "[]"
+    )
+
+
+def test_unknown_name_lists_the_known_ones_and_the_forms() -> None:
+    with pytest.raises(InvalidValueError, match=r"unknown data set 'mnits'\. Did you mean 'mnist'") as caught:
+        load("mnits")
+    for known in [*datasets.DATASETS.names(), "folder:PATH", "npz:PATH"]:
+        assert known in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["", ":", "http://somewhere", "Folder:x", "a:b", "nul\0l"])
+def test_other_text_is_an_unknown_name(spec: str) -> None:
+    with pytest.raises(InvalidValueError, match="unknown data set"):
+        load(spec)
+
+
+@pytest.mark.parametrize("kind", ["folder", "npz"])
+def test_form_without_path_is_refused(kind: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"'{kind}:' lacks its path: write {kind}:PATH"):
+        load(f"{kind}:")
+
+
+@pytest.mark.parametrize("split", ["", "val", "Test", "validation"])
+def test_unknown_split_is_refused(split: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"split must be one of train, test, got '{split}'"):
+        load("digits", split)
+
+
+def test_name_wins_over_a_folder_called_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mnist").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    with pytest.raises(DataError, match="mnist: found no t10k"):
+        load("mnist")
+
+
+def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    np.savez(tmp_path / "data.npz", x=np.zeros((2, 3)), y=[0, 1])
+    assert len(load("~/data.npz")) == len(load("npz:~/data.npz")) == 2
+
+
+def test_failure_of_the_file_system_is_a_data_error() -> None:
+    with pytest.raises(DataError, match=r"can't be read: .*check the path"):
+        load(f"npz:{'x' * 5000}")

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets import fashion_mnist, load
+from smoothcert.errors import DataError
+
+from .files import idx_bytes, shared_data, write_mnist
+
+
+@pytest.fixture(autouse=True)
+def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    monkeypatch.setattr(fashion_mnist, "DEBIAN_PLACE", tmp_path / "debian")
+
+
+@pytest.mark.parametrize(
+    ("name", "subfolder"),
+    [
+        ("mnist", "."),
+        ("mnist", "mnist"),
+        ("mnist", "MNIST/raw"),
+        ("fashion-mnist", "."),
+        ("fashion-mnist", "fashion-mnist"),
+        ("fashion-mnist", "FashionMNIST/raw"),
+    ],
+)
+@pytest.mark.parametrize("by_variable", [True, False])
+def test_found_in_every_documented_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, subfolder: str, by_variable: bool
+) -> None:
+    images, labels = write_mnist(tmp_path / subfolder)
+    if by_variable:
+        monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path))
+    dataset = load(name, root=None if by_variable else tmp_path)
+    assert dataset.name == name
+    assert dataset.input_shape == (1, 28, 28)
+    assert dataset.scale == 1 / 255
+    assert len(dataset.classes) == 10
+    np.testing.assert_array_equal(dataset.stored[:, 0], images)
+    np.testing.assert_array_equal(dataset.labels, labels)
+    assert dataset.labels.dtype == np.int64
+
+
+def test_splits_are_different_files(tmp_path: Path) -> None:
+    train, _ = write_mnist(tmp_path, "train", count=5, seed=1, gzipped=False)
+    test, _ = write_mnist(tmp_path, "test", count=3, seed=2)
+    np.testing.assert_array_equal(load("mnist", "train", tmp_path).stored[:, 0], train)
+    np.testing.assert_array_equal(load("mnist", "test", tmp_path).stored[:, 0], test)
+
+
+def test_fashion_mnist_falls_back_on_the_debian_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images, _ = write_mnist(tmp_path / "debian")
+    np.testing.assert_array_equal(load("fashion-mnist").stored[:, 0], images)
+    monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "empty"))
+    np.testing.assert_array_equal(load("fashion-mnist").stored[:, 0], images)
+    with pytest.raises(DataError, match="found no t10k-images"):
+        load("fashion-mnist", root=tmp_path / "empty")
+
+
+def test_missing_files_list_the_places_and_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        load("mnist", root=tmp_path)
+    for part in [tmp_path, tmp_path / "mnist", tmp_path / "MNIST/raw", "--data-dir", "SMOOTHCERT_DATA"]:
+        assert str(part) in str(caught.value)
+
+
+def test_nowhere_to_look_says_so() -> None:
+    with pytest.raises(DataError, match=r"nowhere, as SMOOTHCERT_DATA is not set.*--data-dir"):
+        load("mnist")
+
+
+def test_images_without_labels_are_not_enough(tmp_path: Path) -> None:
+    write_mnist(tmp_path)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
+    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte"):
+        load("mnist", root=tmp_path)
+
+
+def test_wrong_image_size_is_named(tmp_path: Path) -> None:
+    write_mnist(tmp_path, side=27)
+    with pytest.raises(DataError, match=r"t10k-images.*expected images of 28x28, found 27x27"):
+        load("mnist", root=tmp_path)
+
+
+def test_counts_must_agree(tmp_path: Path) -> None:
+    write_mnist(tmp_path, count=6)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.zeros(5))))
+    with pytest.raises(DataError, match=r"t10k-labels.*expected 6 labels.*found 5"):
+        load("mnist", root=tmp_path)
+
+
+def test_label_above_nine_is_refused(tmp_path: Path) -> None:
+    write_mnist(tmp_path, count=2)
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.array([3, 10]))))
+    with pytest.raises(DataError, match="label 10 of input 1"):
+        load("mnist", root=tmp_path)
+
+
+def test_empty_files_are_refused(tmp_path: Path) -> None:
+    write_mnist(tmp_path, count=0)
+    with pytest.raises(DataError, match="empty"):
+        load("mnist", root=tmp_path)
+
+
+def test_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
+    write_mnist(tmp_path, count=10)
+    first_labels_of_mnist = np.array([7, 2, 1, 0, 4, 1, 4, 9, 5, 9])
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(first_labels_of_mnist)))
+    assert len(load("mnist", root=tmp_path)) == 10
+    with pytest.raises(
+        DataError, match="expected the test labels of fashion-mnist, found the test labels of mnist"
+    ):
+        load("fashion-mnist", root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "first_labels"), [("train", 60000, [5, 0, 4, 1, 9]), ("test", 10000, [7, 2, 1, 0, 4])]
+)
+def test_real_mnist(split: str, count: int, first_labels: list[int]) -> None:
+    dataset = load("mnist", split, shared_data())
+    assert len(dataset) == count
+    assert dataset.labels[:5].tolist() == first_labels
+    assert dataset.input(0).max() == 1
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "first_labels"), [("train", 60000, [9, 0, 0, 3, 0]), ("test", 10000, [9, 2, 1, 1, 6])]
+)
+def test_real_fashion_mnist(
+    monkeypatch: pytest.MonkeyPatch, split: str, count: int, first_labels: list[int]
+) -> None:
+    monkeypatch.undo()
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    if not fashion_mnist.DEBIAN_PLACE.is_dir():
+        pytest.skip("the Debian package dataset-fashion-mnist is not installed")
+    dataset = load("fashion-mnist", split)
+    assert len(dataset) == count
+    assert dataset.labels[:5].tolist() == first_labels
