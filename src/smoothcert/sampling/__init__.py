@@ -1,0 +1,18 @@
+"""The hot loop: noisy votes of any model, counted in bounded memory, the same whatever the batch or workers."""
+
+from smoothcert.sampling.engine import Draw, Engine, Job, Procedure
+from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.models import BaseClassifier, Prepared, adapt
+from smoothcert.sampling.numerics import Numerics
+
+__all__ = [
+    "BaseClassifier",
+    "Draw",
+    "Engine",
+    "Execution",
+    "Job",
+    "Numerics",
+    "Prepared",
+    "Procedure",
+    "adapt",
+]

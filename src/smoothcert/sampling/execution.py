@@ -1,0 +1,55 @@
+"""Execution: everything that may change speed but never an answer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from smoothcert.errors import InvalidValueError, check_count
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where and how wide to work.
+
+    ``workers``: threads that evaluate the model (default: one per CPU core; one on an accelerator).
+    ``batch``: votes handed to a worker at a time, rounded to whole passes (default: four passes).
+    """
+
+    device: str = "cpu"
+    workers: int | None = None
+    batch: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            check_count("workers", self.workers)
+        if self.batch is not None:
+            check_count("batch", self.batch)
+
+    def worker_count(self) -> int:
+        """The number of worker threads."""
+        if self.workers is not None:
+            return self.workers
+        return usable_cores() if self.device == "cpu" else 1
+
+    def passes_per_task(self, chunk: int) -> int:
+        """How many passes of ``chunk`` rows make one task."""
+        return 4 if self.batch is None else max(1, self.batch // chunk)
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def check_device(device: str) -> None:
+    """Refuse a device torch doesn't know or can't reach."""
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use --device cpu") from None

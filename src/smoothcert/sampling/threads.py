@@ -1,0 +1,25 @@
+"""Thread and allocator settings under which a model is evaluated, the same wherever that happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def one_openmp_thread() -> Iterator[None]:
+    """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    _raise_allocator_threshold()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _raise_allocator_threshold() -> None:
+    """glibc maps and faults large activations anew on every layer until one as large has been freed."""
+    torch.empty(31 << 20, dtype=torch.uint8).fill_(0)

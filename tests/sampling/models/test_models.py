@@ -1,0 +1,153 @@
+"""Adapters: every make of model votes, and misfits are refused with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling import Numerics, adapt
+from smoothcert.sampling.models import OnnxClassifier
+
+WEIGHTS = np.array([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]], dtype=np.float32)
+
+
+def scores(batch: np.ndarray) -> np.ndarray:
+    return batch @ WEIGHTS
+
+
+def linear() -> nn.Linear:
+    module = nn.Linear(2, 3, bias=False)
+    with torch.no_grad():
+        module.weight.copy_(torch.from_numpy(WEIGHTS.T))
+    return module
+
+
+def exported(path: Path) -> Path:
+    torch.onnx.export(
+        linear(),
+        (torch.zeros(4, 2),),
+        str(path),
+        dynamo=False,
+        input_names=["x"],
+        output_names=["scores"],
+        dynamic_axes={"x": {0: "rows"}, "scores": {0: "rows"}},
+    )
+    return path
+
+
+def counts(model: Any, **options: Any) -> tuple[int, ...]:
+    classifier = SmoothedClassifier(model, sigma=1.0, n=5000, numerics=Numerics(chunk=64), **options)
+    return classifier.certify_batch(np.array([[0.3, 0.1]], dtype=np.float32), index=1)[0].estimation.counts
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_make_of_one_function_gives_the_same_votes(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    expected = counts(linear())
+    assert counts(scores) == expected
+    assert counts(lambda b: scores(b).argmax(1), outputs="labels", classes=3) == expected
+    assert counts(lambda b: torch.from_numpy(scores(b))) == expected
+    assert counts(str(exported(tmp_path / "m.onnx"))) == expected
+
+
+def test_sklearn_classifiers_vote_with_their_own_predict() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, 2))
+    names = np.where(x[:, 0] > 0, "yes", "no")
+    estimator = linear_model.LogisticRegression().fit(x, names)
+    answer = SmoothedClassifier(estimator, sigma=0.5, n=2000).certify(np.array([1.0, 0.0]))
+    assert estimator.classes_[answer.predicted] == "yes"  # type: ignore[union-attr]
+    soft = SmoothedClassifier(estimator, sigma=0.5, n=2000, bound="hoeffding").certify(np.array([1.0, 0.0]))
+    assert soft.radius > 0  # type: ignore[union-attr]
+
+
+def test_gradient_boosting_on_table_rows() -> None:
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 4))
+    estimator = ensemble.HistGradientBoostingClassifier(max_iter=10).fit(x, (x[:, 0] > 0).astype(int))
+    answers = SmoothedClassifier(estimator, sigma=0.3, n=500).certify(x[:3])
+    assert isinstance(answers, list)
+    assert len(answers) == 3
+
+
+def test_a_torch_module_is_copied_not_changed() -> None:
+    module = nn.Sequential(nn.Linear(2, 3), nn.Dropout()).train()
+    SmoothedClassifier(module, sigma=1.0, n=100).certify(np.zeros(2))
+    assert module.training
+    assert all(p.requires_grad for p in module.parameters())
+
+
+def test_fingerprints_change_with_the_function() -> None:
+    module = linear()
+    before = adapt(module, "hard").fingerprint()
+    assert adapt(linear(), "hard").fingerprint() == before
+    with torch.no_grad():
+        module.weight[0, 0] += 1e-6
+    assert adapt(module, "hard").fingerprint() != before
+
+    def function_print(function: Any) -> str:
+        base = adapt(function, "hard")
+        base.name = "same"
+        base.prepare(Numerics(), (2,))
+        return base.fingerprint()
+
+    assert function_print(scores) == function_print(lambda b: scores(b))
+    assert function_print(scores) != function_print(lambda b: -scores(b))
+
+
+class Centering(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - x.mean(0)
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (Centering(), {}, "when the rest of the batch changes"),
+        (nn.Linear(5, 3), {}, "fails on a batch of shape"),
+        (lambda b: 1 / 0, {}, "ZeroDivisionError"),
+        (lambda b: scores(b)[:3], {}, "expected one answer a row"),
+        (lambda b: scores(b)[:, :1], {}, "at least two classes"),
+        (scores, {"classes": 7}, "returned 3 scores a row, but classes=7"),
+        (nn.Linear(2, 1), {}, "at least two classes"),
+    ],
+)
+def test_misfits_are_refused(model: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        SmoothedClassifier(model, sigma=1.0, n=100, **options).certify(np.zeros(2))
+
+
+def test_labels_need_a_number_of_classes() -> None:
+    with pytest.raises(InvalidValueError, match="needs classes="):
+        adapt(scores, "hard", "labels")
+
+
+def test_a_sort_of_model_nobody_knows_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="can't use a int as a model"):
+        adapt(3, "hard")
+    with pytest.raises(InvalidValueError, match=r"must be an \.onnx file"):
+        adapt("weights.h5", "hard")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_bad_onnx_files_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "m.onnx"
+    with pytest.raises(ModelError, match="can't be read"):
+        OnnxClassifier(path)
+    exported(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ModelError, match="not a model onnxruntime can open"):
+        OnnxClassifier(path)
+    exported(path)
+    with pytest.raises(ModelError, match=r"takes inputs of shape \(2,\), got \(3,\)"):
+        SmoothedClassifier(path, sigma=1.0).prepare((3,))

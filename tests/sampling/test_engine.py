@@ -1,0 +1,204 @@
+"""The engine: the same votes however they are scheduled, and clear errors when a model fails."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.noise import Gaussian
+from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Numerics, Procedure, adapt
+from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.tally import Phase, Stream, Tally
+
+SHAPE = (1, 6, 6)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+
+
+def two_draws(n0: int, n: int) -> Procedure[tuple[Tally, Tally]]:
+    first = yield Draw(Phase.SELECTION, n0)
+    second = yield Draw(Phase.ESTIMATION, n)
+    return first, second
+
+
+def run(
+    base: BaseClassifier,
+    inputs: np.ndarray,
+    order: list[int] | None = None,
+    execution: Execution | None = None,
+    numerics: Numerics | None = None,
+    votes: str = "hard",
+    n0: int = 30,
+    n: int = 500,
+) -> dict[int, tuple[Tally, Tally]]:
+    prepared = base.prepare(numerics or Numerics(), SHAPE)
+    engine = Engine(prepared, votes, 7, execution or Execution(workers=1))  # type: ignore[arg-type]
+    order = list(range(len(inputs))) if order is None else order
+    jobs = (Job(i, inputs[i], Gaussian(0.5), two_draws(n0, n)) for i in order)
+    return {done.job.index: done.answer for done in engine.run(jobs)}
+
+
+@pytest.fixture(scope="module")
+def inputs() -> np.ndarray:
+    return np.random.default_rng(0).random((13, *SHAPE)).astype(np.float32)
+
+
+@pytest.mark.parametrize("votes", ["hard", "soft"])
+@pytest.mark.parametrize("chunk", [None, 64, 24])
+def test_tallies_do_not_depend_on_batch_workers_or_order(
+    inputs: np.ndarray, votes: str, chunk: int | None
+) -> None:
+    base, numerics = adapt(network(), "hard"), Numerics(chunk=chunk)
+    expected = run(base, inputs, votes=votes, numerics=numerics)
+    shuffled = list(range(len(inputs)))
+    random.Random(3).shuffle(shuffled)
+    for order in (None, shuffled, [5, 2]):
+        for execution in (
+            Execution(workers=1, batch=1),
+            Execution(workers=2),
+            Execution(workers=3, batch=37),
+            Execution(workers=2, batch=100_000),
+        ):
+            found = run(base, inputs, order, execution, numerics, votes)
+            assert found == {i: expected[i] for i in found}
+            assert len(found) == len(order or inputs)
+
+
+def test_votes_are_the_models_answers_to_the_streams_noise(inputs: np.ndarray) -> None:
+    """An independent count: draw each block by hand, ask the network, compare."""
+    module = network().eval()
+    numerics = Numerics(route="eager", chunk=32, block=16)
+    (_, estimation) = run(adapt(module, "hard"), inputs[:4], numerics=numerics)[3]
+    generator, counts = BlockGenerator(), np.zeros(5, dtype=int)
+    for block in range(32):
+        noisy = torch.empty((16, *SHAPE))
+        noisy.normal_(0.0, 0.5, generator=generator.seek(Stream(7, 3, Phase.ESTIMATION), block))
+        with torch.no_grad():
+            labels = module(noisy + torch.from_numpy(inputs[3])).argmax(1).numpy()
+        counts += np.bincount(labels[: 500 - 16 * block], minlength=5)
+    assert estimation.counts == tuple(counts)
+
+
+def test_a_stream_goes_on_where_the_last_draw_stopped(inputs: np.ndarray) -> None:
+    def in_pieces() -> Procedure[Tally]:
+        tally = yield Draw(Phase.ESTIMATION, 10)
+        for votes in (1, 53, 64, 372):
+            tally = tally + (yield Draw(Phase.ESTIMATION, votes))
+        return tally
+
+    base = adapt(network(), "hard")
+    whole = run(base, inputs[:1])[0][1]
+    engine = Engine(base.prepare(Numerics(), SHAPE), "hard", 7, Execution(workers=2))
+    (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), in_pieces())])
+    assert done.answer == whole
+
+
+def test_inputs_are_admitted_only_as_needed(inputs: np.ndarray) -> None:
+    admitted = []
+
+    def jobs() -> object:
+        for i in range(1000):
+            admitted.append(i)
+            yield Job(i, inputs[i % 13], Gaussian(0.5), two_draws(10, 50_000))
+
+    engine = Engine(
+        adapt(network(), "hard").prepare(Numerics(chunk=64), SHAPE), "hard", 0, Execution(workers=2)
+    )
+    next(iter(engine.run(jobs())))  # type: ignore[arg-type]
+    assert len(admitted) <= 20  # 16 short selection draws fill the workers' queues at the start
+
+
+def test_small_draws_of_several_inputs_share_a_pass(inputs: np.ndarray) -> None:
+    passes = []
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        passes.append(len(batch))
+        return batch.reshape(len(batch), -1)[:, :5]
+
+    base = adapt(model, "hard")
+    prepared = base.prepare(Numerics(chunk=1024, block=64), SHAPE)
+    passes.clear()
+    engine = Engine(prepared, "hard", 0, Execution(workers=1, batch=1024))
+    many = np.repeat(inputs[:1], 160, axis=0)
+    jobs = (Job(i, x, Gaussian(0.5), two_draws(64, 64)) for i, x in enumerate(many))
+    assert len(list(engine.run(jobs))) == 160
+    # 320 blocks at 16 a pass make 20 full passes; a few more are the starting and closing ones.
+    assert len(passes) <= 32
+    assert set(passes) == {1024}
+
+
+def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> None:
+    before = threading.active_count()
+    prepared = adapt(network(), "hard").prepare(Numerics(), SHAPE)
+    threads = torch.get_num_threads()
+    answers = Engine(prepared, "hard", 0, Execution(workers=2)).run(
+        Job(i, inputs[0], Gaussian(0.5), two_draws(10, 1000)) for i in range(100)
+    )
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+    assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.full(SHAPE, np.nan), r"input 4 holds nan at position \(0, 0, 0\)"),
+        (np.full(SHAPE, np.inf), "input 4 holds inf"),
+        (np.zeros((1, 6, 5)), r"input 4 has shape \(1, 6, 5\)"),
+        (np.full(SHAPE, "a"), "must hold real numbers"),
+        (np.zeros(SHAPE, dtype=complex), "must hold real numbers"),
+    ],
+)
+def test_bad_inputs_are_named(x: np.ndarray, message: str) -> None:
+    engine = Engine(adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution())
+    with pytest.raises(InvalidValueError, match=message):
+        list(engine.run([Job(4, x, Gaussian(0.5), two_draws(1, 1))]))
+
+
+def test_a_model_that_turns_to_nan_is_named_with_its_input(inputs: np.ndarray) -> None:
+    def model(batch: np.ndarray) -> np.ndarray:
+        scores = batch.reshape(len(batch), -1)[:, :3].copy()
+        scores[np.abs(batch).reshape(len(batch), -1).max(1) > 50] = np.nan
+        return scores
+
+    engine = Engine(adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=2))
+    with pytest.raises(ModelError, match="voting on input 9: the model returned NaN"):
+        list(engine.run([Job(9, inputs[0] + 100, Gaussian(0.5), two_draws(1, 100))]))
+
+
+def test_a_model_that_raises_is_named_with_its_input(inputs: np.ndarray) -> None:
+    calls = []
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        if len(calls) > 5:
+            raise MemoryError("no room")
+        return batch.reshape(len(batch), -1)[:, :3]
+
+    engine = Engine(adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=1))
+    with pytest.raises(ModelError, match="voting on input 0: MemoryError: no room"):
+        list(engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(1, 1000))]))
+
+
+def test_soft_votes_of_labels_are_refused() -> None:
+    base = adapt(lambda b: np.zeros(len(b), dtype=np.int64), "hard", "labels", 2)
+    with pytest.raises(InvalidValueError, match="soft votes need scores"):
+        Engine(base.prepare(Numerics(), SHAPE), "soft", 0, Execution())
+
+
+def test_votes_heard_add_up(inputs: np.ndarray) -> None:
+    heard: list[int] = []
+    engine = Engine(adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=2))
+    jobs = [Job(i, x, Gaussian(0.5), two_draws(30, 500)) for i, x in enumerate(inputs)]
+    list(engine.run(jobs, heard.append))
+    assert sum(heard) == 13 * 530

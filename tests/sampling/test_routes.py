@@ -1,0 +1,95 @@
+"""Routes agree with eager evaluation, and fall back or refuse where they can't."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import ModelError
+from smoothcert.sampling import Numerics, adapt
+
+SHAPE = (2, 8, 8)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 4)
+    )
+
+
+class Viewing(nn.Module):
+    """Reshapes with .view, which a channels-last activation refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 6, 3)
+        self.fc = nn.Linear(216, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.conv(x)
+        return self.fc(hidden.view(len(x), -1))
+
+
+def counts(route: str) -> tuple[int, ...]:
+    classifier = SmoothedClassifier(network(), sigma=1.0, n=2000, numerics=Numerics(route=route, chunk=64))
+    x = np.random.default_rng(0).random(SHAPE)
+    return classifier.certify_batch(x[np.newaxis], index=0)[0].estimation.counts
+
+
+@pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime"])
+def test_routes_vote_almost_as_eager_does(route: str) -> None:
+    if route == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    difference = np.abs(np.array(counts(route)) - np.array(counts("eager"))).sum()
+    assert difference <= 4  # a last bit may move a vote or two
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiled_route_votes_almost_as_eager_does() -> None:
+    assert np.abs(np.array(counts("compiled")) - np.array(counts("eager"))).sum() <= 4
+
+
+def test_auto_takes_channels_last_for_images_and_eager_elsewhere() -> None:
+    assert adapt(network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
+    assert adapt(nn.Linear(3, 2), "hard").prepare(Numerics(), (3,)).numerics.route == "eager"
+
+
+def test_auto_falls_back_where_a_route_fails_and_a_named_route_says_why() -> None:
+    assert adapt(Viewing(), "hard").prepare(Numerics(), SHAPE).numerics.route == "eager"
+    with pytest.raises(ModelError, match=r"route 'channels-last' doesn't work for this model.*--route auto"):
+        adapt(Viewing(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
+
+
+def test_a_route_with_other_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from smoothcert.sampling import routes
+
+    monkeypatch.setitem(
+        routes._OPENERS, "channels-last", lambda module, rows: lambda batch: module(batch) + 1.0
+    )
+    with pytest.raises(ModelError, match="differ from eager"):
+        adapt(network(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_the_numeric_type_reaches_the_model(dtype: str) -> None:
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(x.dtype)
+            answer: torch.Tensor = self.fc(x)
+            return answer
+
+    prepared = adapt(Spy(), "hard").prepare(Numerics(dtype=dtype), (4,))
+    seen.clear()
+    prepared.outputs(torch.zeros(64, 4, dtype=prepared.numerics.noise_dtype()))
+    assert seen == [getattr(torch, dtype)]
