@@ -1,0 +1,52 @@
+"""What a training objective is to the training loop: a loss of a batch under noise."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.registry import Registry
+
+Sigma: TypeAlias = float | Tensor
+"""One noise level for the batch, or a tensor with one for each of its examples."""
+
+
+@dataclass(frozen=True)
+class Objective(ABC):
+    """A training method; the fields of a subclass are its knobs, with their published values as defaults."""
+
+    @abstractmethod
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+    ) -> Tensor:
+        """The mean loss of inputs ``x`` with labels ``y``; all randomness comes from ``generator``."""
+
+
+OBJECTIVES: Registry[type[Objective]] = Registry("objective")
+
+
+def objective_name(objective: Objective) -> str:
+    """The name an objective's class is registered under, or else the class's own."""
+    names = (name for name in OBJECTIVES if OBJECTIVES[name] is type(objective))
+    return next(names, type(objective).__name__)
+
+
+def gaussian_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tensor:
+    """Noise in the shape of ``x`` with standard deviation ``sigma``, drawn where ``generator`` lives."""
+    unit = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype).to(x.device)
+    if not isinstance(sigma, Tensor):
+        if not (math.isfinite(sigma) and sigma >= 0):
+            raise InvalidValueError(f"sigma must be finite and not negative, got {sigma}")
+        return unit * sigma
+    if sigma.shape != x.shape[:1]:
+        raise InvalidValueError(
+            f"sigma must be a number or hold one value for each of the {len(x)} inputs, "
+            f"got a tensor of shape {tuple(sigma.shape)}"
+        )
+    return unit * sigma.to(x).reshape(-1, *[1] * (x.ndim - 1))

@@ -1,0 +1,23 @@
+"""Gaussian data augmentation (Cohen, Rosenfeld & Kolter, 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, gaussian_noise
+
+
+@OBJECTIVES.register("gaussian")
+@dataclass(frozen=True)
+class Gaussian(Objective):
+    """Cross-entropy at ``x + σδ``, δ ~ N(0, I), one draw for each input."""
+
+    def loss(
+        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+    ) -> Tensor:
+        """Mean cross-entropy of the noisy batch."""
+        return F.cross_entropy(model(x + gaussian_noise(x, sigma, generator)), y)

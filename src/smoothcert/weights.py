@@ -1,0 +1,273 @@
+"""Models on disk: our own safetensors + JSON, and the checkpoints other projects publish.
+
+Our own format is two files: ``model.safetensors`` with the weights, and ``model.json`` with the spec, a
+format version and the SHA-256 of the weights, so that one file can't be swapped without the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import re
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeGuard
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from smoothcert.architectures import ARCHITECTURES, ModelSpec, build, initialise
+from smoothcert.errors import ModelError, OutputError, SmoothcertError
+from smoothcert.files import write_atomically
+from smoothcert.registry import unknown_name
+
+FORMAT_VERSION = 1
+WEIGHTS_NAME = "model.safetensors"
+CHECKPOINT_SUFFIXES = (".pth", ".pt", ".tar")
+
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+
+# The image side that published weights of an architecture are for, and the mean and standard deviation its
+# normalisation layer had where the checkpoint doesn't hold them. (LeNet: SmoothMix has an identity there.)
+_PUBLISHED: dict[str, tuple[int, tuple[float, ...] | None, tuple[float, ...] | None]] = {
+    "lenet": (28, None, None),
+    "cifar_resnet20": (32, CIFAR10_MEAN, CIFAR10_STD),
+    "cifar_resnet110": (32, CIFAR10_MEAN, CIFAR10_STD),
+}
+_STATISTICS_NAMES = (("0.means", "0.sds"), ("0.mean", "0.std"))
+_STATE_KEYS = ("state_dict", "net")
+
+
+def save_model(model: nn.Module, spec: ModelSpec, path: str | os.PathLike[str]) -> Path:
+    """Write the weights and, beside them, the JSON file; returns where the weights are.
+
+    ``path`` is a directory (made if need be) or a file name ending in .safetensors. Each file is replaced
+    in one step; a crash between the two leaves a pair whose hashes differ, which ``load_model`` refuses.
+    """
+    target = Path(path)
+    if target.suffix != ".safetensors":
+        target = target / WEIGHTS_NAME
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    with torch.device("meta"):
+        _check_state(
+            build(spec).state_dict(), state, "the model to save", "save it with the spec it was built from"
+        )
+    weights = safetensors.torch.save(state)
+    description = {
+        "format_version": FORMAT_VERSION,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "spec": spec.to_json(),
+    }
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{target.parent} can't be made: {error.strerror or error}") from error
+    write_atomically(target, weights)
+    write_atomically(target.with_suffix(".json"), (json.dumps(description, indent=2) + "\n").encode())
+    return target
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    *,
+    architecture: str | None = None,
+    input_shape: tuple[int, ...] | None = None,
+    trust_pickle: bool = False,
+) -> tuple[nn.Module, ModelSpec]:
+    """The model at ``path``, in eval mode on the CPU, and its spec.
+
+    ``path`` is a directory or .safetensors file that ``save_model`` wrote, or a published checkpoint
+    (.pth, .pt, .tar) with an ``arch`` and a ``state_dict``. ``architecture`` and ``input_shape`` are for
+    checkpoints that don't say or imply them. ``trust_pickle`` lets a checkpoint run code of its own.
+    """
+    source = Path(path)
+    if source.is_dir():
+        source = source / WEIGHTS_NAME
+        if not source.is_file():
+            raise ModelError(
+                f"{source.parent} has no {WEIGHTS_NAME}: name a directory save_model wrote, or a file"
+            )
+    elif not source.is_file():
+        raise ModelError(f"{source} doesn't exist: check the path")
+    if source.suffix == ".safetensors":
+        spec, state = _read_saved(source)
+        _check_agreement(source, "architecture", spec.architecture, architecture)
+        _check_agreement(source, "input_shape", spec.input_shape, input_shape)
+    elif source.suffix in CHECKPOINT_SUFFIXES:
+        spec, state = _read_checkpoint(source, architecture, input_shape, trust_pickle)
+    else:
+        raise ModelError(
+            f"{source} is not a model file: expected .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
+        )
+    try:
+        model = initialise(spec, seed=0)
+    except SmoothcertError as error:
+        raise ModelError(f"{source}: {error}") from error
+    _check_state(model.state_dict(), state, str(source), "is it of another architecture or input shape?")
+    model.load_state_dict(state)
+    return model.eval(), spec
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} can't be read: {error.strerror or error}") from error
+
+
+def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
+    json_path = weights_path.with_suffix(".json")
+    if not json_path.is_file():
+        raise ModelError(
+            f"{weights_path} has no {json_path.name} beside it: copy both files that save_model wrote"
+        )
+    try:
+        description = json.loads(_read(json_path))
+    except ValueError as error:
+        raise ModelError(
+            f"{json_path} is not JSON ({error}): copy it again or save the model again"
+        ) from error
+    if not isinstance(description, dict) or not isinstance(description.get("spec"), dict):
+        raise ModelError(f"{json_path} doesn't describe a model: save the model again with save_model")
+    if description.get("format_version") != FORMAT_VERSION:
+        raise ModelError(
+            f"{json_path} has format_version {description.get('format_version')!r}, this smoothcert reads "
+            f"{FORMAT_VERSION}: install the version that wrote it, or save the model again"
+        )
+    weights = _read(weights_path)
+    digest = hashlib.sha256(weights).hexdigest()
+    if digest != description.get("weights_sha256"):
+        raise ModelError(
+            f"{weights_path} has SHA-256 {digest} but {json_path.name} says "
+            f"{description.get('weights_sha256')}: it is cut short, damaged or another's; copy both again"
+        )
+    try:
+        return ModelSpec.from_json(description["spec"]), safetensors.torch.load(weights)
+    except SmoothcertError as error:
+        raise ModelError(f"{json_path}: {error}") from error
+    except safetensors.SafetensorError as error:
+        raise ModelError(
+            f"{weights_path} is not a safetensors file ({error}): save the model again"
+        ) from error
+
+
+def _check_agreement(source: Path, name: str, found: object, asked: object) -> None:
+    if asked is not None and asked != found:
+        raise ModelError(f"{source} has {name} {found!r}, not {asked!r}: leave {name} out, the file knows it")
+
+
+def _check_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], what: str, remedy: str) -> None:
+    """Refuse weights whose names, shapes or types aren't the model's, naming the first few."""
+    # PyTorch before 0.4.1 kept no batch counters; they only matter to training without momentum.
+    missing = [n for n in expected if n not in given and not n.endswith("num_batches_tracked")]
+    different = [
+        f"{name} is {_form(given[name])} where the model has {_form(tensor)}"
+        for name, tensor in expected.items()
+        if name in given and _form(given[name]) != _form(tensor)
+    ]
+    problems = [f"missing {name}" for name in missing] + different
+    problems += [f"unexpected {name}" for name in given if name not in expected]
+    if problems:
+        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+        raise ModelError(f"{what} has the wrong weights ({'; '.join(problems[:3])}{more}): {remedy}")
+
+
+def _form(tensor: Tensor) -> str:
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _read_checkpoint(
+    source: Path, architecture: str | None, input_shape: tuple[int, ...] | None, trust_pickle: bool
+) -> tuple[ModelSpec, dict[str, Tensor]]:
+    payload = _unpickle(source, trust_pickle)
+    state: object = payload.state_dict() if isinstance(payload, nn.Module) else payload
+    if isinstance(payload, Mapping):
+        architecture = architecture or payload.get("arch")
+        state = next((payload[key] for key in _STATE_KEYS if key in payload), payload)
+    if not _is_state(state):
+        raise ModelError(
+            f"{source} holds no weights: expected a state_dict, or a dict with 'arch' and 'state_dict'"
+        )
+    if not isinstance(architecture, str):
+        raise ModelError(
+            f"{source} doesn't name its architecture: give architecture=, one of {', '.join(ARCHITECTURES)}"
+        )
+    if architecture not in ARCHITECTURES:
+        if architecture.lower() not in ARCHITECTURES:
+            raise ModelError(f"{source}: {unknown_name('architecture', architecture, ARCHITECTURES.names())}")
+        architecture = architecture.lower()
+    return _interpret_state(source, state, architecture, input_shape)
+
+
+def _is_state(value: object) -> TypeGuard[Mapping[str, Tensor]]:
+    if not isinstance(value, Mapping) or not value:
+        return False
+    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
+
+
+def _interpret_state(
+    source: Path, published: Mapping[str, Tensor], architecture: str, input_shape: tuple[int, ...] | None
+) -> tuple[ModelSpec, dict[str, Tensor]]:
+    """The spec that published weights imply, and the weights under the names ``build`` gives them."""
+    state = {
+        # DataParallel adds a "module" wherever it wraps; training in half precision saves half precision.
+        ".".join(part for part in name.split(".") if part != "module"): (
+            tensor.float() if tensor.is_floating_point() else tensor
+        )
+        for name, tensor in published.items()
+    }
+    side, mean, std = _PUBLISHED.get(architecture, (None, None, None))
+    if any(name.startswith("1.") for name in state):
+        for mean_name, std_name in _STATISTICS_NAMES:
+            if mean_name in state and std_name in state:
+                mean = tuple(state.pop(mean_name).flatten().tolist())
+                std = tuple(state.pop(std_name).flatten().tolist())
+    else:
+        # A network by itself, not Sequential(normalisation, network): nothing was normalised in the model.
+        state, mean, std = {f"1.{name}": tensor for name, tensor in state.items()}, None, None
+    linear = [tensor for tensor in state.values() if tensor.ndim == 2]
+    if not linear:
+        raise ModelError(f"{source} doesn't hold weights of {architecture}: is it of another architecture?")
+    if input_shape is None:
+        first = state.get("1.conv1.weight")
+        if side is None or first is None or first.ndim != 4:
+            raise ModelError(
+                f"{source} doesn't show the shape of {architecture}'s inputs: give "
+                "input_shape=(channels, height, width), or the right architecture"
+            )
+        input_shape = (first.shape[1], side, side)
+    classes = tuple(str(label) for label in range(len(linear[-1])))
+    try:
+        return ModelSpec(architecture, input_shape, classes, mean, std), state
+    except SmoothcertError as error:
+        raise ModelError(f"{source}: {error}") from error
+
+
+def _unpickle(source: Path, trust_pickle: bool) -> object:
+    try:
+        with warnings.catch_warnings():
+            # About old pickle protocols; what matters of them becomes an error below.
+            warnings.simplefilter("ignore")
+            return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
+    # A damaged or hostile pickle can raise anything at all.
+    except Exception as error:
+        forbidden = re.search(r"GLOBAL (\S+)", str(error))
+        refused = not trust_pickle and isinstance(error, pickle.UnpicklingError)
+        if refused and (forbidden or zipfile.is_zipfile(source)):
+            reason = f"it holds {forbidden[1]}" if forbidden else "its pickle is not of the plain kind"
+            raise ModelError(
+                f"{source} can only be loaded by running code that the file chooses ({reason}), "
+                "so it was not loaded. If you trust where it comes from: trust_pickle=True, or "
+                "--trust-pickle on the command line"
+            ) from error
+        raise ModelError(
+            f"{source} can't be read as a checkpoint, it is cut short, damaged or something else "
+            f"({type(error).__name__}): fetch it again"
+        ) from error

@@ -1,0 +1,50 @@
+"""The Gaussian objective against cross-entropy written out in numpy."""
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.objectives import gaussian_noise
+from smoothcert.objectives.gaussian import Gaussian
+
+
+@pytest.fixture
+def model():
+    return initialise(ModelSpec("small-cnn", (1, 8, 8), ("a", "b", "c")), seed=0).double()
+
+
+X = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = torch.tensor([0, 1, 2, 1, 0])
+
+
+def unit_noise(seed):
+    return torch.randn(X.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).numpy()
+
+
+def cross_entropy(logits, labels):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return -log_softmax[np.arange(len(labels)), labels].mean()
+
+
+@pytest.mark.parametrize("sigma", [0.25, [0.0, 0.1, 0.5, 1.0, 2.0]])
+def test_loss_is_cross_entropy_at_the_noisy_inputs(model, sigma):
+    scale = np.reshape(sigma, (-1, 1, 1, 1))
+    noisy = torch.from_numpy(X.numpy() + scale * unit_noise(7))
+    expected = cross_entropy(model(noisy).detach().numpy(), Y.numpy())
+    given = sigma if isinstance(sigma, float) else torch.tensor(sigma, dtype=torch.float64)
+    loss = Gaussian().loss(model, X, Y, given, torch.Generator().manual_seed(7))
+    assert loss.item() == pytest.approx(expected, rel=1e-12)
+
+
+def test_noise_has_the_asked_for_spread_per_example():
+    x = torch.zeros(3, 1, 100, 100)
+    noise = gaussian_noise(x, torch.tensor([0.0, 0.5, 2.0]), torch.Generator().manual_seed(0))
+    # Standard error of the spread over 10,000 draws: σ/√20000 = 0.7 % of σ; five of those.
+    np.testing.assert_allclose(noise.std(dim=(1, 2, 3)), [0.0, 0.5, 2.0], rtol=0.036)
+
+
+def test_noise_takes_the_type_of_the_inputs_not_of_sigma():
+    sigma = torch.tensor([0.5], dtype=torch.float64)
+    assert gaussian_noise(torch.zeros(1, 4), sigma, torch.Generator().manual_seed(0)).dtype == torch.float32
