@@ -1,0 +1,30 @@
+"""Analysis: figures, tables and pictures of runs, computed from their records alone."""
+
+from smoothcert.analysis.gallery import plot_gallery
+from smoothcert.analysis.metrics import (
+    RunSummary,
+    abstention_rate,
+    average_certified_radius,
+    certified_accuracy,
+    certified_in_population,
+    smoothed_accuracy,
+    summarise,
+)
+from smoothcert.analysis.plots import plot_certified_accuracy
+from smoothcert.analysis.tables import TABLE_FORMATS, default_radii, parse_radii, render_table
+
+__all__ = [
+    "TABLE_FORMATS",
+    "RunSummary",
+    "abstention_rate",
+    "average_certified_radius",
+    "certified_accuracy",
+    "certified_in_population",
+    "default_radii",
+    "parse_radii",
+    "plot_certified_accuracy",
+    "plot_gallery",
+    "render_table",
+    "smoothed_accuracy",
+    "summarise",
+]

@@ -1,0 +1,8 @@
+"""Runs on disk: what was asked (the manifest) and what came out (the journal), safe against a kill."""
+
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, create_run, open_run, read_run
+
+__all__ = ["Journal", "Manifest", "Record", "Run", "create_run", "open_run", "read_run"]

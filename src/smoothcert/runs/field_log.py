@@ -1,0 +1,271 @@
+"""The field's certification logs: tab-separated ``idx label predict radius correct time``, read and written."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import re
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TextIO
+
+import smoothcert
+from smoothcert.bounds import BOUNDS
+from smoothcert.errors import DataError, check_count, check_positive, check_probability
+from smoothcert.registry import unknown_name
+from smoothcert.rounding import decimal_down
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.tally import ABSTAIN
+
+_REQUIRED = ("idx", "label", "predict", "radius", "correct")
+_NORMS = {"gaussian": "l2", "uniform": "l1"}
+_GZIP_START = b"\x1f\x8b"
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_CLOCK = re.compile(r"(?:([0-9]+) days?, )?([0-9]+):([0-5][0-9]):([0-5][0-9](?:\.[0-9]*)?)")
+
+
+@dataclass(frozen=True)
+class FieldLog:
+    """A log that was read. ``dropped_tail`` is the last line if its writer was stopped in the middle of it."""
+
+    records: list[Record]
+    dropped_tail: str | None = None
+
+
+class _LineError(ValueError):
+    """What is wrong with a line and what to do about it; the reader adds file and number."""
+
+
+def read_field_log(path: Path, sigma: float) -> FieldLog:
+    """Read a log, plain or gzipped, finished or cut off; ``sigma`` is the noise it was certified with.
+
+    Columns go by their names. ``time`` may be missing (0 seconds then). A column named ``sigma`` is each
+    input's own σ and takes precedence over the argument; all other columns are ignored, ``min_sigma`` too:
+    it is the least entry of a σ vector and no σ the radius could be recomputed from. Anything else that isn't
+    as it should be is a DataError, because a line skipped in silence would change every figure.
+    """
+    check_positive("sigma", sigma)
+    lines = _text(path).split("\n")
+    columns = _columns(path, lines[0])
+    records: list[Record] = []
+    line_of: dict[int, int] = {}
+    dropped = None
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        fields = _fields(line, columns)
+        # Every whole line ends in a newline, so only the text after the last one can be a part of a line.
+        if number == len(lines) and _is_cut_off(fields, columns):
+            dropped = line
+            continue
+        try:
+            record = _record(fields, columns, sigma)
+            if record.index in line_of:
+                raise _LineError(
+                    f"idx {record.index} was on line {line_of[record.index]} already; keep one of the two"
+                )
+        except _LineError as error:
+            raise DataError(f"{path}, line {number}: {error}") from None
+        line_of[record.index] = number
+        records.append(record)
+    if not records:
+        raise DataError(f"{path} holds a header but no finished input; let the certification run first")
+    return FieldLog(records, dropped)
+
+
+def write_field_log(records: Iterable[Record], stream: TextIO, digits: int = 4) -> None:
+    """Write the field's columns, radii cut to ``digits`` decimals and never rounded up.
+
+    If the records differ in σ, a column ``sigma`` before ``time`` keeps it.
+    """
+    check_count("digits", digits)
+    records = list(records)
+    own_sigma = len({record.sigma for record in records}) > 1
+    stream.write("\t".join((*_REQUIRED, *(["sigma"] if own_sigma else []), "time")) + "\n")
+    for record in records:
+        fields = [
+            str(record.index),
+            str(record.label),
+            str(record.predicted),
+            decimal_down(record.radius, digits),
+            str(int(record.correct)),
+            *([repr(record.sigma)] if own_sigma else []),
+            _clock(record.seconds),
+        ]
+        stream.write("\t".join(fields) + "\n")
+
+
+def import_manifest(
+    path: Path,
+    sigma: float,
+    *,
+    noise: str = "gaussian",
+    bound: str | None = None,
+    n0: int | None = None,
+    n: int | None = None,
+    alpha: float | None = None,
+    data_name: str | None = None,
+) -> Manifest:
+    """The manifest of an imported log. A log doesn't say how it was made: what isn't given here stays None."""
+    check_positive("sigma", sigma)
+    if noise not in _NORMS:
+        raise unknown_name("noise", noise, sorted(_NORMS))
+    if bound is not None:
+        BOUNDS[bound]  # an unknown name is an error that lists the known ones
+    for name, count in (("n0", n0), ("n", n)):
+        if count is not None:
+            check_count(name, count)
+    if alpha is not None:
+        check_probability("alpha", alpha)
+    return Manifest(
+        kind="import",
+        plan={
+            "noise": noise,
+            "sigma": sigma,
+            "norm": _NORMS[noise],
+            "bound": bound,
+            "n0": n0,
+            "n": n,
+            "alpha": alpha,
+        },
+        model={},
+        data={
+            "name": data_name,
+            "log": path.name,
+            "log_sha256": hashlib.sha256(_content(path)).hexdigest(),
+        },
+        versions={"smoothcert": smoothcert.__version__},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _text(path: Path) -> str:
+    content = _content(path)
+    if content.startswith(_GZIP_START):
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, OSError, zlib.error) as error:
+            raise DataError(
+                f"{path} is a damaged gzip file ({error}); fetch it again, or unpack what is left with zcat"
+            ) from None
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not a text file ({error}); give a tab-separated log") from None
+    if not text.strip():
+        raise DataError(f"{path} is empty; a log begins with the line {' '.join(_REQUIRED)} time")
+    return text
+
+
+def _columns(path: Path, header: str) -> list[str]:
+    columns = [name.strip() for name in header.rstrip().split("\t")]
+    missing = [name for name in _REQUIRED if name not in columns]
+    if missing:
+        raise DataError(
+            f"{path}, line 1: the header {header.strip()[:80]!r} has no {', '.join(missing)}; a log begins "
+            f"with the tab-separated names {' '.join(_REQUIRED)} time"
+        )
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}, line 1: the header names {', '.join(twice)} twice; rename one of them")
+    return columns
+
+
+def _fields(line: str, columns: list[str]) -> list[str]:
+    fields = [field.strip() for field in line.split("\t")]
+    while len(fields) > len(columns) and not fields[-1]:
+        fields.pop()
+    return fields
+
+
+def _is_cut_off(fields: list[str], columns: list[str]) -> bool:
+    """Whether the unterminated last line lacks something the record needs."""
+    if len(fields) != len(columns):
+        return len(fields) < len(columns)
+    # A cut time is still a time or isn't needed; a cut radius would be another radius (1.2e-05 → 1.2).
+    if columns[-1] == "time":
+        return _seconds_or_none(fields[-1]) is None
+    return columns[-1] in ("idx", "label", "predict", "radius", "sigma") or not fields[-1]
+
+
+def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
+    if len(fields) != len(columns):
+        raise _LineError(
+            f"{len(fields)} tab-separated fields where the header names {len(columns)}; restore or delete it"
+        )
+    values = dict(zip(columns, fields))
+    predicted = _integer("predict", values["predict"], least=ABSTAIN)
+    record = Record(
+        index=_integer("idx", values["idx"]),
+        label=_integer("label", values["label"]),
+        predicted=predicted,
+        radius=_radius(values["radius"]),
+        sigma=_own_sigma(values["sigma"]) if "sigma" in values else sigma,
+        seconds=_seconds(values["time"]) if "time" in values else 0.0,
+    )
+    if record.abstained and record.radius > 0:
+        raise _LineError(
+            f"radius {record.radius} of an abstention (predict -1) must be 0; correct one of them"
+        )
+    flag = _integer("correct", values["correct"])
+    if flag != int(record.correct):
+        raise _LineError(
+            f"correct is {flag}, but label {record.label} and predict {predicted} make it "
+            f"{int(record.correct)}; find out which of them is wrong"
+        )
+    return record
+
+
+def _integer(name: str, text: str, least: int = 0) -> int:
+    if not _INTEGER.fullmatch(text) or int(text) < least:
+        raise _LineError(f"{name} must be an integer of at least {least}, got {text!r}; restore or delete it")
+    return int(text)
+
+
+def _radius(text: str) -> float:
+    radius = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not (math.isfinite(radius) and radius >= 0):
+        raise _LineError(f"radius must be a finite number of at least 0, got {text!r}; restore or delete it")
+    return abs(radius)  # "-0.0" is 0
+
+
+def _own_sigma(text: str) -> float:
+    sigma = float(text) if _NUMBER.fullmatch(text) else math.nan
+    if not (math.isfinite(sigma) and sigma > 0):
+        raise _LineError(f"sigma must be positive and finite, got {text!r}; restore it or rename the column")
+    return sigma
+
+
+def _seconds(text: str) -> float:
+    seconds = _seconds_or_none(text)
+    if seconds is None:
+        raise _LineError(f"time must be h:mm:ss or seconds, got {text!r}; restore it or remove the column")
+    return seconds
+
+
+def _seconds_or_none(text: str) -> float | None:
+    if clock := _CLOCK.fullmatch(text):
+        days, hours, minutes, rest = clock.groups()
+        return int(days or 0) * 86_400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
+    seconds = float(text) if _NUMBER.fullmatch(text) else math.nan
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _clock(seconds: float) -> str:
+    microseconds = round(seconds * 1_000_000)
+    whole, fraction = divmod(microseconds, 1_000_000)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}.{fraction:06d}"

@@ -1,0 +1,135 @@
+"""Journal: one record per finished input, each committed before the next is begun."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from smoothcert.errors import RunError
+from smoothcert.runs.records import Record
+from smoothcert.tally import Tally
+
+FILE_NAME = "journal.sqlite"
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS records (
+    "index" INTEGER PRIMARY KEY, label INTEGER NOT NULL, predicted INTEGER NOT NULL, abstained INTEGER NOT NULL,
+    radius REAL NOT NULL, sigma REAL NOT NULL, seconds REAL NOT NULL, selection TEXT, estimation TEXT)
+"""
+_COLUMNS = '"index", label, predicted, radius, sigma, seconds, selection, estimation'
+
+
+class Journal:
+    """An SQLite file in write-ahead mode: a kill at any moment leaves every committed record readable."""
+
+    def __init__(self, path: Path, writable: bool = False) -> None:
+        self.path = path
+        if not writable and not path.exists():
+            raise RunError(f"{path.parent} has no journal: nothing was certified into it yet")
+        with self._explained():
+            self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+            try:
+                if writable:
+                    self._take_for_writing()
+                else:
+                    self._connection.execute("PRAGMA query_only = ON")
+                    self._connection.execute("SELECT count(*) FROM records")
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def _take_for_writing(self) -> None:
+        """Check the file, then hold the writer's lock: two processes may not certify into one run."""
+        (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute(_SCHEMA)
+
+    def append(self, record: Record) -> None:
+        """Add a record and wait until it is on disk."""
+        with self._explained():
+            self._connection.execute(
+                'INSERT INTO records ("index", label, predicted, abstained, radius, sigma, seconds, selection, '
+                "estimation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                _row(record),
+            )
+
+    def append_all(self, records: list[Record]) -> None:
+        """Add many records in one step: all of them or none."""
+        with self._explained():
+            self._connection.execute("BEGIN")
+            try:
+                for record in records:
+                    self.append(record)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+
+    def records(self) -> list[Record]:
+        """Every record, ordered by index."""
+        with self._explained():
+            rows = self._connection.execute(f'SELECT {_COLUMNS} FROM records ORDER BY "index"').fetchall()
+            return [Record(*row[:6], *map(_tally, row[6:])) for row in rows]
+
+    def indices(self) -> set[int]:
+        """The inputs that are done."""
+        with self._explained():
+            return {index for (index,) in self._connection.execute('SELECT "index" FROM records')}
+
+    def close(self) -> None:
+        """Fold the write-ahead file in and let go."""
+        self._connection.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors in the user's words."""
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise RunError(f"{self.path}: the input is in the journal already ({error})") from None
+        except sqlite3.Error as error:
+            raise RunError(f"{self.path}: {_explanation(error)}") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{self.path}: a record is damaged ({error}); restore the file") from None
+
+
+def _explanation(error: sqlite3.Error) -> str:
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR:
+        return f"{text}: free some space and give the same command again; what was journalled is safe"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process is certifying into this run; wait for it or choose another --out"
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or not code:
+        return f"the journal is damaged ({text}); restore it from a copy or certify into a new directory"
+    return text
+
+
+def _row(record: Record) -> tuple[object, ...]:
+    tallies = [None if t is None else json.dumps(t.as_json()) for t in (record.selection, record.estimation)]
+    return (
+        record.index,
+        record.label,
+        record.predicted,
+        int(record.abstained),
+        record.radius,
+        record.sigma,
+        record.seconds,
+        *tallies,
+    )
+
+
+def _tally(text: str | None) -> Tally | None:
+    return None if text is None else Tally.from_json(json.loads(text))

@@ -1,0 +1,100 @@
+"""Manifest: the statement a run was started with. A run never changes it; another statement is another run."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import RunError
+from smoothcert.files import write_atomically
+
+FILE_NAME = "run.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What was asked (plan), of which model and data (names and hashes), and with which versions.
+
+    ``plan`` is None in parts that are unknown for imported logs. Fields of ``identity`` must agree for a run to
+    be continued; the rest is for the record.
+    """
+
+    kind: str
+    plan: dict[str, Any]
+    model: dict[str, Any]
+    data: dict[str, Any]
+    versions: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+
+    def identity(self) -> dict[str, Any]:
+        """What fixes the results, flat: ``plan.n``, ``model.sha256``, …"""
+        parts = {"kind": {"": self.kind}, "plan": self.plan, "model": self.model, "data": self.data}
+        return {
+            f"{part}.{key}".rstrip("."): value
+            for part, fields in parts.items()
+            for key, value in fields.items()
+        }
+
+    def save(self, directory: Path) -> None:
+        """Write ``run.json`` in one step: it is there whole or not at all."""
+        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
+        write_atomically(directory / FILE_NAME, (text + "\n").encode())
+
+    @classmethod
+    def load(cls, directory: Path) -> Manifest:
+        """Read a run's manifest; RunError if there is none or it can't be understood."""
+        path = directory / FILE_NAME
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise RunError(f"{directory} is not a run: it has no {FILE_NAME}") from None
+        except OSError as error:
+            raise RunError(f"{path} can't be read: {error.strerror}") from None
+        except ValueError as error:
+            raise RunError(
+                f"{path} is damaged ({error}); restore it or certify into a new directory"
+            ) from None
+        if not isinstance(fields, dict) or fields.pop("format", None) != _FORMAT:
+            raise RunError(
+                f"{path} is not in format {_FORMAT}: it was written by another version of smoothcert"
+            )
+        try:
+            return cls(**fields)
+        except TypeError as error:
+            raise RunError(f"{path} is damaged ({error})") from None
+
+    def differences(self, other: Manifest) -> list[str]:
+        """Each field of identity in which two manifests disagree, in words."""
+        mine, theirs = self.identity(), other.identity()
+        return [
+            f"{key}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
+            for key in sorted(mine | theirs)
+            if mine.get(key) != theirs.get(key)
+        ]
+
+
+def current_versions() -> dict[str, str]:
+    """Versions of what can move a last bit."""
+    import numpy
+    import scipy
+    import torch
+
+    import smoothcert
+
+    return {
+        "smoothcert": smoothcert.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+        "machine": platform.machine(),
+    }
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 24 else f"{text[:18]}…{text[-4:]}"

@@ -1,0 +1,102 @@
+"""A run on disk: created once, continued only with the same statement, readable at any time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from smoothcert.errors import RunError
+from smoothcert.runs import journal as journals
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+
+_LOCK_NAME = ".lock"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was read: its statement and its records so far, ordered by index."""
+
+    path: Path
+    manifest: Manifest
+    records: tuple[Record, ...]
+
+    @property
+    def name(self) -> str:
+        """The directory's name."""
+        return self.path.resolve().name
+
+
+def read_run(path: Path) -> Run:
+    """Read a run, finished or not."""
+    if not path.is_dir():
+        raise RunError(f"{path} is not a run: no such directory")
+    manifest = Manifest.load(path)
+    with Journal(path / journals.FILE_NAME) as journal:
+        return Run(path, manifest, tuple(journal.records()))
+
+
+@contextmanager
+def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
+    """Create the run, or continue it if it was made with the same statement; else say what differs."""
+    _make_directory(path)
+    with _only_writer(path):
+        if (path / MANIFEST_NAME).exists():
+            differences = Manifest.load(path).differences(manifest)
+            if differences:
+                raise RunError(
+                    f"{path} can't be continued, because it was started with another statement:\n  "
+                    + "\n  ".join(differences)
+                    + "\nChoose another --out, or give the options it was started with."
+                )
+        else:
+            foreign = [p.name for p in path.iterdir() if p.name in (journals.FILE_NAME,)]
+            if foreign:
+                raise RunError(
+                    f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out"
+                )
+            manifest.save(path)
+        with Journal(path / journals.FILE_NAME, writable=True) as journal:
+            yield journal
+
+
+def create_run(path: Path, manifest: Manifest, records: list[Record]) -> None:
+    """Write a complete run in a directory that holds none yet."""
+    if (path / MANIFEST_NAME).exists():
+        raise RunError(f"{path} holds a run already; choose another --out")
+    with open_run(path, manifest) as journal:
+        journal.append_all(records)
+
+
+def _make_directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{path} can't be made: {error.strerror}") from None
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise RunError(f"{path} can't be written to: permission denied")
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Hold the run's lock; it goes with the process, however that ends."""
+    try:
+        lock = os.open(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+    except OSError as error:
+        raise RunError(f"{path} can't be written to: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunError(
+                f"{path}: another process is certifying into this run; wait for it or choose another --out"
+            ) from None
+        yield
+    finally:
+        os.close(lock)

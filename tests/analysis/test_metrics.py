@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from scipy.stats import binom
+
+from smoothcert.analysis import (
+    abstention_rate,
+    average_certified_radius,
+    certified_accuracy,
+    certified_in_population,
+    smoothed_accuracy,
+    summarise,
+)
+from smoothcert.errors import InvalidValueError, RunError
+
+from .made_runs import FIVE_AND_TWO, made_run
+
+
+def test_certified_accuracy_counts_a_radius_that_equals_r() -> None:
+    accuracy = certified_accuracy(FIVE_AND_TWO, [0.0, 0.2, 0.3, 0.5, 0.50001, 1.0, 3.0])
+    assert accuracy.tolist() == [5 / 7, 4 / 7, 3 / 7, 3 / 7, 1 / 7, 1 / 7, 0.0]
+
+
+def test_rates_by_hand() -> None:
+    assert smoothed_accuracy(FIVE_AND_TWO) == 5 / 7
+    assert abstention_rate(FIVE_AND_TWO) == 1 / 7
+    assert average_certified_radius(FIVE_AND_TWO) == pytest.approx(2.2 / 7, rel=1e-15)
+
+
+def test_summary() -> None:
+    summary = summarise(made_run(), [0.0, 0.5])
+    assert (summary.run, summary.sigma, summary.bound) == ("made", 0.25, "clopper-pearson")
+    assert (summary.n, summary.alpha, summary.norm, summary.inputs) == (1000, 0.001, "l2", 7)
+    assert summary.accuracy == (5 / 7, 3 / 7)
+    assert summary.abstained == 1 / 7
+
+
+def test_what_is_unknown_stays_unknown() -> None:
+    summary = summarise(made_run(bound=None, n=None, alpha=None), [0.0])
+    assert (summary.bound, summary.n, summary.alpha) == (None, None, None)
+
+
+def test_an_empty_run_is_an_error() -> None:
+    with pytest.raises(RunError, match="no input has been certified yet"):
+        summarise(made_run(records=()), [0.0])
+    for metric in (smoothed_accuracy, abstention_rate, average_certified_radius):
+        with pytest.raises(RunError, match="no input has been certified yet"):
+            metric([])
+
+
+def test_a_run_without_radii_is_an_error() -> None:
+    with pytest.raises(RunError, match="states no norm"):
+        summarise(made_run(norm=None), [0.0])
+
+
+def test_population_statement_by_hand() -> None:
+    # α = 0.01, m = 100, ln(1/ρ) = 1: 0.01 + sqrt(2 · 0.0099 / 100) + 1/300
+    assert certified_in_population(0.5, 100, 0.01, math.exp(-1)) == pytest.approx(
+        0.5 - 0.01 - 0.014071247279470288 - 0.0033333333333333335, rel=1e-12
+    )
+    assert certified_in_population(0.001, 100, 0.01, 0.5) == 0.0
+
+
+@pytest.mark.parametrize("m", [1, 10, 100, 1000, 10_000, 1_000_000])
+@pytest.mark.parametrize("alpha", [0.001, 0.01, 0.05, 0.4])
+@pytest.mark.parametrize("rho", [0.1, 0.01, 0.001, 1e-6])
+def test_population_statement_fails_no_more_often_than_promised(m: int, alpha: float, rho: float) -> None:
+    # Worst case: every certificate is false with probability α; the promise breaks above the allowed number.
+    allowed = 1.0 - certified_in_population(1.0, m, alpha, rho)
+    assert binom.sf(math.floor(allowed * m), m, alpha) <= rho
+
+
+@pytest.mark.parametrize(
+    ("fraction", "m", "alpha", "rho"),
+    [(1.1, 10, 0.1, 0.1), (-0.1, 10, 0.1, 0.1), (0.5, 0, 0.1, 0.1), (0.5, 10, 0, 0.1), (0.5, 10, 0.1, 1)],
+)
+def test_population_statement_refuses(fraction: float, m: int, alpha: float, rho: float) -> None:
+    with pytest.raises(InvalidValueError):
+        certified_in_population(fraction, m, alpha, rho)

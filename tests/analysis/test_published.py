@@ -1,0 +1,39 @@
+"""Every published row, from the published log to the printed digit."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from smoothcert.analysis import render_table, summarise
+from smoothcert.runs import create_run, read_run
+from smoothcert.runs.field_log import import_manifest, read_field_log
+
+SHARED = os.environ.get("SMOOTHCERT_SHARED")
+ROWS = 24
+
+
+@pytest.mark.skipif(not SHARED, reason="SMOOTHCERT_SHARED doesn't name the folder that holds peer-logs")
+@pytest.mark.parametrize("number", range(ROWS))
+def test_published_row(tmp_path: Path, number: int) -> None:
+    folder = Path(str(SHARED)) / "peer-logs"
+    with (folder / "published.tsv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    assert len(rows) == ROWS
+    published = rows[number]
+    log, sigma = folder / published["file"], float(published["sigma"])
+    read = read_field_log(log, sigma)
+    assert read.dropped_tail is None
+    out = tmp_path / published["method"]
+    create_run(out, import_manifest(log, sigma, data_name=published["dataset"]), read.records)
+    radii = [name for name in published if name[0].isdigit() and published[name]]
+    summary = summarise(read_run(out), [float(radius) for radius in radii])
+    (row,) = csv.DictReader(io.StringIO(render_table([summary], radii, "csv")))
+    expected = {"run": published["method"], "sigma": published["sigma"], "inputs": "10000"}
+    # published.tsv leaves out the last zeros of an ACR.
+    expected["acr"] = f"{float(published['acr']):.3f}"
+    assert row == expected | {radius: published[radius] for radius in radii}

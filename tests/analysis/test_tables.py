@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from smoothcert.analysis import TABLE_FORMATS, default_radii, parse_radii, render_table, summarise
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Record
+
+from .made_runs import made_run
+
+RADII = ["0", "0.50", "1.0"]
+VALUES = [float(radius) for radius in RADII]
+
+
+def test_csv_is_exact() -> None:
+    summaries = [summarise(made_run(), VALUES), summarise(made_run('odd,"name', sigma=1), VALUES)]
+    assert render_table(summaries, RADII, "csv") == (
+        "run,sigma,inputs,acr,0,0.50,1.0\n"
+        "made,0.25,7,0.314,71.4,42.9,14.3\n"
+        '"odd,""name",1.0,7,0.314,71.4,42.9,14.3\n'
+    )
+
+
+def test_markdown_states_what_the_figures_rest_on() -> None:
+    summaries = [
+        summarise(made_run(), VALUES),
+        summarise(made_run("a|b", bound=None, n=None, alpha=None), VALUES),
+    ]
+    assert render_table(summaries, RADII, "markdown").splitlines() == [
+        "Certified accuracy (%) at ℓ2 radius:",
+        "",
+        "| run  |    σ | norm | bound           |    n |     α | inputs |   ACR |    0 | 0.50 |  1.0 |",
+        "| ---- | ---: | ---- | --------------- | ---: | ----: | -----: | ----: | ---: | ---: | ---: |",
+        "| made | 0.25 | ℓ2   | clopper-pearson | 1000 | 0.001 |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
+        r"| a\|b | 0.25 | ℓ2   | –               |    – |     – |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
+    ]
+
+
+def test_latex_is_booktabs_with_escaped_names() -> None:
+    text = render_table([summarise(made_run(r"50%_a&b\c", n=None), VALUES)], RADII, "latex")
+    assert r"\begin{tabular}{lrllrrrrrrr}" in text
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\cmidrule(l){9-11}"))
+    assert (
+        r"50\%\_a\&b\textbackslash{}c & 0.25 & $\ell_2$ & clopper-pearson & -- & 0.001 & 7 & 0.314 "
+        r"& 71.4 & 42.9 & 14.3 \\"
+    ) in text
+
+
+def test_json_has_full_precision_and_null() -> None:
+    table = json.loads(render_table([summarise(made_run(alpha=None), VALUES)], RADII, "json"))
+    assert table["norm"] == "l2"
+    assert table["radii"] == RADII
+    (row,) = table["runs"]
+    assert row["certified_accuracy"] == {"0": 5 / 7, "0.50": 3 / 7, "1.0": 1 / 7}
+    assert row["acr"] == pytest.approx(2.2 / 7, rel=1e-15)
+    assert (row["alpha"], row["n"], row["bound"], row["norm"]) == (None, 1000, "clopper-pearson", "l2")
+
+
+@pytest.mark.parametrize(
+    ("count", "printed"),
+    [(7665, "76.6"), (5785, "57.9"), (9945, "99.5"), (9705, "97.0"), (8815, "88.1"), (4225, "42.2")],
+)
+def test_ties_fall_as_in_the_published_tables(count: int, printed: str) -> None:
+    records = tuple(Record(k, 1, 1 if k < count else 2, 1.0, 0.25, 0.0) for k in range(10_000))
+    table = render_table([summarise(made_run(records=records), [0.5])], ["0.5"], "csv")
+    assert table.splitlines()[1].split(",")[-1] == printed
+
+
+@pytest.mark.parametrize("format", list(TABLE_FORMATS))
+def test_norms_dont_mix(format: str) -> None:
+    summaries = [summarise(made_run("first"), VALUES), summarise(made_run("second", norm="l1"), VALUES)]
+    with pytest.raises(InvalidValueError, match=r"first \(l2\), second \(l1\)"):
+        render_table(summaries, RADII, format)
+
+
+def test_refusals() -> None:
+    summary = summarise(made_run(), VALUES)
+    with pytest.raises(InvalidValueError, match=r"unknown table format 'html'.*markdown"):
+        render_table([summary], RADII, "html")
+    with pytest.raises(InvalidValueError, match="at least one run"):
+        render_table([], RADII, "csv")
+    with pytest.raises(InvalidValueError, match="summarised at 3 radii"):
+        render_table([summary], ["0"], "csv")
+
+
+def test_radii_are_kept_as_typed() -> None:
+    assert parse_radii("0, 0.250,1e-1 ,.5") == ["0", "0.250", "1e-1", ".5"]
+
+
+@pytest.mark.parametrize("text", ["", "0,,1", "a", "-0.5", "nan", "inf", "1e999", "0;1", "1_0"])
+def test_bad_radii(text: str) -> None:
+    with pytest.raises(InvalidValueError, match="radii must be numbers of at least 0"):
+        parse_radii(text)
+
+
+def test_a_radius_twice() -> None:
+    with pytest.raises(InvalidValueError, match=r"0\.50 is given twice .* \(as 0\.5\)"):
+        parse_radii("0,0.5,0.50")
+
+
+@pytest.mark.parametrize(
+    ("largest", "radii"),
+    [
+        (0.0, "0 0.25 0.5"),
+        (0.953, "0 0.25 0.5 0.75 1"),
+        (1.0, "0 0.25 0.5 0.75 1 1.25"),
+        (3.81, "0 0.5 1 1.5 2 2.5 3 3.5 4"),
+        (0.1, "0 0.025 0.05 0.075 0.1 0.125"),
+        (0.04, "0 0.005 0.01 0.015 0.02 0.025 0.03 0.035 0.04 0.045"),
+        (240.0, "0 25 50 75 100 125 150 175 200 225 250"),
+    ],
+)
+def test_default_radii_reach_just_above_the_largest(largest: float, radii: str) -> None:
+    wrong_but_far = Record(1, 1, 2, 1000.0, 0.25, 0.0)
+    run = made_run(records=(Record(0, 1, 1, largest, 0.25, 0.0), wrong_but_far))
+    assert default_radii([run]) == radii.split()
+
+
+def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
+    code = "import sys, smoothcert.analysis; print({'torch', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.runs import Record
+from smoothcert.runs.field_log import FieldLog, import_manifest, read_field_log, write_field_log
+
+HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+LINES = "0\t7\t7\t0.953\t1\t0:00:01.303068\n20\t2\t-1\t0.0\t0\t0:00:00.5\n40\t1\t3\t1.2e-05\t0\t1:02:03\n"
+RECORDS = [
+    Record(0, 7, 7, 0.953, 0.25, 1.303068),
+    Record(20, 2, -1, 0.0, 0.25, 0.5),
+    Record(40, 1, 3, 1.2e-05, 0.25, 3723.0),
+]
+
+
+def read(tmp_path: Path, content: str | bytes, name: str = "log.tsv") -> FieldLog:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return read_field_log(path, 0.25)
+
+
+def test_plain_log(tmp_path: Path) -> None:
+    assert read(tmp_path, HEADER + LINES) == FieldLog(RECORDS, None)
+
+
+@pytest.mark.parametrize("name", ["log.tsv.gz", "log"])
+def test_gzipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
+    assert read(tmp_path, gzip.compress((HEADER + LINES).encode()), name).records == RECORDS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        (HEADER + LINES).replace("\n", "\r\n"),
+        "\ufeff" + HEADER + LINES,
+        HEADER + LINES.replace("\n", "\t \n") + "\n  \n\t\n",
+        (HEADER + LINES).rstrip("\n"),
+        (HEADER + LINES) + "   ",
+    ],
+    ids=["crlf", "bom", "trailing whitespace", "no last newline", "spaces after the last newline"],
+)
+def test_variants_of_text(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == FieldLog(RECORDS, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:00:01.303068", 1.303068),
+        ("0:00:14", 14.0),
+        ("1 day, 0:00:01", 86_401.0),
+        ("2 days, 3:00:00.5", 183_600.5),
+        ("30:00:00", 108_000.0),
+        ("12.75", 12.75),
+        ("3e-2", 0.03),
+    ],
+)
+def test_times(tmp_path: Path, text: str, seconds: float) -> None:
+    assert read(tmp_path, f"{HEADER}0\t1\t1\t0.5\t1\t{text}\n").records[0].seconds == seconds
+
+
+def test_header_without_time(tmp_path: Path) -> None:
+    log = read(tmp_path, "idx\tlabel\tpredict\tradius\tcorrect\n5\t1\t1\t0.1234\t1\n")
+    assert log.records == [Record(5, 1, 1, 0.1234, 0.25, 0.0)]
+
+
+def test_other_columns_are_ignored_and_order_is_free(tmp_path: Path) -> None:
+    text = "idx\tradius_proxy\tmin_sigma\tpredict\tlabel\tcorrect\tradius\ttime\n3\tx\t0.1\t4\t4\t1\t0.5\t2\n"
+    assert read(tmp_path, text).records == [Record(3, 4, 4, 0.5, 0.25, 2.0)]
+
+
+def test_a_sigma_column_is_each_inputs_own(tmp_path: Path) -> None:
+    text = "idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0.3\n1\t1\t1\t0.5\t1\t0.4\n"
+    assert [record.sigma for record in read(tmp_path, text).records] == [0.3, 0.4]
+
+
+@pytest.mark.parametrize("tail", ["6", "60\t1\t1\t0.9", "60\t1\t1\t0.953\t1", "60\t1\t1\t0.953\t1\t0:0"])
+def test_a_cut_off_last_line_is_dropped_and_reported(tmp_path: Path, tail: str) -> None:
+    assert read(tmp_path, HEADER + LINES + tail) == FieldLog(RECORDS, tail)
+
+
+def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path: Path) -> None:
+    # 1.2e-05 cut after three characters would claim 1.2.
+    text = "idx\tlabel\tpredict\tcorrect\tradius\n0\t1\t1\t1\t0.5\n1\t1\t1\t1\t1.2"
+    log = read(tmp_path, text)
+    assert (len(log.records), log.dropped_tail) == (1, "1\t1\t1\t1\t1.2")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("hello", "line 3: 1 tab-separated fields where the header names 6"),
+        ("1\t2\t2\t0.5\t1\t1\t9", "line 3: 7 tab-separated fields"),
+        ("0\t7\t7\t0.9\t1\t1", "line 3: idx 0 was on line 2 already"),
+        ("1\t2\t2\tnan\t1\t1", "line 3: radius must be a finite number of at least 0, got 'nan'"),
+        ("1\t2\t2\tinf\t1\t1", "got 'inf'"),
+        ("1\t2\t2\t1e999\t1\t1", "got '1e999'"),
+        ("1\t2\t2\t-0.5\t1\t1", "got '-0.5'"),
+        ("1\t2\t2\t\t1\t1", "radius must be a finite number of at least 0, got ''"),
+        ("1\t2\t3\t0.5\t1\t1", "correct is 1, but label 2 and predict 3 make it 0"),
+        ("1\t2\t2\t0.5\t0\t1", "correct is 0, but label 2 and predict 2 make it 1"),
+        ("1\t2\t2\t0.5\tyes\t1", "correct must be an integer of at least 0, got 'yes'"),
+        ("x\t2\t2\t0.5\t1\t1", "idx must be an integer of at least 0, got 'x'"),
+        ("1\t-1\t-1\t0.0\t0\t1", "label must be an integer of at least 0, got '-1'"),
+        ("1\t2\t-2\t0.5\t0\t1", "predict must be an integer of at least -1, got '-2'"),
+        ("1\t2\t-1\t0.5\t0\t1", "radius 0.5 of an abstention"),
+        ("1\t2\t2\t0.5\t1\tsoon", "time must be h:mm:ss or seconds, got 'soon'"),
+        ("1\t2\t2\t0.5\t1\t-3", "time must be"),
+    ],
+)
+def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
+    text = HEADER + "0\t7\t7\t0.953\t1\t1\n" + line + "\n2\t2\t2\t0.5\t1\t1\n"
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, text)
+    assert message in str(caught.value)
+    assert "log.tsv, line 3: " in str(caught.value)
+    assert ";" in str(caught.value), "a remedy follows the fault"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b" \n\n", "is empty"),
+        (HEADER.encode(), "no finished input"),
+        (HEADER.encode() + b"0\t1", "no finished input"),
+        (b"0\t7\t7\t0.953\t1\t1\n", "line 1: the header"),
+        (b"idx,label,predict,radius,correct,time\n", "has no idx, label, predict, radius, correct"),
+        (b"idx\tlabel\tpredict\tradius\ttime\n", "has no correct"),
+        (b"idx\tidx\tlabel\tpredict\tradius\tcorrect\n", "names idx twice"),
+        (b"\xff\xfe\x00", "not a text file"),
+        (gzip.compress(LINES.encode() * 50)[:-20], "damaged gzip"),
+        (
+            b"idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0\n",
+            "sigma must be positive and finite, got '0'",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, content)
+    assert message in str(caught.value)
+    assert "log.tsv" in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="can't be read"):
+        read_field_log(tmp_path / "none.tsv", 0.25)
+
+
+def test_sigma_must_be_positive(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="sigma"):
+        read_field_log(tmp_path / "none.tsv", -1.0)
+
+
+def test_written_log() -> None:
+    stream = io.StringIO()
+    write_field_log([Record(3, 1, 1, 0.99999, 0.25, 3723.25), Record(4, 1, -1, 0.0, 0.25, 0.0)], stream)
+    assert stream.getvalue() == (
+        HEADER + "3\t1\t1\t0.9999\t1\t1:02:03.250000\n4\t1\t-1\t0.0000\t0\t0:00:00.000000\n"
+    )
+
+
+def test_digits_are_checked() -> None:
+    with pytest.raises(InvalidValueError, match="digits"):
+        write_field_log([], io.StringIO(), digits=0)
+
+
+radii = st.floats(min_value=0, max_value=100, allow_nan=False)
+
+
+@given(radius=radii, digits=st.integers(1, 6))
+def test_a_written_radius_is_never_above_the_certified_one(radius: float, digits: int) -> None:
+    stream = io.StringIO()
+    write_field_log([Record(0, 1, 1, radius, 0.25, 0.0)], stream, digits)
+    written = float(stream.getvalue().split("\n")[1].split("\t")[3])
+    assert radius - 2 * 10.0**-digits < written <= radius
+
+
+@given(
+    answers=st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), radii), min_size=1, max_size=20),
+    sigmas=st.lists(st.floats(0.01, 10), min_size=1, max_size=3),
+    microseconds=st.integers(0, 10**12),
+)
+def test_round_trip_keeps_all_but_digits(
+    tmp_path_factory: pytest.TempPathFactory,
+    answers: list[tuple[int, int, float]],
+    sigmas: list[float],
+    microseconds: int,
+) -> None:
+    records = [
+        Record(
+            7 * k, label, predicted, radius * (predicted >= 0), sigmas[k % len(sigmas)], microseconds / 1e6
+        )
+        for k, (label, predicted, radius) in enumerate(answers)
+    ]
+    path = tmp_path_factory.mktemp("log") / "log.tsv"
+    with path.open("w", encoding="utf-8") as stream:
+        write_field_log(records, stream)
+    again = read_field_log(path, sigmas[0]).records
+    for before, after in zip(records, again, strict=True):
+        assert (after.index, after.label, after.predicted) == (before.index, before.label, before.predicted)
+        assert after.sigma == before.sigma
+        assert after.seconds == pytest.approx(before.seconds, abs=1e-6, rel=1e-12)
+        assert before.radius - 2e-4 < after.radius <= before.radius
+
+
+def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text(HEADER + LINES)
+    manifest = import_manifest(path, 0.25)
+    assert manifest.kind == "import"
+    assert manifest.plan == {
+        "noise": "gaussian",
+        "sigma": 0.25,
+        "norm": "l2",
+        "bound": None,
+        "n0": None,
+        "n": None,
+        "alpha": None,
+    }
+    assert manifest.model == {}
+    assert manifest.data == {
+        "name": None,
+        "log": "log.tsv",
+        "log_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+    }
+
+
+def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text(HEADER + LINES)
+    manifest = import_manifest(
+        path, 0.5, noise="uniform", bound="clopper-pearson", n0=100, n=1000, alpha=0.01, data_name="mnist"
+    )
+    assert manifest.plan == {
+        "noise": "uniform",
+        "sigma": 0.5,
+        "norm": "l1",
+        "bound": "clopper-pearson",
+        "n0": 100,
+        "n": 1000,
+        "alpha": 0.01,
+    }
+    assert manifest.data["name"] == "mnist"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"noise": "laplace"}, {"bound": "none"}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"sigma": 0.0}],
+)
+def test_import_manifest_refuses(tmp_path: Path, wrong: dict[str, object]) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text(HEADER + LINES)
+    with pytest.raises(InvalidValueError):
+        import_manifest(path, **{"sigma": 0.25, **wrong})  # type: ignore[arg-type]
