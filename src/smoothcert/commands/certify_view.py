@@ -1,0 +1,62 @@
+"""Certifying with a progress bar, and showing what came of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from smoothcert.analysis.metrics import summarise
+from smoothcert.analysis.tables import default_radii, render_table
+from smoothcert.commands.console import progress_bar
+from smoothcert.commands.options import OutputOptions
+from smoothcert.datasets.base import Dataset
+from smoothcert.evaluation import Choice, Progress, certify_dataset
+from smoothcert.runs import Run
+from smoothcert.runs.records import results_digest
+from smoothcert.smoothing import SmoothedClassifier
+
+
+def certify_with_bar(
+    classifier: SmoothedClassifier, dataset: Dataset, out: Path, choice: Choice, quiet: bool
+) -> Run:
+    """Certify into ``out`` while a bar shows inputs, votes per second and time left."""
+    total = len(choice.indices(len(dataset)))
+    with progress_bar("certifying", "votes", quiet) as bar:
+        progress = Progress(
+            begin=lambda votes, done: bar.begin(votes, total, done),
+            votes=bar.advance,
+            record=lambda _: bar.item(),
+        )
+        return certify_dataset(classifier, dataset, out, choice, progress)
+
+
+def show_run(run: Run, output: OutputOptions) -> None:
+    """The run's figures: a table for people, an object for scripts, nothing when quiet."""
+    radii = default_radii([run])
+    summary = summarise(run, [float(r) for r in radii])
+    digest = results_digest(run.records)
+    if output.json:
+        rows = json.loads(render_table([summary], radii, "json"))
+        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows}))
+        return
+    if output.quiet:
+        return
+    plan = run.manifest.plan
+    console = Console(highlight=False)
+    table = Table(
+        title=f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius",
+        title_justify="left",
+    )
+    for radius in radii:
+        table.add_column(radius, justify="right")
+    table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
+    console.print(table)
+    abstained = sum(record.abstained for record in run.records)
+    console.print(
+        f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
+        f"(σ = {plan['sigma']:g}, {plan['bound']} bound, n = {plan['n']}, α = {plan['alpha']:g})\n"
+        f"Each certificate is wrong with probability at most {plan['alpha']:g}.  results sha256 {digest[:16]}"
+    )

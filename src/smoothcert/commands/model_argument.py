@@ -1,0 +1,96 @@
+"""MODEL on the command line: a training run, a weight file, an ONNX file, or module:function."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from smoothcert.errors import InvalidValueError, ModelError
+
+if TYPE_CHECKING:
+    from smoothcert.bounds import VoteKind
+    from smoothcert.commands.options import ModelOptions
+    from smoothcert.sampling import BaseClassifier
+
+TRAINING_FILE = "train.json"
+_PICKLES = {".pkl", ".pickle", ".joblib"}
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A loaded model and, where it came from a training run, what it was trained with."""
+
+    classifier: BaseClassifier
+    sigma: float | None = None
+    dataset: str | None = None
+
+    def sigma_or(self, given: float | None) -> float:
+        """The σ asked for, else the one the model was trained with."""
+        if given is not None:
+            return given
+        if self.sigma is None:
+            raise InvalidValueError(
+                "--sigma is missing, and the model doesn't say which noise it was trained with"
+            )
+        return self.sigma
+
+    def dataset_or(self, given: str | None) -> str:
+        """The data set asked for, else the one the model was trained on."""
+        if given is not None:
+            return given
+        if self.dataset is None:
+            raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
+        return self.dataset
+
+
+def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
+    """Find out what ``name`` means and load it."""
+    from smoothcert.sampling import adapt
+    from smoothcert.sampling.models import TorchClassifier
+    from smoothcert.weights import load_model
+
+    path = Path(name)
+    if path.suffix == ".onnx":
+        return NamedModel(adapt(path, votes, options.outputs))
+    if path.suffix in _PICKLES:
+        raise ModelError(
+            f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
+            "that: smoothcert certify mymodule:predict …"
+        )
+    if ":" in name and not path.exists():
+        return NamedModel(adapt(_imported(name), votes, options.outputs, options.classes))
+    module, spec = load_model(path, architecture=options.architecture, trust_pickle=options.trust_pickle)
+    trained = _training_facts(path)
+    return NamedModel(
+        TorchClassifier(module, spec.architecture), trained.get("sigma"), trained.get("dataset")
+    )
+
+
+def _imported(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise ModelError(
+            f"{name}: can't import {module_name} ({error}); run from the folder that holds it"
+        ) from None
+    except AttributeError:
+        raise ModelError(f"{name}: module {module_name} has no {attribute}") from None
+    finally:
+        sys.path.pop(0)
+    return found
+
+
+def _training_facts(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads((path / TRAINING_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}

@@ -1,0 +1,123 @@
+"""`smoothcert predict`: the smoothed classifier's answer, or an honest abstention."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from smoothcert.commands.options import (
+    DataOptions,
+    ModelOptions,
+    NoiseName,
+    NumericsOptions,
+    OutputOptions,
+    SpeedOptions,
+)
+
+_DATA, _MODEL, _NUMERICS, _SPEED, _OUTPUT = (
+    DataOptions(),
+    ModelOptions(),
+    NumericsOptions(),
+    SpeedOptions(),
+    OutputOptions(),
+)
+
+
+def predict(
+    model: str,
+    *,
+    dataset: Annotated[str | None, Parameter(alias="-d")] = None,
+    sigma: float | None = None,
+    noise: NoiseName = "gaussian",
+    n: int = 1000,
+    alpha: float = 0.001,
+    seed: int = 0,
+    out: Path | None = None,
+    data: DataOptions = _DATA,
+    model_options: ModelOptions = _MODEL,
+    numerics: NumericsOptions = _NUMERICS,
+    speed: SpeedOptions = _SPEED,
+    output: OutputOptions = _OUTPUT,
+) -> None:
+    """Predict with the smoothed classifier: the class, or −1 where the votes don't tell.
+
+    `n` noisy votes are cast for each input; a two-sided test of the two classes ahead abstains unless it can tell
+    them apart at level alpha. With probability 1 − alpha an answer is the smoothed classifier's true one.
+    Writes one line per input (`idx label predict p_value correct time`) to standard output or `--out`.
+
+    Parameters
+    ----------
+    model
+        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
+    dataset
+        digits, mnist, fashion-mnist, cifar10, folder:PATH, npz:PATH (default: what the model was trained on).
+    sigma
+        Standard deviation of the noise in input units (default: what the model was trained with).
+    noise
+        Distribution of the noise.
+    n
+        Votes per input.
+    alpha
+        Probability that an answer is wrong.
+    seed
+        Names the random streams.
+    out
+        File to write instead of standard output.
+    """
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.evaluation import Choice
+    from smoothcert.files import write_atomically
+    from smoothcert.smoothing import SmoothedClassifier
+
+    execution = speed.execution()
+    named = load_named_model(model, model_options, "hard")
+    classifier = SmoothedClassifier(
+        named.classifier,
+        sigma=named.sigma_or(sigma),
+        noise=noise,
+        alpha=alpha,
+        seed=seed,
+        numerics=numerics.numerics(),
+        execution=execution,
+    )
+    inputs = data.load(named.dataset_or(dataset))
+    indices = Choice(data.skip, data.max).indices(len(inputs))
+    with progress_bar("predicting", "votes", output.quiet or output.json) as bar:
+        bar.begin(n * len(indices), len(indices))
+        answers = []
+        for answer in classifier.predict_each(((i, inputs.input(i)) for i in indices), n, alpha, bar.advance):
+            answers.append(answer)
+            bar.item()
+    answers.sort(key=lambda answer: answer.index)
+    rows = [
+        {
+            "idx": answer.index,
+            "label": int(inputs.labels[answer.index]),
+            "predict": answer.predicted,
+            "p_value": answer.p_value,
+            "correct": int(answer.predicted == inputs.labels[answer.index]),
+            "time": round(answer.seconds, 6),
+        }
+        for answer in answers
+    ]
+    right, abstained = sum(row["correct"] for row in rows), sum(answer.abstained for answer in answers)
+    if output.json:
+        text = json.dumps(
+            {"inputs": len(rows), "correct": right, "abstained": abstained, "predictions": rows}
+        )
+    else:
+        lines = ["\t".join(rows[0])] + ["\t".join(str(value) for value in row.values()) for row in rows]
+        text = "\n".join(lines)
+    if out is None:
+        sys.stdout.write(text + "\n")
+    else:
+        write_atomically(out, (text + "\n").encode())
+    note(
+        f"{right} of {len(rows)} inputs answered rightly ({100 * right / len(rows):.1f} %), {abstained} abstained",
+        output.quiet or output.json,
+    )

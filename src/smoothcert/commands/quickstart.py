@@ -1,0 +1,76 @@
+"""`smoothcert quickstart`: from nothing to a certified-accuracy curve and a page of digits with their radii."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from smoothcert.commands.options import OutputOptions
+
+_OUTPUT = OutputOptions()
+_SIGMAS = (0.25, 0.5)
+_EVERY = 5  # of the 500 test digits: a hundred make a page
+
+
+def quickstart(
+    *, out: Path = Path("smoothcert-quickstart"), n: int = 10_000, output: OutputOptions = _OUTPUT
+) -> None:
+    """Train two small networks on scikit-learn's digits under noise, certify them, and draw what was proved.
+
+    Takes about a minute on two cores and downloads nothing. Interrupted, it goes on where it stopped.
+
+    Parameters
+    ----------
+    out
+        Directory for the models, runs and pictures.
+    n
+        Votes per certified input.
+    """
+    from smoothcert import datasets
+    from smoothcert.analysis import plot_certified_accuracy, plot_gallery
+    from smoothcert.analysis.metrics import summarise
+    from smoothcert.analysis.tables import default_radii, render_table
+    from smoothcert.commands.certify_view import certify_with_bar
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.evaluation import Choice
+    from smoothcert.sampling.models import TorchClassifier
+    from smoothcert.smoothing import SmoothedClassifier
+    from smoothcert.training import TrainPlan
+    from smoothcert.training.runs import train_into
+    from smoothcert.weights import WEIGHTS_NAME, load_model
+
+    quiet = output.quiet or output.json
+    train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")
+    runs = []
+    for sigma in _SIGMAS:
+        model_dir = out / f"model-sigma{sigma}"
+        note(f"σ = {sigma}: a small CNN sees digits with noise, then unseen digits are certified", quiet)
+        if not (model_dir / WEIGHTS_NAME).exists():
+            plan = TrainPlan(sigma=sigma, epochs=40, batch_size=64, lr=0.05, schedule="cosine")
+            with progress_bar("training", "steps", quiet) as bar:
+                train_into(model_dir, train_set, plan, "small-cnn", on_step=bar.step)
+        module, spec = load_model(model_dir)
+        classifier = SmoothedClassifier(TorchClassifier(module, spec.architecture), sigma=sigma, n=n)
+        choice = Choice(skip=_EVERY)
+        runs.append(certify_with_bar(classifier, test_set, out / f"digits-sigma{sigma}", choice, quiet))
+    radii = default_radii(runs)
+    summaries = [summarise(run, [float(r) for r in radii]) for run in runs]
+    curve, gallery = out / "certified-accuracy.png", out / "digits.png"
+    plot_certified_accuracy(runs, curve)
+    shown = runs[0].records
+    plot_gallery(
+        test_set.inputs([record.index for record in shown]),
+        shown,
+        test_set.classes,
+        gallery,
+        f"{len(shown)} digits and the ℓ2 radius inside which no attack changes the answer (σ = {_SIGMAS[0]})",
+    )
+    print(render_table(summaries, radii, "json" if output.json else "markdown"))
+    note(
+        f"\nRead a column so: at radius {radii[1]}, that many % of the digits are classified rightly and no change of "
+        f"the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
+        f"\nLook at  {curve}\n         {gallery}\n"
+        f"\nNext     smoothcert train mnist --sigma 0.5 --out runs/mnist\n"
+        f"         smoothcert certify {out / f'model-sigma{_SIGMAS[0]}'} --n 100000 --out runs/mine\n"
+        f"         smoothcert --help",
+        quiet,
+    )
