@@ -6,6 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+from smoothcert.datasets import load
+from smoothcert.training import TrainPlan
+from smoothcert.training.runs import train_into
+
+# Tests run side by side, one process per core: more threads in each would only wait for one another.
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +23,13 @@ def shared() -> Path:
     if not named:
         pytest.skip("SMOOTHCERT_SHARED is not set: real data and published logs are not at hand")
     return Path(named)
+
+
+@pytest.fixture(scope="session")
+def digits_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small network trained on digits under noise for a second or two, as `smoothcert train` writes it."""
+    pytest.importorskip("sklearn")
+    out = tmp_path_factory.mktemp("model") / "digits"
+    plan = TrainPlan(sigma=0.25, epochs=12, batch_size=64, lr=0.1, schedule="cosine")
+    train_into(out, load("digits", "train"), plan, "small-cnn")
+    return out

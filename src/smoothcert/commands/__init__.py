@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from cyclopts import App, CycloptsError
 
 import smoothcert
 from smoothcert.commands.console import report_mistake, show_warnings
 
-_MODULES = {
-    "quickstart": "From nothing to certified digits in about a minute.",
-    "train": "Train a classifier under noise.",
-    "certify": "Certify a model on a data set, resumably.",
-    "predict": "Answer with the smoothed classifier, or abstain.",
-    "table": "Certified accuracy and ACR of runs.",
-    "plot": "Certified accuracy against radius, as a picture.",
-    "import-log": "Turn another project's TSV log into a run.",
-    "export-log": "Write a run as the field's TSV log.",
-}
+COMMANDS = ("quickstart", "train", "certify", "predict", "table", "plot", "import-log", "export-log")
 
 _HELP = """Certified robustness by randomized smoothing.
 
@@ -29,11 +21,18 @@ Every command explains itself: `smoothcert certify --help`.
 
 
 def make_app() -> App:
-    """The application; a command's module is imported only when that command is used."""
-    app = App(name="smoothcert", help=_HELP, version=smoothcert.__version__, help_format="markdown")
-    for name, summary in _MODULES.items():
+    """The application. Command modules import the library inside their functions, so that help comes at once."""
+    app = App(
+        name="smoothcert",
+        help=_HELP,
+        version=smoothcert.__version__,
+        help_format="markdown",
+        suppress_keyboard_interrupt=False,
+    )
+    for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
-        app.command(f"smoothcert.commands.{function}:{function}", name=name, help=summary)
+        module = import_module(f"smoothcert.commands.{function}")
+        app.command(getattr(module, function), name=name, sort_key=position)
     return app
 
 

@@ -46,7 +46,7 @@ def show_warnings() -> None:
         category: type[Warning],
         filename: str,
         lineno: int,
-        _file: TextIO | None = None,
+        file: TextIO | None = None,  # noqa: ARG001  (the name is part of the hook)
         line: str | None = None,
     ) -> None:
         if category.__module__.startswith("smoothcert"):

@@ -17,6 +17,8 @@ NoiseName = Literal["gaussian", "uniform"]
 DtypeName = Literal["float32", "float64", "bfloat16", "float16"]
 RouteName = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 
+_MODEL = Group("Models that don't describe themselves", sort_key=5)
+_DATA = Group("Which inputs", sort_key=4)
 _SPEED = Group("Speed (never changes an answer)", sort_key=20)
 _NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
 _OUTPUT = Group("Output", sort_key=30)
@@ -90,19 +92,22 @@ class ModelOptions:
     """How to read a model that doesn't describe itself."""
 
     architecture: Annotated[
-        str | None, Parameter(help="Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …).")
+        str | None,
+        Parameter(group=_MODEL, help="Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …)."),
     ] = None
     outputs: Annotated[
         Literal["labels", "scores", "probabilities"] | None,
-        Parameter(help="What a Python function or ONNX file returns (default: scores)."),
+        Parameter(group=_MODEL, help="What a Python function or ONNX file returns (default: scores)."),
     ] = None
-    classes: Annotated[int | None, Parameter(help="Number of classes of a function that returns labels.")] = (
-        None
-    )
+    classes: Annotated[
+        int | None, Parameter(group=_MODEL, help="Number of classes of a function that returns labels.")
+    ] = None
     trust_pickle: Annotated[
         bool,
         Parameter(
-            negative="", help="Unpickle the checkpoint fully. It can run any code: only for files you trust."
+            group=_MODEL,
+            negative="",
+            help="Unpickle the checkpoint fully. It can run any code: only for files you trust.",
         ),
     ] = False
 
@@ -112,13 +117,15 @@ class ModelOptions:
 class DataOptions:
     """Which inputs."""
 
-    split: Annotated[Literal["test", "train"], Parameter(help="Split of the data set.")] = "test"
+    split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = "test"
     data_dir: Annotated[
         Path | None,
-        Parameter(help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."),
+        Parameter(
+            group=_DATA, help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."
+        ),
     ] = None
-    skip: Annotated[int, Parameter(help="Take every K-th input.")] = 1
-    max: Annotated[int | None, Parameter(help="Stop after M inputs, whatever --skip is.")] = None
+    skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 1
+    max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = None
 
     def load(self, name: str) -> Dataset:
         """Read the data set."""

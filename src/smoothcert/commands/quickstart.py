@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from smoothcert.commands.options import OutputOptions
@@ -64,7 +65,7 @@ def quickstart(
         gallery,
         f"{len(shown)} digits and the ℓ2 radius inside which no attack changes the answer (σ = {_SIGMAS[0]})",
     )
-    print(render_table(summaries, radii, "json" if output.json else "markdown"))
+    sys.stdout.write(render_table(summaries, radii, "json" if output.json else "markdown"))
     note(
         f"\nRead a column so: at radius {radii[1]}, that many % of the digits are classified rightly and no change of "
         f"the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -33,4 +34,5 @@ def table(
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
     read = [read_run(path) for path in runs]
     typed = parse_radii(radii) if radii is not None else default_radii(read)
-    print(render_table([summarise(run, [float(r) for r in typed]) for run in read], typed, format))
+    rendered = render_table([summarise(run, [float(r) for r in typed]) for run in read], typed, format)
+    sys.stdout.write(rendered)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -27,15 +28,16 @@ class Journal:
 
     def __init__(self, path: Path, writable: bool = False) -> None:
         self.path = path
+        self._writable = writable
         if not writable and not path.exists():
             raise RunError(f"{path.parent} has no journal: nothing was certified into it yet")
         with self._explained():
-            self._connection = sqlite3.connect(path, timeout=10.0, isolation_level=None)
+            address = f"{path.absolute().as_uri()}?mode={'rwc' if writable else 'ro'}"
+            self._connection = sqlite3.connect(address, uri=True, timeout=10.0, isolation_level=None)
             try:
                 if writable:
                     self._take_for_writing()
                 else:
-                    self._connection.execute("PRAGMA query_only = ON")
                     self._connection.execute("SELECT count(*) FROM records")
             except BaseException:
                 self._connection.close()
@@ -83,7 +85,13 @@ class Journal:
             return {index for (index,) in self._connection.execute('SELECT "index" FROM records')}
 
     def close(self) -> None:
-        """Fold the write-ahead file in and let go."""
+        """Let go; a writer first folds the write-ahead file in, so that a finished run is one plain file."""
+        if self._writable:
+            with contextlib.suppress(
+                sqlite3.Error
+            ):  # a reader is looking: the write-ahead file stays, and is valid
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     def __enter__(self) -> Journal:

@@ -40,7 +40,7 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
     labels = outputs.argmax(1).cpu().numpy()
     if votes == "hard":
         return Ballots(labels)
-    shares = _shares(outputs.double().cpu(), kind).numpy()
+    shares = _shares(outputs.cpu().double(), kind).numpy()
     # Rounded so that a mean can only be understated and a variance only overstated.
     return Ballots(
         labels,

@@ -99,6 +99,49 @@ class _Block:
 _Pass = list[_Block | None]
 
 
+class _Lanes:
+    """Blocks waiting for a pass, one lane for each slot of it.
+
+    Block b of input i waits in lane (i + b) mod slots, so that it sits in the same rows of a pass whoever its
+    neighbours are. Lanes hold iterators: a draw of any size takes no more memory than one of a few votes.
+    """
+
+    def __init__(self, slots: int, block: int) -> None:
+        self._lanes: list[deque[Iterator[_Block]]] = [deque() for _ in range(slots)]
+        self._block = block
+        self.waiting = 0
+
+    def add(self, place: _Place[object], start: int, stop: int) -> None:
+        """Queue votes ``start`` to ``stop`` of the place's stream."""
+        numbers = range(start // self._block, -(-stop // self._block))
+        slots = len(self._lanes)
+        for offset in range(min(slots, len(numbers))):
+            mine = numbers[offset::slots]
+            lane = self._lanes[(place.job.index + mine[0]) % slots]
+            lane.append(self._blocks(place, place.stream, mine, start, stop))
+        self.waiting += len(numbers)
+
+    def _blocks(
+        self, place: _Place[object], stream: Stream, numbers: range, start: int, stop: int
+    ) -> Iterator[_Block]:
+        for number in numbers:
+            origin = number * self._block
+            yield _Block(place, stream, number, max(start - origin, 0), min(stop - origin, self._block))
+
+    def next_pass(self) -> _Pass:
+        """One block from every lane that has any."""
+        return [self._take(lane) for lane in self._lanes]
+
+    def _take(self, lane: deque[Iterator[_Block]]) -> _Block | None:
+        while lane:
+            block = next(lane[0], None)
+            if block is not None:
+                self.waiting -= 1
+                return block
+            lane.popleft()
+        return None
+
+
 @dataclass(frozen=True)
 class _Cast:
     """What a task brought: for each block its sums, and the seconds it took."""
@@ -127,17 +170,17 @@ class Engine:
         ``on_votes`` hears how many votes each finished task has counted.
         """
         waiting = iter(jobs)
-        slots: list[deque[_Block]] = [deque() for _ in range(self._slots)]
+        lanes = _Lanes(self._slots, self._block)
         width = self.execution.worker_count() * _TASKS_AHEAD
         passes = self.execution.passes_per_task(self._slots * self._block)
         with self._workers() as (tasks, results):
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * passes * self._slots
-                while sum(map(len, slots)) < wanted and (job := next(waiting, None)) is not None:
-                    yield from self._advance(self._admit(job), None, slots)
-                while in_flight < width and any(slots):
-                    tasks.put([self._next_pass(slots) for _ in range(passes) if any(slots)])
+                while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
+                    yield from self._advance(self._admit(job), None, lanes)
+                while in_flight < width and lanes.waiting:
+                    tasks.put([lanes.next_pass() for _ in range(passes) if lanes.waiting])
                     in_flight += 1
                 if not in_flight:
                     return
@@ -153,7 +196,7 @@ class Engine:
                     place.sums += sums
                     place.missing -= block.last - block.first
                     if not place.missing:
-                        yield from self._advance(place, self._tally(place), slots)
+                        yield from self._advance(place, self._tally(place), lanes)
 
     def _admit(self, job: Job[R]) -> _Place[R]:
         """Check the input once, before any vote is spent on it."""
@@ -173,9 +216,7 @@ class Engine:
             job, torch.from_numpy(np.array(x, dtype=np.float64)).to(self.prepared.numerics.noise_dtype())
         )
 
-    def _advance(
-        self, place: _Place[R], tally: Tally | None, slots: list[deque[_Block]]
-    ) -> Iterator[Finished[R]]:
+    def _advance(self, place: _Place[R], tally: Tally | None, lanes: _Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""
         procedure = place.job.procedure
         try:
@@ -184,24 +225,11 @@ class Engine:
             yield Finished(place.job, stop.value, place.seconds)
             return
         start = place.drawn.get(draw.phase, 0)
-        stop_at = start + draw.votes
-        place.drawn[draw.phase] = stop_at
+        place.drawn[draw.phase] = start + draw.votes
         place.stream = Stream(self.seed, place.job.index, draw.phase)
         place.start, place.missing = start, draw.votes
         place.sums = np.zeros((3 if self.votes == "soft" else 1, self.prepared.classes), dtype=np.int64)
-        for number in range(start // self._block, -(-stop_at // self._block)):
-            origin = number * self._block
-            block = _Block(
-                place,  # type: ignore[arg-type]
-                place.stream,
-                number,
-                max(start - origin, 0),
-                min(stop_at - origin, self._block),
-            )
-            slots[(place.job.index + number) % self._slots].append(block)
-
-    def _next_pass(self, slots: list[deque[_Block]]) -> _Pass:
-        return [slot.popleft() if slot else None for slot in slots]
+        lanes.add(place, start, start + draw.votes)  # type: ignore[arg-type]  # lanes don't read answers
 
     def _tally(self, place: _Place[R]) -> Tally:
         rows = [tuple(int(v) for v in row) for row in place.sums]

@@ -20,6 +20,8 @@ ROUTES = ["auto", "channels-last", "compiled", "eager", "folded", "onnxruntime"]
 
 _LARGEST_CHUNK = 1024
 _LARGEST_BLOCK = 64
+_FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
+_LARGEST_ARRAY = 4 << 20  # bytes of a pass's largest array: well under the allocator's and the caches' cliffs
 
 
 @dataclass(frozen=True)
@@ -78,3 +80,8 @@ class Numerics:
         import torch
 
         return torch.float64 if self.dtype == "float64" else torch.float32
+
+
+def rows_within(bytes_per_row: int) -> int:
+    """The largest power of two of rows whose largest array stays within what is fast."""
+    return max(_FEWEST_ROWS, 1 << max(0, (_LARGEST_ARRAY // bytes_per_row).bit_length() - 1))

@@ -151,3 +151,21 @@ def test_bad_onnx_files_are_refused(tmp_path: Path) -> None:
     exported(path)
     with pytest.raises(ModelError, match=r"takes inputs of shape \(2,\), got \(3,\)"):
         SmoothedClassifier(path, sigma=1.0).prepare((3,))
+
+
+def test_a_double_precision_module_keeps_its_digits() -> None:
+    module = nn.Linear(2, 3).double()
+    base = adapt(module, "hard")
+    before = base.fingerprint()
+    base.prepare(Numerics(dtype="float64"), (2,))
+    base.prepare(Numerics(dtype="float32"), (2,))
+    assert base.fingerprint() == before
+
+
+@pytest.mark.parametrize(("size", "chunk"), [(4, 1024), (100_000, 8)])
+def test_large_inputs_get_small_passes(size: int, chunk: int) -> None:
+    def model(batch: np.ndarray) -> np.ndarray:
+        return batch[:, :3]
+
+    assert adapt(model, "hard").prepare(Numerics(), (size,)).numerics.chunk == chunk
+    assert adapt(nn.Linear(size, 3), "hard").prepare(Numerics(), (size,)).numerics.chunk == chunk

@@ -59,9 +59,9 @@ class BaseClassifier(ABC):
             settled, outputs = self.open_route(numerics, input_shape, device)
             blocks, block = settled.shape()
             rows = probe_rows(blocks * block, input_shape, settled.noise_dtype())
-            first = self._probe(outputs, rows)
+            first = self.probe(outputs, rows)
             rows[1:] = rows[1:].flip(0).neg()
-            second = self._probe(outputs, rows)
+            second = self.probe(outputs, rows)
         if not torch.allclose(first[0].double(), second[0].double(), rtol=1e-3, atol=1e-4, equal_nan=True):
             raise ModelError(
                 f"{self.name} gives a row another answer when the rest of the batch changes; votes must be "
@@ -78,7 +78,8 @@ class BaseClassifier(ABC):
             )
         return int(outputs.shape[1])
 
-    def _probe(self, outputs: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    def probe(self, outputs: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+        """Ask the model once, and say clearly what is wrong if it can't answer."""
         try:
             answer = outputs(rows)
         except ModelError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +14,9 @@ from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, probe_rows
-from smoothcert.sampling.numerics import Numerics
+from smoothcert.sampling.numerics import Numerics, rows_within
 
 _KINDS = ["labels", "probabilities", "scores"]
-_ROWS = 1024
 
 
 class FunctionClassifier(BaseClassifier):
@@ -71,7 +71,7 @@ class FunctionClassifier(BaseClassifier):
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(self._call(batch.to(dtype))))
 
-        return numerics.settled("eager", _ROWS), outputs
+        return numerics.settled("eager", rows_within(4 * math.prod(input_shape))), outputs
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As given, or as many as there are scores in a row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,10 @@ import torch
 
 from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.sampling.models.base import BaseClassifier
-from smoothcert.sampling.numerics import Numerics
+from smoothcert.sampling.numerics import Numerics, rows_within
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+_ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
 class OnnxClassifier(BaseClassifier):
@@ -56,7 +58,9 @@ class OnnxClassifier(BaseClassifier):
         fixed = self._input.shape[0]
         if isinstance(fixed, int) and numerics.chunk not in (None, fixed):
             raise ModelError(f"{self.name}: the graph's batch size is fixed at {fixed}; drop --chunk")
-        rows = fixed if isinstance(fixed, int) else 64 if int(np.prod(input_shape)) > 256 else 1024
+        rows = (
+            fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * _ACTIVATION_FACTOR)
+        )
         wanted = _TYPES[self._input.type]
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:

@@ -9,13 +9,9 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from smoothcert.errors import ModelError
 from smoothcert.sampling.models.base import BaseClassifier, probe_rows
-from smoothcert.sampling.numerics import Numerics
+from smoothcert.sampling.numerics import Numerics, rows_within
 from smoothcert.sampling.routes import open_torch_route
-
-_ACTIVATION_BYTES = 4 << 20  # largest activation of a pass: well under the allocator's and the caches' cliffs
-_FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
 
 
 class TorchClassifier(BaseClassifier):
@@ -41,7 +37,8 @@ class TorchClassifier(BaseClassifier):
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
         module = copy.deepcopy(self.module).to(device=device, dtype=dtype)
-        settled = numerics.settled(numerics.route, self._rows_for(input_shape))
+        rows = rows_within(self._largest_activation(module, probe_rows(1, input_shape, dtype).to(device)))
+        settled = numerics.settled(numerics.route, rows)
         route, forward = open_torch_route(module, settled, input_shape, device)
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
@@ -49,26 +46,18 @@ class TorchClassifier(BaseClassifier):
 
         return settled.settled(route, 0), outputs
 
-    def _rows_for(self, input_shape: tuple[int, ...]) -> int:
-        """The largest power of two of rows whose biggest activation stays within the limit."""
-        sizes: list[int] = [4]
+    def _largest_activation(self, module: nn.Module, row: torch.Tensor) -> int:
+        """Bytes of the largest array that one row makes the module hold."""
+        sizes = [row.nbytes]
 
         def measure(_module: nn.Module, _inputs: object, output: object) -> None:
             if isinstance(output, torch.Tensor):
-                sizes.append(output.numel() // _FEWEST_ROWS * 4)
+                sizes.append(output.nbytes)
 
-        rows = probe_rows(_FEWEST_ROWS, input_shape, torch.float32)
-        hooks = [part.register_forward_hook(measure) for part in self.module.modules()]
+        hooks = [part.register_forward_hook(measure) for part in module.modules()]
         try:
-            with torch.inference_mode():
-                self.module.float()(rows)
-        except Exception as error:  # foreign code: see BaseClassifier._probe
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise ModelError(
-                f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
-                "Check the input shape; normalisation and reshaping belong inside the model"
-            ) from error
+            self.probe(module, row)
         finally:
             for hook in hooks:
                 hook.remove()
-        return max(_FEWEST_ROWS, 1 << (_ACTIVATION_BYTES // max(sizes)).bit_length() - 1)
+        return max(sizes)

@@ -1,0 +1,110 @@
+"""“The same numbers to the last bit”: whatever the batch, the workers, the order, or how often it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.datasets import load
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+from smoothcert.training import TrainPlan
+from smoothcert.training.runs import train_into
+from smoothcert.weights import load_model
+
+
+def command(*words: str | Path) -> list[str]:
+    return [sys.executable, "-c", "from smoothcert.commands import main; main()", *map(str, words)]
+
+
+def certify_command(model: Path, out: Path, *more: str) -> list[str]:
+    return command("certify", model, "--dataset", "digits", "--sigma", "0.25", "--quiet", "--out", out, *more)
+
+
+def kill_until_done(words: list[str], out: Path, most_kills: int, seed: int) -> int:
+    """Start the command, kill -9 it at a random moment, start it again …; returns the number of kills."""
+    rng = random.Random(seed)
+    for kills in range(most_kills):
+        before = len(read_run(out).records) if (out / "journal.sqlite").exists() else 0
+        process = subprocess.Popen(words)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+            if not (out / "journal.sqlite").exists():
+                continue
+            if len(read_run(out).records) >= before + 3:
+                time.sleep(rng.uniform(0, 0.15))
+                break
+        if process.poll() is not None:
+            assert process.returncode == 0
+            return kills
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run(words, check=True)
+    return most_kills
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path, tmp_path: Path) -> None:
+    options = ("--n", "20000", "--max", "30", "--chunk", "64")
+    subprocess.run(certify_command(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
+    kills = kill_until_done(
+        certify_command(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 4, seed=1
+    )
+    assert kills >= 1
+    whole, cut = read_run(tmp_path / "whole"), read_run(tmp_path / "cut")
+    assert results_digest(whole.records) == results_digest(cut.records)
+    assert whole.manifest.identity() == cut.manifest.identity()
+
+
+def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Path) -> None:
+    digests = set()
+    for number, speed in enumerate(
+        (["--workers", "1"], ["--batch", "1"], ["--workers", "3", "--batch", "5000"])
+    ):
+        words = certify_command(
+            digits_model, tmp_path / str(number), "--n", "1000", "--max", "8", *speed, "--json"
+        )
+        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        digests.add(json.loads(printed)["results_sha256"])
+    assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_path: Path) -> None:
+    root = shared / "data"
+    plan = TrainPlan(sigma=0.5, epochs=2, batch_size=128, lr=0.05, schedule="cosine")
+    train_into(tmp_path / "lenet", load("mnist", "train", root).first(6000), plan, "lenet")
+    module, _ = load_model(tmp_path / "lenet")
+    data = load("mnist", "test", root)
+    inputs = data.inputs(slice(0, 50))
+    tallies = {}
+    for workers, batch in ((1, None), (2, 64), (3, 1000)):
+        execution = Execution(workers=workers, batch=batch)
+        classifier = SmoothedClassifier(module, sigma=0.5, n=1000, execution=execution)
+        tallies[workers, batch] = [a.estimation for a in classifier.certify_batch(inputs, index=0)]
+    classifier = SmoothedClassifier(module, sigma=0.5, n=1000, execution=Execution(workers=2))
+    backwards = {
+        a.index: a.estimation for a in classifier.certify_each((i, inputs[i]) for i in range(49, -1, -1))
+    }
+    expected = tallies[1, None]
+    assert all(found == expected for found in tallies.values())
+    assert [backwards[i] for i in range(50)] == expected
+    words = command(
+        "certify", tmp_path / "lenet", "--dataset", "mnist", "--data-dir", root, "--sigma", "0.5", "--n", "1000",
+        "--max", "50", "--quiet", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert kill_until_done(words, tmp_path / "run", 3, seed=2) >= 1
+    assert [record.estimation for record in read_run(tmp_path / "run").records] == expected
+    accuracy = np.mean([record.correct for record in read_run(tmp_path / "run").records])
+    assert accuracy > 0.6

@@ -1,0 +1,119 @@
+"""A run is continued only with the statement it was started with."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothcert.errors import OutputError, RunError
+from smoothcert.runs import Manifest, create_run, open_run, read_run
+from smoothcert.runs.manifest import current_versions
+from tests.runs.test_journal import record
+
+MANIFEST = Manifest(
+    kind="certify",
+    plan={"sigma": 0.5, "n": 1000},
+    model={"name": "lenet", "sha256": "a" * 64},
+    data={"name": "mnist", "sha256": "b" * 64},
+    versions=current_versions(),
+    created="2026-01-01",
+)
+
+
+def test_a_run_is_made_continued_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "run"
+    with open_run(path, MANIFEST) as journal:
+        journal.append(record(1))
+    with open_run(path, replace(MANIFEST, created="2027-01-01", versions={})) as journal:
+        assert journal.indices() == {1}
+        journal.append(record(2))
+    run = read_run(path)
+    assert run.manifest == MANIFEST
+    assert run.records == (record(1), record(2))
+    assert run.name == "run"
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (replace(MANIFEST, plan={"sigma": 0.5, "n": 2000}), "plan.n: the run has 1000, now 2000"),
+        (replace(MANIFEST, plan={"sigma": 0.5}), "plan.n: the run has 1000, now null"),
+        (replace(MANIFEST, model={"name": "lenet", "sha256": "c" * 64}), 'model.sha256: the run has "aaaa'),
+        (
+            replace(MANIFEST, data={"name": "cifar10", "sha256": "b" * 64}),
+            'data.name: the run has "mnist", now',
+        ),
+        (replace(MANIFEST, kind="import"), 'kind: the run has "certify", now "import"'),
+    ],
+)
+def test_another_statement_is_refused_with_what_differs(
+    tmp_path: Path, other: Manifest, message: str
+) -> None:
+    with open_run(tmp_path, MANIFEST) as journal:
+        journal.append(record(1))
+    with pytest.raises(RunError, match="started with another statement") as caught, open_run(tmp_path, other):
+        pass
+    assert message in str(caught.value)
+    assert read_run(tmp_path).records == (record(1),)
+
+
+def test_two_writers_are_refused(tmp_path: Path) -> None:
+    with (
+        open_run(tmp_path, MANIFEST),
+        pytest.raises(RunError, match="another process is certifying"),
+        open_run(tmp_path, MANIFEST),
+    ):
+        pass
+
+
+def test_an_imported_run_is_not_overwritten(tmp_path: Path) -> None:
+    create_run(tmp_path, MANIFEST, [record(1)])
+    with pytest.raises(RunError, match="holds a run already"):
+        create_run(tmp_path, MANIFEST, [record(2)])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "damaged"),
+        ("[]", "not in format 1"),
+        ('{"format": 99}', "not in format 1"),
+        ('{"format": 1, "kind": "certify"}', "damaged"),
+    ],
+)
+def test_a_damaged_manifest_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / "run.json").write_text(content)
+    with pytest.raises(RunError, match=message):
+        read_run(tmp_path)
+
+
+def test_what_is_no_run_is_said_not_to_be(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no such directory"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(RunError, match=r"has no run\.json"):
+        read_run(tmp_path)
+    (tmp_path / "journal.sqlite").touch()
+    with pytest.raises(RunError, match="holds a journal but no"), open_run(tmp_path, MANIFEST):
+        pass
+
+
+def test_places_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="can't be made"), open_run(tmp_path / "file" / "run", MANIFEST):
+        pass
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere: pretend not to be
+    with pytest.raises(RunError, match="can't be written to"), open_run(tmp_path / "run", MANIFEST):
+        pass
+
+
+def test_a_full_disk_leaves_no_half_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OutputError, match="No space left on device"):
+        MANIFEST.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,142 @@
+"""Certifying a data set into a run: choice of inputs, resume, refusal of another model or data set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.evaluation import Choice, Progress, certify_dataset
+from smoothcert.runs import Record, read_run
+from smoothcert.runs.records import results_digest
+
+
+def dataset(size: int = 30, seed: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(size, 3))
+    return Dataset("made-up", x, (x[:, 0] > 0).astype(np.int64), ("left", "right"))
+
+
+def half_space(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def smoothed(model: Any = half_space, **options: Any) -> SmoothedClassifier:
+    return SmoothedClassifier(
+        model, **({"sigma": 0.5, "n": 300, "outputs": "labels", "classes": 2} | options)
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "size", "indices"),
+    [
+        (Choice(), 4, [0, 1, 2, 3]),
+        (Choice(skip=2), 5, [0, 2, 4]),
+        (Choice(skip=2, most=2), 100, [0, 2]),
+        (Choice(most=9), 4, [0, 1, 2, 3]),
+    ],
+)
+def test_choices(choice: Choice, size: int, indices: list[int]) -> None:
+    assert list(choice.indices(size)) == indices
+
+
+@pytest.mark.parametrize(("fields", "message"), [({"skip": 0}, "skip must be"), ({"most": 0}, "max must be")])
+def test_bad_choices(fields: dict[str, int], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        Choice(**fields)
+
+
+def test_a_run_holds_one_full_record_per_chosen_input(tmp_path: Path) -> None:
+    data = dataset()
+    run = certify_dataset(smoothed(), data, tmp_path / "run", Choice(skip=3, most=5))
+    assert [record.index for record in run.records] == [0, 3, 6, 9, 12]
+    for record in run.records:
+        assert record.label == data.labels[record.index]
+        assert record.selection is not None
+        assert record.estimation is not None
+        assert (record.selection.n, record.estimation.n) == (100, 300)
+        assert record.sigma == 0.5
+        assert record.seconds > 0
+    plan = run.manifest.plan
+    assert (plan["n"], plan["bound"], plan["chunk"], plan["device"]) == (300, "two-class", 1024, "cpu")
+    assert run.manifest.data["sha256"] == data.fingerprint()
+
+
+class StopAfter:
+    """Raises in the middle of a run, as a kill would come: between two records."""
+
+    def __init__(self, records: int) -> None:
+        self.left = records
+
+    def __call__(self, _: Record) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
+    whole = certify_dataset(smoothed(), dataset(), tmp_path / "whole")
+    for stop in (1, 7, 3):
+        with pytest.raises(KeyboardInterrupt):
+            certify_dataset(
+                smoothed(), dataset(), tmp_path / "cut", progress=Progress(record=StopAfter(stop))
+            )
+    before = len(read_run(tmp_path / "cut").records)
+    assert before >= 11
+    cut = certify_dataset(smoothed(execution=Execution(workers=3, batch=64)), dataset(), tmp_path / "cut")
+    assert results_digest(cut.records) == results_digest(whole.records)
+
+
+def test_a_finished_run_is_not_done_again_and_can_be_extended(tmp_path: Path) -> None:
+    begun: list[tuple[int, int]] = []
+    progress = Progress(begin=lambda votes, done: begun.append((votes, done)))
+    for most in (4, 4, 6):
+        run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=most), progress)
+    assert begun == [(1600, 0), (0, 4), (800, 4)]
+    assert len(run.records) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "data", "differs"),
+    [
+        ({"n": 301}, dataset(), "plan.n"),
+        ({"alpha": 0.01}, dataset(), "plan.alpha"),
+        ({"seed": 1}, dataset(), "plan.seed"),
+        ({"bound": "clopper-pearson"}, dataset(), "plan.bound"),
+        ({"sigma": 0.6}, dataset(), "plan.sigma"),
+        ({"noise": "uniform"}, dataset(), "plan.noise"),
+        ({"model": lambda b: 1 - half_space(b)}, dataset(), "model.sha256"),
+        ({}, dataset(seed=1), "data.sha256"),
+        ({}, dataset(size=31), "data.inputs"),
+        ({}, replace(dataset(), scale=2.0), "data.sha256"),
+    ],
+)
+def test_another_plan_model_or_data_is_refused(
+    tmp_path: Path, options: dict[str, Any], data: Dataset, differs: str
+) -> None:
+    certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=2))
+    with pytest.raises(RunError, match="can't be continued") as caught:
+        certify_dataset(smoothed(**options), data, tmp_path, Choice(most=2))
+    assert differs in str(caught.value)
+
+
+def test_a_model_with_too_few_classes_is_refused(tmp_path: Path) -> None:
+    data = dataset()
+    wide = replace(data, classes=("a", "b", "c"))
+    with pytest.raises(DataError, match=r"made-up has 3 classes but .* knows 2"):
+        certify_dataset(smoothed(), wide, tmp_path)
+
+
+def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    from smoothcert.errors import ModelError
+
+    with pytest.raises(ModelError, match="fails on a batch of shape"):
+        certify_dataset(SmoothedClassifier(nn.Linear(4, 2), sigma=1.0), dataset(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

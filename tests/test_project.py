@@ -1,0 +1,124 @@
+"""The house rules that a machine can check: arrows point down, lint and types are clean, README and CI agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "smoothcert"
+
+# From the top of the house to its foundation: a room may use rooms below it, and its own.
+FLOORS = [
+    {"commands"},
+    {"analysis", "training", "evaluation"},
+    {"objectives", "smoothing"},
+    {"sampling", "certificates", "runs", "weights"},
+    {"bounds", "regions", "architectures", "datasets"},
+    {"noise", "tally"},
+    {"registry", "rounding", "files"},
+    {"errors"},
+]
+FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module == "smoothcert":
+            names = [f"smoothcert.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("smoothcert.")}
+    return rooms
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_down(path: Path) -> None:
+    room = room_of(path)
+    if room == "__init__":
+        return
+    for used in imported_rooms(path) - {room}:
+        assert FLOOR_OF[used] > FLOOR_OF[room], f"{room} must not use {used}"
+
+
+def test_every_room_has_a_floor() -> None:
+    rooms = {room_of(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
+    assert rooms == set(FLOOR_OF)
+
+
+@pytest.mark.parametrize("words", [["check", "."], ["format", "--check", "."]])
+def test_ruff(words: list[str]) -> None:
+    pytest.importorskip("ruff")
+    run = subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.slow
+def test_types() -> None:
+    pytest.importorskip("mypy")
+    run = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def shell_blocks() -> list[str]:
+    return re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_readme_opens_with_its_two_commands() -> None:
+    first, second = shell_blocks()[:2]
+    assert "-c constraints.txt" in first
+    assert "smoothcert quickstart" in first
+    assert "pytest" in second
+
+
+def test_ci_runs_the_readmes_commands_and_nothing_of_its_own() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "README.md" in script
+    assert not re.search(r"^\s*(python\S* -m )?pytest", script, re.MULTILINE)
+
+
+def test_every_dependency_has_its_reason() -> None:
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    names = {re.split(r"[<>=\[ ]", requirement)[0] for group in groups for requirement in group} - {
+        "smoothcert"
+    }
+    reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert {name for name in names if f"| {name} |" not in reasons} == set()
+
+
+def test_no_absolute_paths_or_hosts_in_the_tree() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    suspicious = re.compile(r"/(?:root|home/\w+|work)/|pypi\.org|files\.pythonhosted")
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if path.suffix in {".py", ".md", ".toml", ".txt", ""} and path.is_file() and path != Path(__file__):
+            assert not suspicious.search(path.read_text(encoding="utf-8")), name
+
+
+def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    (example,) = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    exec(compile(example, "README.md", "exec"), {})
+    predicted, radius = capsys.readouterr().out.split()
+    assert int(predicted) in (0, 1, 2)
+    assert float(radius) > 0

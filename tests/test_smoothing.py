@@ -1,0 +1,179 @@
+"""SmoothedClassifier: plans, single inputs and batches, typed answers, warnings and refusals."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import norm
+
+from smoothcert import ABSTAIN, CertifyPlan, Execution, Gaussian, SmoothedClassifier, Uniform
+from smoothcert.errors import InvalidValueError
+from smoothcert.sampling import Numerics
+from smoothcert.smoothing import TooFewVotesWarning
+
+
+def half_space(batch: np.ndarray) -> np.ndarray:
+    """Class 1 right of zero."""
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def smoothed(**options: Any) -> SmoothedClassifier:
+    defaults: dict[str, Any] = {"sigma": 0.5, "n": 2000, "outputs": "labels", "classes": 2}
+    return SmoothedClassifier(half_space, **(defaults | options))
+
+
+def test_a_clear_input_gets_its_class_and_nearly_its_margin() -> None:
+    answer = smoothed(bound="clopper-pearson").certify(np.array([0.5, 0.0]))
+    assert answer.predicted == 1  # type: ignore[union-attr]
+    assert 0.4 < answer.radius < 0.55  # type: ignore[union-attr]
+    assert answer.norm == "l2"  # type: ignore[union-attr]
+    assert answer.region is not None  # type: ignore[union-attr]
+    assert answer.region.contains([0.5 - 0.9 * answer.radius, 0.0])  # type: ignore[union-attr]
+
+
+def test_an_input_on_the_edge_abstains_with_radius_zero() -> None:
+    answer = smoothed().certify_batch([[0.0, 0.0]])[0]
+    assert answer.abstained
+    assert (answer.predicted, answer.radius, answer.region) == (ABSTAIN, 0.0, None)
+
+
+def test_the_papers_bound_is_the_papers_formula_on_its_own_tally() -> None:
+    from scipy.stats import beta
+
+    answer = smoothed(bound="clopper-pearson").certify_batch([[0.4, 0.0]])[0]
+    k = answer.estimation.counts[1]
+    assert answer.radius == pytest.approx(0.5 * norm.ppf(beta.ppf(0.001, k, 2000 - k + 1)), rel=1e-9)
+
+
+def test_one_input_and_batches_agree() -> None:
+    classifier = smoothed()
+    batch = np.array([[0.5, 0.0], [-0.7, 0.2], [0.1, 0.1]])
+    together = classifier.certify(batch)
+    assert isinstance(together, list)
+    for x, answer in zip(batch, together):
+        assert classifier.certify(x).estimation == answer.estimation  # type: ignore[union-attr]
+
+
+def test_equal_inputs_get_equal_answers_and_others_independent_noise() -> None:
+    answers = smoothed().certify_batch([[0.2, 0.0], [0.2, 0.0], [0.2, 1e-7]])
+    assert answers[0].estimation == answers[1].estimation
+    assert answers[0].estimation.stream.index != answers[2].estimation.stream.index
+
+
+def test_the_seed_and_the_index_choose_the_votes() -> None:
+    x = np.array([[0.3, 0.0]])
+    base = smoothed().certify_batch(x, index=5)[0].estimation.counts
+    assert smoothed().certify_batch(x, index=5)[0].estimation.counts == base
+    assert smoothed(seed=1).certify_batch(x, index=5)[0].estimation.counts != base
+    assert smoothed().certify_batch(x, index=6)[0].estimation.counts != base
+
+
+@pytest.mark.parametrize(
+    ("shape", "input_shape", "single"),
+    [
+        ((2,), None, True),
+        ((4, 2), None, False),
+        ((1, 2, 3), None, True),
+        ((2, 1, 2, 3), None, False),
+        ((2, 3), (2, 3), True),
+    ],
+)
+def test_one_input_is_told_from_a_batch(shape: tuple[int, ...], input_shape: Any, single: bool) -> None:
+    def model(batch: np.ndarray) -> np.ndarray:
+        return (batch.reshape(len(batch), -1)[:, 0] > 0).astype(np.int64)
+
+    classifier = SmoothedClassifier(
+        model, sigma=1.0, n=50, outputs="labels", classes=2, input_shape=input_shape
+    )
+    assert isinstance(classifier.certify(np.zeros(shape)), list) != single
+
+
+def test_torch_tensors_are_inputs_too() -> None:
+    answer = smoothed().certify(torch.tensor([0.5, 0.0], requires_grad=True))  # type: ignore[arg-type]
+    assert answer.predicted == 1  # type: ignore[union-attr]
+
+
+def test_uniform_noise_gives_l1_balls() -> None:
+    answer = smoothed(noise="uniform").certify_batch([[0.3, 0.0]])[0]
+    assert answer.norm == "l1"
+    assert 0 < answer.radius < 0.5 * math.sqrt(3)
+
+
+def test_predictions() -> None:
+    right, edge = smoothed().predict(np.array([[0.5, 0.0], [0.0, 0.0]]), n=500)  # type: ignore[misc]
+    assert right.predicted == 1
+    assert right.p_value < 0.001
+    assert edge.abstained
+    assert smoothed().predict(np.array([-1.0, 0.0])).predicted == 0  # type: ignore[union-attr]
+
+
+def test_hopeless_numbers_of_votes_are_announced() -> None:
+    with pytest.warns(TooFewVotesWarning, match="n = 10 votes.*alpha = 0.001.*smallest n that could is 11"):
+        smoothed().predict(np.array([1.0, 0.0]), n=10)
+    with pytest.warns(TooFewVotesWarning, match="two-class bound; the smallest n that could is 11"):
+        smoothed(n=10).certify(np.array([1.0, 0.0]))
+    with pytest.warns(TooFewVotesWarning, match="smallest n that could is 10"):
+        smoothed(n=9, bound="clopper-pearson").certify(np.array([1.0, 0.0]))
+
+
+def test_the_smallest_sufficient_number_of_votes_succeeds() -> None:
+    assert smoothed(n=11).certify(np.array([9.0, 0.0])).radius > 0  # type: ignore[union-attr]
+    assert smoothed().predict(np.array([9.0, 0.0]), n=11).predicted == 1  # type: ignore[union-attr]
+
+
+def test_a_plan_can_be_given_whole() -> None:
+    plan = CertifyPlan(Gaussian(0.5), n=2000)
+    by_plan = SmoothedClassifier(half_space, plan, outputs="labels", classes=2)
+    x = np.array([[0.3, 0.0]])
+    assert by_plan.certify_batch(x)[0].estimation == smoothed().certify_batch(x)[0].estimation
+
+
+def test_the_settled_plan_names_everything() -> None:
+    plan = smoothed(execution=Execution(workers=1)).prepare((2,)).as_json()
+    assert plan == {
+        "noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "two-class", "votes": "hard", "n0": 100,
+        "n": 2000, "alpha": 0.001, "seed": 0, "dtype": "float32", "route": "eager", "chunk": 1024, "block": 64,
+    }  # fmt: skip
+    assert CertifyPlan(Uniform(1.0)).as_json()["norm"] == "l1"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
+        ({"sigma": -1.0}, "sigma must be positive"),
+        ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1"),
+        ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1"),
+        ({"n0": 0}, "n0 must be an integer of at least 1, got 0"),
+        ({"n": 0}, "n must be an integer"),
+        ({"n": 10.5}, "n must be an integer"),
+        ({"seed": -1}, "seed must be an integer of at least 0"),
+        ({"bound": "clopper"}, "unknown bound 'clopper'.*clopper-pearson"),
+        ({"noise": "laplace"}, "unknown noise 'laplace'.*gaussian, uniform"),
+        ({"outputs": "logits"}, "unknown kind of output"),
+        ({"sigma": None}, "give either a plan or sigma"),
+        ({"numerics": Numerics(), "plan": CertifyPlan(Gaussian(1.0)), "sigma": None}, "belong in the plan"),
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        smoothed(**{k: v for k, v in ({"n": 2000} | options).items() if not ("plan" in options and k == "n")})
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.zeros((0, 2)), "the batch is empty"),
+        (np.array([np.nan, 0.0]), "holds nan at position"),
+        (np.array([["a", "b"]]), "must hold real numbers"),
+        (3.0, "must be an array of numbers"),
+        ([object()], "must be an array of numbers"),
+    ],
+)
+def test_bad_inputs_are_refused(x: Any, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        smoothed().certify(x)
