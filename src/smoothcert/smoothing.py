@@ -30,6 +30,7 @@ from smoothcert.sampling import (
     Draw,
     Engine,
     Execution,
+    Finished,
     Job,
     Numerics,
     Prepared,
@@ -37,7 +38,6 @@ from smoothcert.sampling import (
     adapt,
 )
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.engine import Finished
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
 

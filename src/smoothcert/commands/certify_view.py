@@ -46,10 +46,8 @@ def show_run(run: Run, output: OutputOptions) -> None:
         return
     plan = run.manifest.plan
     console = Console(highlight=False)
-    table = Table(
-        title=f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius",
-        title_justify="left",
-    )
+    console.print(f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius")
+    table = Table()
     for radius in radii:
         table.add_column(radius, justify="right")
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))

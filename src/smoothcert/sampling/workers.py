@@ -1,0 +1,117 @@
+"""Workers: threads that draw noise, ask the model and count votes, each with one small buffer of its own."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.bounds import VoteKind
+from smoothcert.errors import ModelError
+from smoothcert.sampling.ballots import Ballots, read_ballots
+from smoothcert.sampling.lanes import Block, Pass
+from smoothcert.sampling.models.base import Prepared
+from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.threads import one_openmp_thread
+
+
+@dataclass(frozen=True)
+class Cast:
+    """What became of one block: its sums (counts; for soft votes also probabilities and squares)."""
+
+    block: Block
+    sums: NDArray[np.int64]
+    seconds: float
+
+
+class Workers:
+    """A pool that turns tasks (lists of passes) into casts, in whatever order they are done."""
+
+    def __init__(self, prepared: Prepared, votes: VoteKind) -> None:
+        self.prepared = prepared
+        self.votes: VoteKind = votes
+        self._slots, self._block = prepared.numerics.shape()
+        self._tasks: queue.SimpleQueue[list[Pass] | None] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[list[Cast] | BaseException] = queue.SimpleQueue()
+
+    def give(self, task: list[Pass]) -> None:
+        """Queue a task for the next free worker."""
+        self._tasks.put(task)
+
+    def take(self) -> list[Cast]:
+        """Wait for a finished task; an error in a worker is raised here."""
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            raise result
+        return result
+
+    @contextmanager
+    def running(self, count: int) -> Iterator[None]:
+        """Keep ``count`` workers at work; on leaving, tasks not begun are dropped and every thread has ended."""
+        with one_openmp_thread():
+            threads = [
+                threading.Thread(target=self._work, daemon=True, name=f"votes-{i}") for i in range(count)
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                yield
+            finally:
+                while not self._tasks.empty():
+                    self._tasks.get_nowait()
+                for _ in threads:
+                    self._tasks.put(None)
+                for thread in threads:
+                    thread.join()
+
+    def _work(self) -> None:
+        generator = BlockGenerator()
+        shape = (self._slots, self._block, *self.prepared.input_shape)
+        with torch.inference_mode():
+            blocks = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
+            while (task := self._tasks.get()) is not None:
+                try:
+                    self._results.put([cast for one in task for cast in self._cast(one, blocks, generator)])
+                except BaseException as error:  # carried to the caller's thread, which raises it
+                    self._results.put(error)
+
+    def _cast(self, one: Pass, blocks: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
+        """One pass of the model: draw each block's noise, add its input, count its votes."""
+        began = time.perf_counter()
+        filled = [(slot, block) for slot, block in enumerate(one) if block is not None]
+        for slot, block in filled:
+            noisy = blocks[slot]
+            block.place.job.noise.fill(noisy, generator.seek(block.stream, block.number))
+            noisy.add_(block.place.x)
+        for slot in (slot for slot, block in enumerate(one) if block is None):
+            # The shape stays; a copy keeps leftovers of other inputs out of the model's checks.
+            blocks[slot] = blocks[filled[0][0]]
+        ballots = self._ballots(blocks, filled)
+        counted = [(block, self._count(ballots, slot, block)) for slot, block in filled]
+        share = (time.perf_counter() - began) / len(filled)
+        return [Cast(block, sums, share) for block, sums in counted]
+
+    def _ballots(self, blocks: torch.Tensor, filled: list[tuple[int, Block]]) -> Ballots:
+        prepared = self.prepared
+        try:
+            outputs = prepared.outputs(blocks.flatten(0, 1))
+            return read_ballots(outputs, prepared.kind, prepared.classes, self.votes)
+        except Exception as error:
+            indices = sorted({block.place.job.index for _, block in filled})
+            which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
+            reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+            raise ModelError(f"voting on {which}: {reason}") from error
+
+    def _count(self, ballots: Ballots, slot: int, block: Block) -> NDArray[np.int64]:
+        rows = slice(slot * self._block + block.first, slot * self._block + block.last)
+        counts = np.bincount(ballots.labels[rows], minlength=self.prepared.classes)
+        if ballots.probabilities is None or ballots.squares is None:
+            return counts[np.newaxis]
+        return np.stack([counts, ballots.probabilities[rows].sum(0), ballots.squares[rows].sum(0)])
