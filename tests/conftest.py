@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 import torch
 
@@ -14,6 +15,10 @@ from smoothcert.training.runs import train_into
 
 # Tests run side by side, one process per core: more threads in each would only wait for one another.
 torch.set_num_threads(1)
+
+# A slow machine is no failure, and a failure must be repeatable.
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")

@@ -86,18 +86,23 @@ def soft_tally(values: list[int]) -> Tally:
 def test_soft_bounds_equal_their_formulas(values: list[int], alpha: float) -> None:
     n, mean = len(values), Fraction(sum(values), 16 * len(values))
     sample_variance = sum((Fraction(v, 16) - mean) ** 2 for v in values) / (n - 1)
-    log_term = math.log(2 / alpha)
-    expected = {
-        "hoeffding": float(mean) - math.sqrt(-math.log(alpha) / (2 * n)),
-        "bernstein": float(mean)
-        - math.sqrt(2 * float(sample_variance) * log_term / n)
-        - 7 * log_term / (3 * (n - 1)),
-    }
-    for name, value in expected.items():
-        bounds = BOUNDS[name](soft_tally(values), 0, alpha)
-        assert bounds.lower == pytest.approx(max(0.0, value), abs=1e-12)
-        assert bounds.lower <= max(0.0, value)
-        assert bounds.upper >= 1 - bounds.lower
+    with mpmath.workdps(40):
+
+        def exact(number: Fraction) -> mpmath.mpf:
+            return mpmath.mpf(number.numerator) / number.denominator
+
+        log_term = mpmath.log(2 / mpmath.mpf(alpha))
+        expected = {
+            "hoeffding": exact(mean) - mpmath.sqrt(-mpmath.log(alpha) / (2 * n)),
+            "bernstein": exact(mean)
+            - mpmath.sqrt(2 * exact(sample_variance) * log_term / n)
+            - 7 * log_term / (3 * (n - 1)),
+        }
+        for name, value in expected.items():
+            bounds = BOUNDS[name](soft_tally(values), 0, alpha)
+            assert bounds.lower <= max(0, value)
+            assert bounds.lower == pytest.approx(float(max(0, value)), abs=1e-12)
+            assert bounds.upper >= 1 - bounds.lower
 
 
 def test_two_class_is_the_stated_formula() -> None:

@@ -138,7 +138,7 @@ def hoeffding(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     """Lower bound ẑ − √(ln(1/α) / 2n) of the mean probability of the chosen class."""
     sums, _ = _soft_sums(tally)
     mean = sums[chosen] / (tally.n * SOFT_UNIT)
-    return _one_sided(down(mean - math.sqrt(-math.log(alpha) / (2 * tally.n))))
+    return _one_sided(_difference_down(mean, math.sqrt(-math.log(alpha) / (2 * tally.n))))
 
 
 @_register("bernstein", "soft", "Maurer & Pontil 2009; MACER (Zhai et al. 2020), appendix A.2")
@@ -153,7 +153,7 @@ def bernstein(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     variance = (n * square * SOFT_UNIT - total * total) / (n * (n - 1) * SOFT_UNIT**2)
     log_term = math.log(2 / alpha)
     slack = math.sqrt(2 * max(variance, 0.0) * log_term / n) + 7 * log_term / (3 * (n - 1))
-    return _one_sided(down(total / (n * SOFT_UNIT) - slack))
+    return _one_sided(_difference_down(total / (n * SOFT_UNIT), slack))
 
 
 def least_votes(bound: Bound, alpha: float, classes: int = 2) -> int:
@@ -194,6 +194,11 @@ def _one_sided(lower: float) -> ClassBounds:
     """The rivals share what the chosen class leaves."""
     lower = max(0.0, lower)
     return ClassBounds(lower, _complement_up(lower))
+
+
+def _difference_down(value: float, slack: float) -> float:
+    """A lower bound of value − slack: each is rounded before they cancel."""
+    return down(down(value) - up(slack), 0.0)
 
 
 def _complement_up(p: float) -> float:

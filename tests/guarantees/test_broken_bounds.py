@@ -22,7 +22,7 @@ from tests.guarantees.coverage import (
     hard_tally,
     joint_misses,
 )
-from tests.test_bounds import test_soft_bounds_equal_their_formulas
+from tests.test_bounds import test_soft_bounds_equal_their_formulas as check_soft_formulas
 
 TRIALS = 20_000
 
@@ -94,4 +94,4 @@ def test_n_in_place_of_n_minus_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setitem(BOUNDS._members, "bernstein", Bound("bernstein", "soft", False, "", broken))
     with pytest.raises(AssertionError):
-        test_soft_bounds_equal_their_formulas()
+        check_soft_formulas()
