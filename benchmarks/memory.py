@@ -16,7 +16,13 @@ import torch
 
 from benchmarks.contenders import smoothcert_certify
 from benchmarks.networks import NETWORKS
-from benchmarks.reference_loops import CUSTOMARY_BATCH, TOOLBOX_BATCH, plain_loop, toolbox_certify
+from benchmarks.reference_loops import (
+    CUSTOMARY_BATCH,
+    TOOLBOX_BATCH,
+    plain_loop,
+    toolbox_certify,
+    toolbox_class,
+)
 from benchmarks.workload import Workload
 
 SMOOTHCERT_ROWS = 64
@@ -58,11 +64,8 @@ def _import_runtime(contender: str) -> None:
     if contender == "smoothcert-onnxruntime":
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
-        import torch.onnx
     elif contender == "toolbox":
-        from benchmarks.reference_loops import _toolbox_class
-
-        _toolbox_class()
+        toolbox_class()
 
 
 def _status_bytes(field: str) -> int:

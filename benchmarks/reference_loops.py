@@ -47,7 +47,7 @@ def _plain_counts(module: nn.Module, image: torch.Tensor, votes: int, batch: int
 
 def toolbox_certify(work: Workload, batch: int = TOOLBOX_BATCH) -> Callable[[], int]:
     """PyTorchRandomizedSmoothing.certify; raises ImportError where the toolbox isn't installed."""
-    smoothing = _toolbox_class()
+    smoothing = toolbox_class()
     classifier = smoothing(
         work.module,
         nn.CrossEntropyLoss(),
@@ -67,7 +67,8 @@ def toolbox_certify(work: Workload, batch: int = TOOLBOX_BATCH) -> Callable[[], 
     return run
 
 
-def _toolbox_class() -> Any:
+def toolbox_class() -> Any:
+    """PyTorchRandomizedSmoothing, imported quietly."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about optional frameworks it would also support
         from art.estimators.certification.randomized_smoothing import PyTorchRandomizedSmoothing

@@ -48,6 +48,26 @@ def test_half_space_under_gaussian_noise(bound: str, p_a: float) -> None:
     assert_rate_within(false, TRIALS, 0.1)
 
 
+def test_a_tie_is_certified_no_more_often_than_alpha() -> None:
+    # At a tie every certificate is false. Votes that chose the class could not certify it at this rate: whichever
+    # class they favour, they would favour it twice, and double the rate.
+    false, given = false_certificates(
+        HalfSpace(1e-9),
+        1e-9,
+        TRIALS,
+        sigma=0.5,
+        outputs="labels",
+        classes=2,
+        bound="clopper-pearson",
+        n0=60,
+        n=60,
+        alpha=0.1,
+    )
+    assert false == given
+    assert_rate_within(false, TRIALS, 0.1)
+    assert_rate_not_below(false, TRIALS, 0.05)
+
+
 def test_the_papers_bound_is_not_wasteful() -> None:
     # p just below a value the bound can take: exactly α of all certificates should claim too much.
     n, alpha = 60, 0.1
