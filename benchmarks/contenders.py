@@ -10,7 +10,7 @@ import torch
 
 from benchmarks.workload import ALPHA, N0, SIGMA, Workload, workers
 from smoothcert import SmoothedClassifier
-from smoothcert.sampling import Execution, Numerics, Prepared, adapt
+from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.threads import one_openmp_thread
 
 _READY_BATCHES = 4
@@ -44,7 +44,7 @@ def bare_forward(work: Workload, route: str) -> Callable[[], int]:
     network. The batches have the engine's shape and distribution, because some kernels' time depends on values.
     """
     prepared = adapt(work.module, "hard").prepare(Numerics(route=route), work.network.input_shape)
-    rows = _rows(prepared)
+    rows = prepared.numerics.layout().chunk
     passes = -(-work.votes // rows)
     generator = torch.Generator().manual_seed(0)
     batches = []
@@ -69,8 +69,3 @@ def bare_forward(work: Workload, route: str) -> Callable[[], int]:
         return passes * rows
 
     return run
-
-
-def _rows(prepared: Prepared) -> int:
-    blocks, block = prepared.numerics.shape()
-    return blocks * block

@@ -36,7 +36,7 @@ class Network:
 NETWORKS = {
     network.name: network
     for network in (
-        Network("lenet", "lenet", (1, 28, 28), votes=10_000, memory_votes=(10_000, 100_000)),
-        Network("resnet20", "cifar_resnet20", (3, 32, 32), votes=2_000, memory_votes=(2_000, 10_000)),
+        Network("lenet", "lenet", (1, 28, 28), votes=30_000, memory_votes=(10_000, 100_000)),
+        Network("resnet20", "cifar_resnet20", (3, 32, 32), votes=4_000, memory_votes=(2_000, 10_000)),
     )
 }

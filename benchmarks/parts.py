@@ -40,7 +40,7 @@ class Scale:
     def workload(self, network: Network) -> Workload:
         """What the contenders of the timed parts are given."""
         return Workload.of(
-            network, self.n or (network.votes // 20 if self.quick else network.votes), self.inputs
+            network, self.n or (network.votes // 10 if self.quick else network.votes), self.inputs
         )
 
 

@@ -9,22 +9,28 @@ from smoothcert.sampling import Numerics
 
 
 @pytest.mark.parametrize(
-    ("asked", "rows", "shape"),
+    ("asked", "rows", "votes", "chunk", "block", "slots", "passes"),
     [
-        (Numerics(), 1024, (16, 64)),
-        (Numerics(), 9999, (16, 64)),
-        (Numerics(), 64, (1, 64)),
-        (Numerics(), 8, (1, 8)),
-        (Numerics(chunk=100), 64, (2, 50)),
-        (Numerics(chunk=96, block=32), 64, (3, 32)),
-        (Numerics(chunk=1), 64, (1, 1)),
+        (Numerics(), 1024, 64, 1024, 64, 16, 1),
+        (Numerics(), 9999, 64, 1024, 64, 16, 1),
+        (Numerics(), 64, 64, 64, 64, 1, 1),
+        (Numerics(), 64, 256, 64, 256, 1, 4),
+        (Numerics(), 8, 64, 8, 64, 1, 8),
+        (Numerics(chunk=100), 64, 64, 100, 50, 2, 1),
+        (Numerics(chunk=50), 64, 64, 50, 50, 1, 1),
+        (Numerics(chunk=96, block=32), 64, 64, 96, 32, 3, 1),
+        (Numerics(chunk=32, block=96), 64, 64, 32, 96, 1, 3),
+        (Numerics(chunk=1), 64, 64, 1, 64, 1, 64),
     ],
 )
-def test_settling(asked: Numerics, rows: int, shape: tuple[int, int]) -> None:
-    settled = asked.settled("eager", rows)
-    assert settled.shape() == shape
-    assert settled.route == "eager"
-    assert settled.settled("eager", 0) == settled
+def test_settling(
+    asked: Numerics, rows: int, votes: int, chunk: int, block: int, slots: int, passes: int
+) -> None:
+    settled = asked.settled("eager", rows, votes)
+    layout = settled.layout()
+    assert (layout.chunk, layout.block, layout.slots, layout.passes) == (chunk, block, slots, passes)
+    assert layout.rows == slots * block == passes * chunk
+    assert settled.on_route("folded").route == "folded"
 
 
 @pytest.mark.parametrize(
@@ -33,8 +39,8 @@ def test_settling(asked: Numerics, rows: int, shape: tuple[int, int]) -> None:
         ({"dtype": "int8"}, "unknown dtype 'int8'.*float32"),
         ({"route": "fast"}, "unknown route 'fast'.*eager"),
         ({"chunk": 0}, "chunk must be an integer of at least 1"),
-        ({"chunk": 100, "block": 64}, "multiple of block"),
-        ({"block": 64}, "multiple of block"),
+        ({"chunk": 100, "block": 64}, "multiple or a divisor of chunk"),
+        ({"block": 64}, "multiple or a divisor of chunk"),
     ],
 )
 def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None:
@@ -44,4 +50,4 @@ def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None
 
 def test_open_numerics_have_no_shape() -> None:
     with pytest.raises(InvalidValueError, match="settled"):
-        Numerics().shape()
+        Numerics().layout()

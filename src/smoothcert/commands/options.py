@@ -30,7 +30,8 @@ class SpeedOptions:
     """Where and how wide to work."""
 
     batch: Annotated[
-        int | None, Parameter(group=_SPEED, help="Votes handed to a worker at a time (default: four passes).")
+        int | None,
+        Parameter(group=_SPEED, help="Votes handed to a worker at a time (default: a block or a pass)."),
     ] = None
     workers: Annotated[
         int | None, Parameter(group=_SPEED, help="Worker threads (default: one per core).")

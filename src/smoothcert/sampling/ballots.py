@@ -15,6 +15,7 @@ from smoothcert.tally import SOFT_UNIT
 
 OutputKind = Literal["labels", "scores", "probabilities"]
 
+_NUMPY_TYPES = (torch.float32, torch.float64)
 _SUM_TOLERANCE = (
     1e-3  # probabilities are divided by their sum; a larger error means they aren't probabilities
 )
@@ -35,12 +36,13 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
         return Ballots(_checked_labels(outputs, classes))
     if outputs.ndim != 2 or outputs.shape[1] != classes:
         raise ModelError(f"the model must return {classes} scores a row, got shape {tuple(outputs.shape)}")
-    if bool(torch.isnan(outputs).any()):
+    scores = (outputs if outputs.dtype in _NUMPY_TYPES else outputs.float()).cpu().numpy()
+    if np.isnan(scores.max()):  # NaN is the maximum of whatever holds it
         raise ModelError("the model returned NaN: its weights or its input range may be broken")
-    labels = outputs.argmax(1).cpu().numpy()
+    labels = scores.argmax(1)
     if votes == "hard":
         return Ballots(labels)
-    shares = _shares(outputs.cpu().double(), kind).numpy()
+    shares = _shares(torch.from_numpy(scores).double(), kind).numpy()
     # Rounded so that a mean can only be understated and a variance only overstated.
     return Ballots(
         labels,

@@ -1,8 +1,8 @@
 """The engine: procedures ask for votes, workers cast them, and nothing but the plan decides what they are.
 
 A *procedure* is a generator for one input: it yields :class:`Draw` requests, receives tallies, and returns its
-answer. Requests are cut into blocks; a pass of the model carries ``chunk / block`` of them, from whichever
-inputs are waiting, so a small model is fed from several inputs and a finished input's place is refilled.
+answer. Requests are cut into blocks, and blocks make rounds: several to a pass of a small model, from whichever
+inputs are waiting, or several passes to a block of a larger one. A finished input's place is refilled at once.
 
 Same answers whatever the batch, the workers and the order of inputs, because a block's random state follows from
 (seed, input, phase, block), every pass has the same shape, and a block always sits in the same place of it.
@@ -50,18 +50,18 @@ class Engine:
         ``on_votes`` hears how many votes each finished task has counted.
         """
         waiting = iter(jobs)
-        slots, block = self.prepared.numerics.shape()
-        lanes, workers = Lanes(slots, block), Workers(self.prepared, self.votes)
+        layout = self.prepared.numerics.layout()
+        lanes, workers = Lanes(layout), Workers(self.prepared, self.votes)
         width = self.execution.worker_count() * _TASKS_AHEAD
-        passes = self.execution.passes_per_task(slots * block)
+        rounds = self.execution.rounds_per_task(layout.rows)
         with workers.running(self.execution.worker_count()):
             in_flight = 0
             while True:
-                wanted = (width - in_flight) * passes * slots
+                wanted = (width - in_flight) * rounds * layout.slots
                 while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
                     yield from self._advance(self._admit(job), None, lanes)
                 while in_flight < width and lanes.waiting:
-                    workers.give([lanes.next_pass() for _ in range(passes) if lanes.waiting])
+                    workers.give([lanes.next_round() for _ in range(rounds) if lanes.waiting])
                     in_flight += 1
                 if not in_flight:
                     return

@@ -13,7 +13,7 @@ class Execution:
     """Where and how wide to work.
 
     ``workers``: threads that evaluate the model (default: one per CPU core; one on an accelerator).
-    ``batch``: votes handed to a worker at a time, rounded to whole passes (default: four passes).
+    ``batch``: votes handed to a worker at a time, in whole rounds (default: one round)
     """
 
     device: str = "cpu"
@@ -32,9 +32,9 @@ class Execution:
             return self.workers
         return usable_cores() if self.device == "cpu" else 1
 
-    def passes_per_task(self, chunk: int) -> int:
-        """How many passes of ``chunk`` rows make one task."""
-        return 4 if self.batch is None else max(1, self.batch // chunk)
+    def rounds_per_task(self, rows: int) -> int:
+        """How many rounds of ``rows`` votes make one task."""
+        return 1 if self.batch is None else max(1, self.batch // rows)
 
 
 def usable_cores() -> int:

@@ -1,4 +1,4 @@
-"""Lanes: the blocks of votes that wait for a pass of the model, each in its fixed place."""
+"""Lanes: the blocks of votes that wait for the model, each in its fixed place."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smoothcert.sampling.numerics import Layout
 from smoothcert.sampling.procedures import Job
 from smoothcert.tally import Phase, Stream, Tally
 
@@ -45,19 +46,19 @@ class Block:
     last: int
 
 
-Pass = list[Block | None]
+Round = list[Block | None]
 
 
 class Lanes:
-    """Blocks waiting for a pass, one lane for each slot of it.
+    """Blocks waiting for a round, one lane for each slot of it.
 
-    Block b of input i waits in lane (i + b) mod slots, so that it sits in the same rows of a pass whoever its
+    Block b of input i waits in lane (i + b) mod slots, so that it sits in the same rows of a round whoever its
     neighbours are. Lanes hold iterators: a draw of any size takes no more memory than one of a few votes.
     """
 
-    def __init__(self, slots: int, block: int) -> None:
-        self._lanes: list[deque[Iterator[Block]]] = [deque() for _ in range(slots)]
-        self._block = block
+    def __init__(self, layout: Layout) -> None:
+        self._lanes: list[deque[Iterator[Block]]] = [deque() for _ in range(layout.slots)]
+        self._block = layout.block
         self.waiting = 0
 
     def add(self, place: Place, start: int, stop: int) -> None:
@@ -75,7 +76,7 @@ class Lanes:
             origin = number * self._block
             yield Block(place, stream, number, max(start - origin, 0), min(stop - origin, self._block))
 
-    def next_pass(self) -> Pass:
+    def next_round(self) -> Round:
         """One block from every lane that has any."""
         return [self._take(lane) for lane in self._lanes]
 

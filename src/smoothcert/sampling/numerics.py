@@ -6,7 +6,7 @@ now and then a vote.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from smoothcert.errors import InvalidValueError, check_count
@@ -19,9 +19,35 @@ DTYPES = ["bfloat16", "float16", "float32", "float64"]
 ROUTES = ["auto", "channels-last", "compiled", "eager", "folded", "onnxruntime"]
 
 _LARGEST_CHUNK = 1024
-_LARGEST_BLOCK = 64
 _FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
 _LARGEST_ARRAY = 4 << 20  # bytes of a pass's largest array: well under the allocator's and the caches' cliffs
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a round of votes is laid out: ``slots`` blocks of ``block`` votes, seen in ``passes`` passes.
+
+    A pass has ``chunk`` rows. Small models see several blocks in one pass; of larger ones a block takes several
+    passes, so that drawing and counting are done once for all of them.
+    """
+
+    chunk: int
+    block: int
+
+    @property
+    def slots(self) -> int:
+        """Blocks in a round."""
+        return max(1, self.chunk // self.block)
+
+    @property
+    def passes(self) -> int:
+        """Passes in a round."""
+        return max(1, self.block // self.chunk)
+
+    @property
+    def rows(self) -> int:
+        """Votes in a round."""
+        return max(self.chunk, self.block)
 
 
 @dataclass(frozen=True)
@@ -29,8 +55,8 @@ class Numerics:
     """How the base classifier is evaluated.
 
     ``dtype``: numeric type of the model. ``route``: which execution of the model; ``auto`` is settled when the
-    model is prepared. ``chunk``: rows of every forward pass. ``block``: votes that share one random state; a
-    pass is made of ``chunk / block`` blocks, of one input or of several. None lets the model's size decide.
+    model is prepared. ``chunk``: rows of every forward pass. ``block``: votes that share one random state, a
+    multiple or a divisor of ``chunk``. None lets the model's size decide.
     """
 
     dtype: str = "float32"
@@ -47,22 +73,27 @@ class Numerics:
             check_count("chunk", self.chunk)
         if self.block is not None:
             check_count("block", self.block)
-            if self.chunk is None or self.chunk % self.block:
+            if self.chunk is None or (self.chunk % self.block and self.block % self.chunk):
                 raise InvalidValueError(
-                    f"chunk must be a multiple of block, got {self.chunk} and {self.block}"
+                    f"block must be a multiple or a divisor of chunk, got {self.block} and {self.chunk}"
                 )
 
-    def settled(self, route: str, rows: int) -> Numerics:
-        """The same with nothing left open: ``rows`` is used where no chunk was asked for."""
+    def settled(self, route: str, rows: int, votes: int) -> Numerics:
+        """The same with nothing left open: passes of ``rows`` rows and blocks of about ``votes`` votes, unless
+        something else was asked for.
+        """
         chunk = self.chunk or min(_LARGEST_CHUNK, rows)
-        block = self.block or next(b for b in range(min(chunk, _LARGEST_BLOCK), 0, -1) if chunk % b == 0)
-        return Numerics(self.dtype, route, chunk, block)
+        return Numerics(self.dtype, route, chunk, self.block or _fitting_block(chunk, votes))
 
-    def shape(self) -> tuple[int, int]:
-        """(blocks per pass, votes per block) of settled numerics."""
+    def on_route(self, route: str) -> Numerics:
+        """The same on another route."""
+        return replace(self, route=route)
+
+    def layout(self) -> Layout:
+        """The layout of settled numerics."""
         if self.chunk is None or self.block is None:
             raise InvalidValueError("numerics must be settled before use: chunk and block are still open")
-        return self.chunk // self.block, self.block
+        return Layout(self.chunk, self.block)
 
     def torch_dtype(self) -> torch.dtype:
         """The type the model computes in."""
@@ -85,3 +116,10 @@ class Numerics:
 def rows_within(bytes_per_row: int) -> int:
     """The largest power of two of rows whose largest array stays within what is fast."""
     return max(_FEWEST_ROWS, 1 << max(0, (_LARGEST_ARRAY // bytes_per_row).bit_length() - 1))
+
+
+def _fitting_block(chunk: int, votes: int) -> int:
+    """The largest number of votes, at most ``votes``, that is a multiple or a divisor of ``chunk``."""
+    if chunk < votes:
+        return votes // chunk * chunk
+    return next(block for block in range(votes, 0, -1) if chunk % block == 0)

@@ -43,9 +43,8 @@ def open_torch_route(
 def _probed(
     route: str, module: nn.Module, numerics: Numerics, input_shape: tuple[int, ...], device: str
 ) -> Forward:
-    blocks, block = numerics.shape()
     dtype = numerics.torch_dtype()
-    rows = probe_rows(blocks * block, input_shape, dtype).to(device)
+    rows = probe_rows(numerics.layout().chunk, input_shape, dtype).to(device)
     with torch.inference_mode():
         expected = module(rows)
     try:

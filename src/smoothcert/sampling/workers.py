@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from smoothcert.bounds import VoteKind
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import Ballots, read_ballots
-from smoothcert.sampling.lanes import Block, Pass
+from smoothcert.sampling.lanes import Block, Round
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.streams import BlockGenerator
 from smoothcert.sampling.threads import one_openmp_thread
@@ -32,16 +32,16 @@ class Cast:
 
 
 class Workers:
-    """A pool that turns tasks (lists of passes) into casts, in whatever order they are done."""
+    """A pool that turns tasks (lists of rounds) into casts, in whatever order they are done."""
 
     def __init__(self, prepared: Prepared, votes: VoteKind) -> None:
         self.prepared = prepared
         self.votes: VoteKind = votes
-        self._slots, self._block = prepared.numerics.shape()
-        self._tasks: queue.SimpleQueue[list[Pass] | None] = queue.SimpleQueue()
+        self._layout = prepared.numerics.layout()
+        self._tasks: queue.SimpleQueue[list[Round] | None] = queue.SimpleQueue()
         self._results: queue.SimpleQueue[list[Cast] | BaseException] = queue.SimpleQueue()
 
-    def give(self, task: list[Pass]) -> None:
+    def give(self, task: list[Round]) -> None:
         """Queue a task for the next free worker."""
         self._tasks.put(task)
 
@@ -73,7 +73,7 @@ class Workers:
 
     def _work(self) -> None:
         generator = BlockGenerator()
-        shape = (self._slots, self._block, *self.prepared.input_shape)
+        shape = (self._layout.slots, self._layout.block, *self.prepared.input_shape)
         with torch.inference_mode():
             blocks = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
             while (task := self._tasks.get()) is not None:
@@ -82,8 +82,8 @@ class Workers:
                 except BaseException as error:  # carried to the caller's thread, which raises it
                     self._results.put(error)
 
-    def _cast(self, one: Pass, blocks: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
-        """One pass of the model: draw each block's noise, add its input, count its votes."""
+    def _cast(self, one: Round, blocks: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
+        """One round: draw each block's noise, add its input, ask the model, count the votes."""
         began = time.perf_counter()
         filled = [(slot, block) for slot, block in enumerate(one) if block is not None]
         for slot, block in filled:
@@ -101,7 +101,7 @@ class Workers:
     def _ballots(self, blocks: torch.Tensor, filled: list[tuple[int, Block]]) -> Ballots:
         prepared = self.prepared
         try:
-            outputs = prepared.outputs(blocks.flatten(0, 1))
+            outputs = self._outputs(blocks.flatten(0, 1), filled[-1][1].last)
             return read_ballots(outputs, prepared.kind, prepared.classes, self.votes)
         except Exception as error:
             indices = sorted({block.place.job.index for _, block in filled})
@@ -109,8 +109,16 @@ class Workers:
             reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
             raise ModelError(f"voting on {which}: {reason}") from error
 
+    def _outputs(self, rows: torch.Tensor, last: int) -> torch.Tensor:
+        """The model's outputs for a round; of a block that takes several passes, only those its votes need."""
+        if self._layout.passes == 1:
+            return self.prepared.outputs(rows)
+        chunk = self._layout.chunk
+        passes = [self.prepared.outputs(rows[at : at + chunk]) for at in range(0, last, chunk)]
+        return torch.cat(passes)
+
     def _count(self, ballots: Ballots, slot: int, block: Block) -> NDArray[np.int64]:
-        rows = slice(slot * self._block + block.first, slot * self._block + block.last)
+        rows = slice(slot * self._layout.block + block.first, slot * self._layout.block + block.last)
         counts = np.bincount(ballots.labels[rows], minlength=self.prepared.classes)
         if ballots.probabilities is None or ballots.squares is None:
             return counts[np.newaxis]

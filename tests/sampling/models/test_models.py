@@ -43,7 +43,9 @@ def exported(path: Path) -> Path:
 
 
 def counts(model: Any, **options: Any) -> tuple[int, ...]:
-    classifier = SmoothedClassifier(model, sigma=1.0, n=5000, numerics=Numerics(chunk=64), **options)
+    classifier = SmoothedClassifier(
+        model, sigma=1.0, n=5000, numerics=Numerics(chunk=64, block=64), **options
+    )
     return classifier.certify_batch(np.array([[0.3, 0.1]], dtype=np.float32), index=1)[0].estimation.counts
 
 

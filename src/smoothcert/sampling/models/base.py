@@ -57,8 +57,7 @@ class BaseClassifier(ABC):
         # Under the settings of the workers: compilers specialise on the number of threads.
         with one_openmp_thread(), torch.inference_mode():
             settled, outputs = self.open_route(numerics, input_shape, device)
-            blocks, block = settled.shape()
-            rows = probe_rows(blocks * block, input_shape, settled.noise_dtype())
+            rows = probe_rows(settled.layout().chunk, input_shape, settled.noise_dtype())
             first = self.probe(outputs, rows)
             rows[1:] = rows[1:].flip(0).neg()
             second = self.probe(outputs, rows)

@@ -16,6 +16,7 @@ from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
 
+_BLOCK = 64  # votes that share a random state
 _KINDS = ["labels", "probabilities", "scores"]
 
 
@@ -71,7 +72,7 @@ class FunctionClassifier(BaseClassifier):
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return torch.from_numpy(np.ascontiguousarray(self._call(batch.to(dtype))))
 
-        return numerics.settled("eager", rows_within(4 * math.prod(input_shape))), outputs
+        return numerics.settled("eager", rows_within(4 * math.prod(input_shape)), _BLOCK), outputs
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As given, or as many as there are scores in a row."""

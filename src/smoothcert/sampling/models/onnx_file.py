@@ -16,6 +16,7 @@ from smoothcert.sampling.models.base import BaseClassifier
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+_BLOCK = 128  # votes that share a random state
 _ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
@@ -66,7 +67,7 @@ class OnnxClassifier(BaseClassifier):
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return run_session(self._session, self._input.name, self._output, batch, wanted)
 
-        return numerics.settled("onnxruntime", rows), outputs
+        return numerics.settled("onnxruntime", rows, _BLOCK), outputs
 
 
 def session_from_bytes(model: bytes, name: str = "exported model") -> Any:

@@ -13,6 +13,9 @@ from smoothcert.sampling.models.base import BaseClassifier, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
 from smoothcert.sampling.routes import open_torch_route
 
+_BLOCK, _LIGHT_BLOCK = 64, 256  # votes
+_LIGHT_MODEL = 1 << 20  # bytes of all activations of a row
+
 
 class TorchClassifier(BaseClassifier):
     """A module that returns logits; a copy of it is evaluated, in evaluation mode, without gradients."""
@@ -37,17 +40,19 @@ class TorchClassifier(BaseClassifier):
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
         module = copy.deepcopy(self.module).to(device=device, dtype=dtype)
-        rows = rows_within(self._largest_activation(module, probe_rows(1, input_shape, dtype).to(device)))
-        settled = numerics.settled(numerics.route, rows)
+        sizes = self._activations(module, probe_rows(1, input_shape, dtype).to(device))
+        # Bookkeeping costs the same for a pass of any length: light models share it among several passes.
+        votes = _LIGHT_BLOCK if sum(sizes) < _LIGHT_MODEL else _BLOCK
+        settled = numerics.settled(numerics.route, rows_within(max(sizes)), votes)
         route, forward = open_torch_route(module, settled, input_shape, device)
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return forward(batch.to(device=device, dtype=dtype, non_blocking=True))
 
-        return settled.settled(route, 0), outputs
+        return settled.on_route(route), outputs
 
-    def _largest_activation(self, module: nn.Module, row: torch.Tensor) -> int:
-        """Bytes of the largest array that one row makes the module hold."""
+    def _activations(self, module: nn.Module, row: torch.Tensor) -> list[int]:
+        """Bytes of each array that one row makes the module compute."""
         sizes = [row.nbytes]
 
         def measure(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -60,4 +65,4 @@ class TorchClassifier(BaseClassifier):
         finally:
             for hook in hooks:
                 hook.remove()
-        return max(sizes)
+        return sizes
