@@ -54,8 +54,23 @@ def test_the_compiled_route_votes_almost_as_eager_does() -> None:
     assert np.abs(np.array(counts("compiled")) - np.array(counts("eager"))).sum() <= 4
 
 
-def test_auto_takes_channels_last_for_images_and_eager_elsewhere() -> None:
-    assert adapt(network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
+class Branching(nn.Module):
+    """Batch norm behind a branch on values: nothing a tracer can fold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.body(x) if len(x.shape) == 4 and x.shape[0] > 0 else x
+        return answer
+
+
+def test_auto_folds_batch_norm_lays_images_out_and_is_eager_elsewhere() -> None:
+    plain = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
+    assert adapt(network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "folded"
+    assert adapt(Branching(), "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
+    assert adapt(plain, "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
     assert adapt(nn.Linear(3, 2), "hard").prepare(Numerics(), (3,)).numerics.route == "eager"
 
 

@@ -59,7 +59,7 @@ class NumericsOptions:
         RouteName,
         Parameter(
             group=_NUMERICS,
-            help="Which execution of a torch model; auto is channels-last where it works, else eager.",
+            help="Which execution of a torch model; auto: folded, channels-last or eager, the first that works.",
         ),
     ] = "auto"
     chunk: Annotated[

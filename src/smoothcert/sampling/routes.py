@@ -25,19 +25,28 @@ _TOLERANCE = 1e-3  # relative to the largest logit; routes seen differ by some 1
 def open_torch_route(
     module: nn.Module, numerics: Numerics, input_shape: tuple[int, ...], device: str
 ) -> tuple[str, Forward]:
-    """The route's name and function. ``auto`` is channels-last where it works, else eager; a route asked for by
-    name that fails on this model is an error that says so.
+    """The route's name and function.
+
+    ``auto`` takes the first of folded (where there is batch norm to fold), channels-last and eager that works for
+    the model; a route asked for by name that fails is an error that says so.
     """
     if numerics.route == "eager":
         return "eager", module
-    if numerics.route == "auto":
-        if len(input_shape) != 3:
-            return "eager", module
+    if numerics.route != "auto":
+        return numerics.route, _probed(numerics.route, module, numerics, input_shape, device)
+    for route in _candidates(module, input_shape):
         try:
-            return "channels-last", _probed("channels-last", module, numerics, input_shape, device)
+            return route, _probed(route, module, numerics, input_shape, device)
         except ModelError:
-            return "eager", module
-    return numerics.route, _probed(numerics.route, module, numerics, input_shape, device)
+            continue
+    return "eager", module
+
+
+def _candidates(module: nn.Module, input_shape: tuple[int, ...]) -> list[str]:
+    if len(input_shape) != 3:
+        return []
+    normalised = any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
+    return ["folded", "channels-last"] if normalised else ["channels-last"]
 
 
 def _probed(
