@@ -100,6 +100,9 @@ def plain_loops(network: Network, scale: Scale, say: Say) -> Iterator[Figure]:
     for name, ratio in ratios.items():
         if name == fastest:
             yield Figure("b", network.name, f"fastest route, {name} / {over}", ratio, target=3.0, note=note)
+            at_best = speedup(rounds, name, "best")
+            what = f"fastest route, {name} / loop at its best batch, {best}"
+            yield Figure("b", network.name, what, at_best, note=note)
         elif name != "default":
             yield Figure("b", network.name, f"{name} / {over}", ratio, note=note)
 

@@ -20,7 +20,7 @@ ROUTES = ["auto", "channels-last", "compiled", "eager", "folded", "onnxruntime"]
 
 _LARGEST_CHUNK = 1024
 _FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
-_LARGEST_ARRAY = 4 << 20  # bytes of a pass's largest array: well under the allocator's and the caches' cliffs
+_LARGEST_ARRAY = 3 << 20  # bytes of a pass's largest array: well under the allocator's and the caches' cliffs
 
 
 @dataclass(frozen=True)
