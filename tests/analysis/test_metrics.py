@@ -9,7 +9,7 @@ from smoothcert.analysis import (
     abstention_rate,
     average_certified_radius,
     certified_accuracy,
-    certified_in_population,
+    guaranteed_fraction,
     smoothed_accuracy,
     summarise,
 )
@@ -57,10 +57,10 @@ def test_a_run_without_radii_is_an_error() -> None:
 
 def test_population_statement_by_hand() -> None:
     # α = 0.01, m = 100, ln(1/ρ) = 1: 0.01 + sqrt(2 · 0.0099 / 100) + 1/300
-    assert certified_in_population(0.5, 100, 0.01, math.exp(-1)) == pytest.approx(
+    assert guaranteed_fraction(0.5, 100, 0.01, math.exp(-1)) == pytest.approx(
         0.5 - 0.01 - 0.014071247279470288 - 0.0033333333333333335, rel=1e-12
     )
-    assert certified_in_population(0.001, 100, 0.01, 0.5) == 0.0
+    assert guaranteed_fraction(0.001, 100, 0.01, 0.5) == 0.0
 
 
 @pytest.mark.parametrize("m", [1, 10, 100, 1000, 10_000, 1_000_000])
@@ -68,7 +68,7 @@ def test_population_statement_by_hand() -> None:
 @pytest.mark.parametrize("rho", [0.1, 0.01, 0.001, 1e-6])
 def test_population_statement_fails_no_more_often_than_promised(m: int, alpha: float, rho: float) -> None:
     # Worst case: every certificate is false with probability α; the promise breaks above the allowed number.
-    allowed = 1.0 - certified_in_population(1.0, m, alpha, rho)
+    allowed = 1.0 - guaranteed_fraction(1.0, m, alpha, rho)
     assert binom.sf(math.floor(allowed * m), m, alpha) <= rho
 
 
@@ -78,4 +78,4 @@ def test_population_statement_fails_no_more_often_than_promised(m: int, alpha: f
 )
 def test_population_statement_refuses(fraction: float, m: int, alpha: float, rho: float) -> None:
     with pytest.raises(InvalidValueError):
-        certified_in_population(fraction, m, alpha, rho)
+        guaranteed_fraction(fraction, m, alpha, rho)

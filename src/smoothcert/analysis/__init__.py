@@ -6,7 +6,7 @@ from smoothcert.analysis.metrics import (
     abstention_rate,
     average_certified_radius,
     certified_accuracy,
-    certified_in_population,
+    guaranteed_fraction,
     smoothed_accuracy,
     summarise,
 )
@@ -19,8 +19,8 @@ __all__ = [
     "abstention_rate",
     "average_certified_radius",
     "certified_accuracy",
-    "certified_in_population",
     "default_radii",
+    "guaranteed_fraction",
     "parse_radii",
     "plot_certified_accuracy",
     "plot_gallery",

@@ -96,7 +96,7 @@ def correct_radii(records: Sequence[Record]) -> NDArray[np.float64]:
     return np.sort(np.array([record.radius for record in records if record.correct], dtype=np.float64))
 
 
-def certified_in_population(certified_fraction: float, m: int, alpha: float, rho: float) -> float:
+def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: float) -> float:
     """A lower bound of a test set's true certified accuracy, from the fraction that CERTIFY found.
 
     Promise: let each of the ``m`` inputs be certified from its own independent votes, at a level that fails

@@ -12,7 +12,8 @@ from smoothcert.tally import ABSTAIN, Tally
 
 @dataclass(frozen=True)
 class Record:
-    """One certified input. ``radius`` is in full precision, 0 when abstained.
+    """One certified input. ``radius`` is in full precision, 0 when abstained; ``seconds`` is the worker time that its
+    votes took.
 
     Tallies are None for results imported from another tool's log, which has none.
     """
