@@ -18,7 +18,7 @@ FLOORS = [
     {"commands"},
     {"analysis", "training", "evaluation"},
     {"objectives", "smoothing"},
-    {"sampling", "certificates", "runs", "weights"},
+    {"sampling", "certificates", "runs", "weights", "attacks"},
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"registry", "rounding", "files"},

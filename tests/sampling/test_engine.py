@@ -202,3 +202,15 @@ def test_votes_heard_add_up(inputs: np.ndarray) -> None:
     jobs = [Job(i, x, Gaussian(0.5), two_draws(30, 500)) for i, x in enumerate(inputs)]
     list(engine.run(jobs, heard.append))
     assert sum(heard) == 13 * 530
+
+
+def test_rows_nobody_asked_about_cannot_fail_the_model(inputs: np.ndarray) -> None:
+    def model(batch: np.ndarray) -> np.ndarray:
+        flat = batch.reshape(len(batch), -1)
+        scores = flat[:, :3].copy()
+        scores[np.abs(flat).max(1) == 0] = np.nan  # an untouched buffer would trip this
+        return scores
+
+    engine = Engine(adapt(model, "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=1))
+    (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(10, 70))])
+    assert done.answer[1].n == 70

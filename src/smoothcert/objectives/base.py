@@ -41,8 +41,7 @@ def gaussian_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tenso
     """Noise in the shape of ``x`` with standard deviation ``sigma``, drawn where ``generator`` lives."""
     unit = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype).to(x.device)
     if not isinstance(sigma, Tensor):
-        if not (math.isfinite(sigma) and sigma >= 0):
-            raise InvalidValueError(f"sigma must be finite and not negative, got {sigma}")
+        check_not_negative("sigma", sigma)
         return unit * sigma
     if sigma.shape != x.shape[:1]:
         raise InvalidValueError(
@@ -50,3 +49,19 @@ def gaussian_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tenso
             f"got a tensor of shape {tuple(sigma.shape)}"
         )
     return unit * sigma.to(x).reshape(-1, *[1] * (x.ndim - 1))
+
+
+def noise_copies(x: Tensor, sigma: Sigma, copies: int, generator: torch.Generator) -> Tensor:
+    """That many independent draws of :func:`gaussian_noise`, stacked in front."""
+    return torch.stack([gaussian_noise(x, sigma, generator) for _ in range(copies)])
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p ‖ q) over the last dimension, from logarithms so that no probability is too small for it."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Refuse anything but a finite number of at least zero."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidValueError(f"{name} must be finite and not negative, got {value}")

@@ -73,49 +73,56 @@ class Workers:
 
     def _work(self) -> None:
         generator = BlockGenerator()
-        shape = (self._layout.slots, self._layout.block, *self.prepared.input_shape)
+        layout = self._layout
+        shape = (layout.slots, min(layout.block, layout.chunk), *self.prepared.input_shape)
         with torch.inference_mode():
-            blocks = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
+            buffer = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
             while (task := self._tasks.get()) is not None:
                 try:
-                    self._results.put([cast for one in task for cast in self._cast(one, blocks, generator)])
+                    self._results.put([cast for one in task for cast in self._cast(one, buffer, generator)])
                 except BaseException as error:  # carried to the caller's thread, which raises it
                     self._results.put(error)
 
-    def _cast(self, one: Round, blocks: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
+    def _cast(self, one: Round, buffer: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
         """One round: draw each block's noise, add its input, ask the model, count the votes."""
         began = time.perf_counter()
         filled = [(slot, block) for slot, block in enumerate(one) if block is not None]
-        for slot, block in filled:
-            noisy = blocks[slot]
-            block.place.job.noise.fill(noisy, generator.seek(block.stream, block.number))
-            noisy.add_(block.place.x)
-        for slot in (slot for slot, block in enumerate(one) if block is None):
-            # The shape stays; a copy keeps leftovers of other inputs out of the model's checks.
-            blocks[slot] = blocks[filled[0][0]]
-        ballots = self._ballots(blocks, filled)
-        counted = [(block, self._count(ballots, slot, block)) for slot, block in filled]
-        share = (time.perf_counter() - began) / len(filled)
-        return [Cast(block, sums, share) for block, sums in counted]
-
-    def _ballots(self, blocks: torch.Tensor, filled: list[tuple[int, Block]]) -> Ballots:
-        prepared = self.prepared
         try:
-            outputs = self._outputs(blocks.flatten(0, 1), filled[-1][1].last)
-            return read_ballots(outputs, prepared.kind, prepared.classes, self.votes)
+            if self._layout.passes == 1:
+                outputs = self._one_pass(one, buffer, generator)
+            else:
+                outputs = self._several_passes(filled[0][1], buffer[0], generator)
+            ballots = read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
         except Exception as error:
             indices = sorted({block.place.job.index for _, block in filled})
             which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
             reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
             raise ModelError(f"voting on {which}: {reason}") from error
+        counted = [(block, self._count(ballots, slot, block)) for slot, block in filled]
+        share = (time.perf_counter() - began) / len(filled)
+        return [Cast(block, sums, share) for block, sums in counted]
 
-    def _outputs(self, rows: torch.Tensor, last: int) -> torch.Tensor:
-        """The model's outputs for a round; of a block that takes several passes, only those its votes need."""
-        if self._layout.passes == 1:
-            return self.prepared.outputs(rows)
-        chunk = self._layout.chunk
-        passes = [self.prepared.outputs(rows[at : at + chunk]) for at in range(0, last, chunk)]
-        return torch.cat(passes)
+    def _one_pass(self, one: Round, buffer: torch.Tensor, generator: BlockGenerator) -> torch.Tensor:
+        """Every block of the round in one pass, always of the same shape."""
+        for slot, block in enumerate(one):
+            if block is not None:
+                job = block.place.job
+                job.noise.fill(buffer[slot], generator.seek(block.stream, block.number))
+                buffer[slot].add_(block.place.x)
+        used = next(slot for slot, block in enumerate(one) if block is not None)
+        for slot in (slot for slot, block in enumerate(one) if block is None):
+            buffer[slot] = buffer[used]  # so that what nobody asked about can't fail the model's checks
+        return self.prepared.outputs(buffer.flatten(0, 1))
+
+    def _several_passes(self, block: Block, buffer: torch.Tensor, generator: BlockGenerator) -> torch.Tensor:
+        """One block in as many passes as its votes need; noise is drawn pass by pass, while it is in the cache."""
+        state = generator.seek(block.stream, block.number)
+        outputs = []
+        for _ in range(0, block.last, self._layout.chunk):
+            block.place.job.noise.fill(buffer, state)
+            buffer.add_(block.place.x)
+            outputs.append(self.prepared.outputs(buffer).clone())  # a model may return a view of its input
+        return torch.cat(outputs)
 
     def _count(self, ballots: Ballots, slot: int, block: Block) -> NDArray[np.int64]:
         rows = slice(slot * self._layout.block + block.first, slot * self._layout.block + block.last)
