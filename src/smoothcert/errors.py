@@ -42,6 +42,12 @@ def check_positive(name: str, value: float) -> None:
         raise InvalidValueError(f"{name} must be positive and finite, got {value}")
 
 
+def check_not_negative(name: str, value: float) -> None:
+    """Refuse anything but a finite number of at least zero."""
+    if not (math.isfinite(value) and value >= 0):
+        raise InvalidValueError(f"{name} must be finite and not negative, got {value}")
+
+
 def check_probability(name: str, value: float) -> None:
     """Refuse anything outside the open interval (0, 1)."""
     if not 0 < value < 1:

@@ -16,7 +16,12 @@ from smoothcert.attacks.steps import (
     stay_near,
     unit,
 )
-from smoothcert.errors import InvalidValueError, check_count, check_positive, check_probability
+from smoothcert.errors import (
+    check_count,
+    check_not_negative,
+    check_positive,
+    check_probability,
+)
 
 
 def ddn(
@@ -42,8 +47,7 @@ def ddn(
     Cost: ``steps`` forward passes of all copies and as many backward passes to the inputs; none for
     ``epsilon`` 0. The weights take no part: neither graph nor ``.grad`` is made for them.
     """
-    if not 0 <= epsilon < float("inf"):
-        raise InvalidValueError(f"epsilon must be finite and not negative, got {epsilon}")
+    check_not_negative("epsilon", epsilon)
     check_count("steps", steps)
     check_probability("gamma", gamma)
     check_positive("start_norm", start_norm)

@@ -12,7 +12,7 @@ from smoothcert.attacks.steps import (
     stein_direction,
     unit,
 )
-from smoothcert.errors import InvalidValueError, check_count, check_positive
+from smoothcert.errors import check_count, check_not_negative, check_positive
 
 
 def pgd(
@@ -31,8 +31,7 @@ def pgd(
 
     ``epsilon`` 0 gives ``x`` back without a pass.
     """
-    if not 0 <= epsilon < float("inf"):
-        raise InvalidValueError(f"epsilon must be finite and not negative, got {epsilon}")
+    check_not_negative("epsilon", epsilon)
     check_count("steps", steps)
     if epsilon == 0:
         return x.detach()

@@ -17,14 +17,6 @@ from smoothcert.commands.options import (
     SpeedOptions,
 )
 
-_DATA, _MODEL, _NUMERICS, _SPEED, _OUTPUT = (
-    DataOptions(),
-    ModelOptions(),
-    NumericsOptions(),
-    SpeedOptions(),
-    OutputOptions(),
-)
-
 
 def certify(
     model: str,
@@ -38,11 +30,11 @@ def certify(
     alpha: float = 0.001,
     bound: BoundName = "two-class",
     seed: int = 0,
-    data: DataOptions = _DATA,
-    model_options: ModelOptions = _MODEL,
-    numerics: NumericsOptions = _NUMERICS,
-    speed: SpeedOptions = _SPEED,
-    output: OutputOptions = _OUTPUT,
+    data: DataOptions = DataOptions(),
+    model_options: ModelOptions = ModelOptions(),
+    numerics: NumericsOptions = NumericsOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Certify a model on a data set.
 

@@ -18,14 +18,6 @@ from smoothcert.commands.options import (
     SpeedOptions,
 )
 
-_DATA, _MODEL, _NUMERICS, _SPEED, _OUTPUT = (
-    DataOptions(),
-    ModelOptions(),
-    NumericsOptions(),
-    SpeedOptions(),
-    OutputOptions(),
-)
-
 
 def predict(
     model: str,
@@ -37,11 +29,11 @@ def predict(
     alpha: float = 0.001,
     seed: int = 0,
     out: Path | None = None,
-    data: DataOptions = _DATA,
-    model_options: ModelOptions = _MODEL,
-    numerics: NumericsOptions = _NUMERICS,
-    speed: SpeedOptions = _SPEED,
-    output: OutputOptions = _OUTPUT,
+    data: DataOptions = DataOptions(),
+    model_options: ModelOptions = ModelOptions(),
+    numerics: NumericsOptions = NumericsOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Predict with the smoothed classifier: the class, or −1 where the votes don't tell.
 

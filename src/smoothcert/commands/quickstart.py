@@ -7,13 +7,12 @@ from pathlib import Path
 
 from smoothcert.commands.options import OutputOptions
 
-_OUTPUT = OutputOptions()
 _SIGMAS = (0.25, 0.5)
 _EVERY = 5  # of the 500 test digits: a hundred make a page
 
 
 def quickstart(
-    *, out: Path = Path("smoothcert-quickstart"), n: int = 10_000, output: OutputOptions = _OUTPUT
+    *, out: Path = Path("smoothcert-quickstart"), n: int = 10_000, output: OutputOptions = OutputOptions()
 ) -> None:
     """Train two small networks on scikit-learn's digits under noise, certify them, and draw what was proved.
 

@@ -9,8 +9,6 @@ from cyclopts import Parameter
 
 from smoothcert.commands.options import OutputOptions
 
-_OUTPUT = OutputOptions()
-
 
 def train(
     dataset: str,
@@ -29,7 +27,7 @@ def train(
     seed: int = 0,
     data_dir: Path | None = None,
     device: str = "cpu",
-    output: OutputOptions = _OUTPUT,
+    output: OutputOptions = OutputOptions(),
 ) -> None:
     """Train a classifier under Gaussian noise and save it with everything needed to certify it.
 

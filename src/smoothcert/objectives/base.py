@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -10,7 +9,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, check_not_negative
 from smoothcert.registry import Registry
 
 Sigma: TypeAlias = float | Tensor
@@ -59,9 +58,3 @@ def noise_copies(x: Tensor, sigma: Sigma, copies: int, generator: torch.Generato
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p ‖ q) over the last dimension, from logarithms so that no probability is too small for it."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
-
-
-def check_not_negative(name: str, value: float) -> None:
-    """Refuse anything but a finite number of at least zero."""
-    if not (math.isfinite(value) and value >= 0):
-        raise InvalidValueError(f"{name} must be finite and not negative, got {value}")

@@ -9,12 +9,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
-from smoothcert.errors import check_count
+from smoothcert.errors import check_count, check_not_negative
 from smoothcert.objectives.base import (
     OBJECTIVES,
     Objective,
     Sigma,
-    check_not_negative,
     kl_divergence,
     noise_copies,
 )

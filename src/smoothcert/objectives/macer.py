@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
-from smoothcert.errors import check_count, check_positive
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, check_not_negative, noise_copies
+from smoothcert.errors import check_count, check_not_negative, check_positive
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, noise_copies
 
 
 @OBJECTIVES.register("macer")

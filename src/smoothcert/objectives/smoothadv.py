@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import ddn, noisy_logits, pgd
-from smoothcert.errors import check_count, check_positive, check_probability
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, check_not_negative, noise_copies
+from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, noise_copies
 from smoothcert.registry import unknown_name
 
 Attack = Literal["pgd", "ddn", "gradient-free"]

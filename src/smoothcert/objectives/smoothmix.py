@@ -11,12 +11,11 @@ from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, pgd_path, smoothed_log_probs
 from smoothcert.attacks.steps import stay_near
-from smoothcert.errors import check_count, check_positive
+from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.objectives.base import (
     OBJECTIVES,
     Objective,
     Sigma,
-    check_not_negative,
     kl_divergence,
     noise_copies,
 )

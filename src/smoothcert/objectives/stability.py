@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, check_not_negative, gaussian_noise
+from smoothcert.errors import check_not_negative
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, gaussian_noise
 
 
 @OBJECTIVES.register("stability")

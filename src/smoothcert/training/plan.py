@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from smoothcert.errors import InvalidValueError, check_count, check_positive
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.objectives import OBJECTIVES, Objective, objective_name
 from smoothcert.registry import unknown_name
 
@@ -38,9 +38,7 @@ class TrainPlan:
             # Looked up here so that a misspelt name fails now and not when training starts.
             _ = OBJECTIVES[self.objective]
         for name in ("sigma", "weight_decay"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise InvalidValueError(f"{name} must be finite and not negative, got {value}")
+            check_not_negative(name, getattr(self, name))
         check_positive("lr", self.lr)
         if not 0 < self.momentum < 1:
             raise InvalidValueError(f"momentum must lie strictly between 0 and 1, got {self.momentum}")
