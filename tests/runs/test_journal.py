@@ -73,6 +73,14 @@ def test_a_reader_sees_a_run_under_way(path: Path) -> None:
                 reader.append(record(2))
 
 
+def test_a_journal_just_made_is_empty_to_readers(path: Path) -> None:
+    sqlite3.connect(path).close()
+    path.touch()
+    with Journal(path) as reader:
+        assert reader.records() == []
+        assert reader.indices() == set()
+
+
 def test_a_missing_journal_is_said_to_be_missing(path: Path) -> None:
     with pytest.raises(RunError, match="has no journal"):
         Journal(path)

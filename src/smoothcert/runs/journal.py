@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS records (
     "index" INTEGER PRIMARY KEY, label INTEGER NOT NULL, predicted INTEGER NOT NULL, abstained INTEGER NOT NULL,
     radius REAL NOT NULL, sigma REAL NOT NULL, seconds REAL NOT NULL, selection TEXT, estimation TEXT)
 """
+_TABLE_EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
 _COLUMNS = '"index", label, predicted, radius, sigma, seconds, selection, estimation'
 
 
@@ -37,8 +38,8 @@ class Journal:
             try:
                 if writable:
                     self._take_for_writing()
-                else:
-                    self._connection.execute("SELECT count(*) FROM records")
+                # A reader may come between the file's creation and the table's: that run has no records yet.
+                self._begun = writable or self._connection.execute(_TABLE_EXISTS).fetchone() is not None
             except BaseException:
                 self._connection.close()
                 raise
@@ -75,12 +76,16 @@ class Journal:
 
     def records(self) -> list[Record]:
         """Every record, ordered by index."""
+        if not self._begun:
+            return []
         with self._explained():
             rows = self._connection.execute(f'SELECT {_COLUMNS} FROM records ORDER BY "index"').fetchall()
             return [Record(*row[:6], *map(_tally, row[6:])) for row in rows]
 
     def indices(self) -> set[int]:
         """The inputs that are done."""
+        if not self._begun:
+            return set()
         with self._explained():
             return {index for (index,) in self._connection.execute('SELECT "index" FROM records')}
 
