@@ -45,7 +45,7 @@ class Journal:
                 raise
 
     def _take_for_writing(self) -> None:
-        """Check the file, then hold the writer's lock: two processes may not certify into one run."""
+        """Check the file before anything is added to it (:func:`open_run` keeps other writers out)."""
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise sqlite3.DatabaseError(verdict)
