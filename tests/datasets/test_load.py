@@ -37,7 +37,7 @@ def test_every_file_that_defines_a_named_data_set_is_registered() -> None:
     defined = [
         name for file in sorted(PACKAGE.glob("*.py")) for name in registered_in(file.read_text("utf-8"))
     ]
-    assert {"cifar10", "digits", "fashion-mnist", "mnist"} <= set(defined)
+    assert {"cifar10", "digits", "fashion-mnist", "imagenet", "kitti", "mnist", "svhn"} <= set(defined)
     # In a fresh interpreter, where no other test can have imported a file that the package forgets.
     assert after_import("*smoothcert.datasets.DATASETS.names()").split() == sorted(defined)
 

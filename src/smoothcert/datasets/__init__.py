@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from smoothcert.datasets import cifar10, digits, fashion_mnist, mnist
+from smoothcert.datasets import cifar10, digits, fashion_mnist, imagenet, kitti, mnist, svhn
 from smoothcert.datasets.arrays import load_npz
-from smoothcert.datasets.base import DATASETS, Dataset, Loader
+from smoothcert.datasets.base import DATASETS, Dataset, LazySource, Loader
 from smoothcert.datasets.image_folder import load_image_folder
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.registry import unknown_name
 
-__all__ = ["DATASETS", "SPLITS", "Dataset", "Loader", "cifar10", "digits", "fashion_mnist", "load", "mnist"]
+__all__ = [
+    "DATASETS",
+    "SPLITS",
+    "Dataset",
+    "LazySource",
+    "Loader",
+    "cifar10",
+    "digits",
+    "fashion_mnist",
+    "imagenet",
+    "kitti",
+    "load",
+    "mnist",
+    "svhn",
+]
 
 SPLITS = ("train", "test")
 

@@ -3,15 +3,56 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
+
+
+class LazySource(Protocol):
+    """Stands for an array of inputs too large for memory: reads those that are indexed, when they are."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array this stands for."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the array this stands for."""
+        ...
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the array this stands for."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of values of the array this stands for."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, indices: slice | NDArray[np.int64] | list[int]) -> NDArray[Any]: ...
+
+    def first(self, most: int) -> LazySource:
+        """The first ``most`` inputs, none of them read."""
+        ...
+
+    def bounds(self) -> tuple[float, float]:
+        """Values that no input exceeds, known without reading any."""
+        ...
+
+    def fingerprint_parts(self) -> Iterator[bytes]:
+        """Piece by piece, bytes that differ where the inputs do."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +63,7 @@ class Dataset:
     """
 
     name: str
-    stored: NDArray[np.generic]
+    stored: NDArray[np.generic] | LazySource
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     scale: float = 1.0
@@ -70,20 +111,29 @@ class Dataset:
         return batch.reshape(self.input_shape)
 
     def value_range(self) -> tuple[float, float]:
-        """Smallest and largest input value, in the units noise is added in."""
-        return float(self.stored.min()) * self.scale, float(self.stored.max()) * self.scale
+        """Smallest and largest input value (of lazy inputs: possible value), in the units noise is added in."""
+        if isinstance(self.stored, np.ndarray):
+            low, high = float(self.stored.min()), float(self.stored.max())
+        else:
+            low, high = self.stored.bounds()
+        return low * self.scale, high * self.scale
 
     def first(self, most: int | None) -> Dataset:
         """The first ``most`` inputs (all of them for None)."""
         if most is None:
             return self
         check_count("max", most)
-        return replace(self, stored=self.stored[:most], labels=self.labels[:most])
+        stored = self.stored[:most] if isinstance(self.stored, np.ndarray) else self.stored.first(most)
+        return replace(self, stored=stored, labels=self.labels[:most])
 
     def fingerprint(self) -> str:
         """SHA-256 over everything that can change a certificate: values, shape, scale and labels."""
         digest = hashlib.sha256(f"{self.stored.dtype.str} {self.stored.shape} {self.scale!r}".encode())
-        digest.update(np.ascontiguousarray(self.stored).data)
+        if isinstance(self.stored, np.ndarray):
+            digest.update(np.ascontiguousarray(self.stored).data)
+        else:
+            for part in self.stored.fingerprint_parts():
+                digest.update(part)
         digest.update(np.ascontiguousarray(self.labels, dtype=np.int64).data)
         return digest.hexdigest()
 

@@ -1,0 +1,165 @@
+"""Images that stay on disk and are decoded when a batch of them is taken."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.datasets.image_files import (
+    channels_first,
+    check_eight_bits,
+    converted,
+    load_formats,
+    opened,
+    read_header,
+)
+from smoothcert.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# Decoding is bound by processors, not by waiting; more threads than this only add memory.
+_MOST_THREADS = 8
+
+
+class Recipe(Protocol):
+    """How an RGB image of any size becomes one of ``side`` x ``side``; ``repr`` tells recipes apart."""
+
+    @property
+    def side(self) -> int:
+        """Height and width of what comes out."""
+        ...
+
+    def __call__(self, image: Image) -> Image:
+        """The image made to size."""
+        ...
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """Resize so that the shorter side is ``shorter``, then keep the square of ``side`` in the middle.
+
+    Bilinear with antialiasing. The longer side is rounded down and half a pixel of offset goes to the even
+    neighbour, which is what published ImageNet networks are evaluated with.
+    """
+
+    shorter: int
+    side: int
+
+    def __call__(self, image: Image) -> Image:
+        """The image made to size."""
+        width, height = (self.shorter * length // min(image.size) for length in image.size)
+        left, top = round((width - self.side) / 2), round((height - self.side) / 2)
+        return _resized(image, width, height).crop((left, top, left + self.side, top + self.side))
+
+
+@dataclass(frozen=True)
+class Squeeze:
+    """Resize to a square of ``side`` whatever the proportions: all is kept, shapes are distorted."""
+
+    side: int
+
+    def __call__(self, image: Image) -> Image:
+        """The image made to size."""
+        return _resized(image, self.side, self.side)
+
+
+def _resized(image: Image, width: int, height: int) -> Image:
+    from PIL.Image import Resampling
+
+    return image.resize((width, height), Resampling.BILINEAR)
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Stands for the uint8 array (number of images, 3, side, side) of image files made to size.
+
+    Indexing it as one would the array decodes the images it asks for, several at a time, and keeps none.
+    ``names`` are paths relative to ``root``.
+    """
+
+    root: Path
+    names: NDArray[np.object_]
+    recipe: Recipe
+
+    @classmethod
+    def of(cls, root: Path, names: Sequence[str], recipe: Recipe) -> LazyImages:
+        """The images ``names`` under ``root``; no file is opened."""
+        return cls(root, np.array(names, dtype=np.object_), recipe)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array this stands for."""
+        return (len(self), 3, self.recipe.side, self.recipe.side)
+
+    @property
+    def dtype(self) -> np.dtype[np.uint8]:
+        """Type of the array this stands for."""
+        return np.dtype(np.uint8)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the array this stands for."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of values of the array this stands for."""
+        return math.prod(self.shape)
+
+    def __getitem__(self, indices: int | slice | NDArray[Any] | list[int]) -> NDArray[np.uint8]:
+        chosen: Any = self.names[indices]
+        if isinstance(chosen, str):
+            return self._decoded(chosen)
+        batch = np.empty((len(chosen), *self.shape[1:]), np.uint8)
+        threads = min(len(chosen), os.cpu_count() or 1, _MOST_THREADS)
+        if threads <= 1:
+            for position, name in enumerate(chosen):
+                batch[position] = self._decoded(name)
+            return batch
+        load_formats()
+        # A pool for each batch: starting threads is nothing beside decoding, and none is left over to a fork.
+        with ThreadPoolExecutor(threads) as pool:
+            for position, image in enumerate(pool.map(self._decoded, chosen)):
+                batch[position] = image
+        return batch
+
+    def first(self, most: int) -> LazyImages:
+        """The first ``most`` images, still on disk."""
+        return replace(self, names=self.names[:most])
+
+    def bounds(self) -> tuple[float, float]:
+        """Values that no image exceeds; which ones occur isn't known without decoding them all."""
+        return 0.0, 255.0
+
+    def fingerprint_parts(self) -> Iterator[bytes]:
+        """What tells these images from others: the recipe, and the name and content of every file."""
+        yield repr(self.recipe).encode()
+        for name in self.names:
+            file = self.root / name
+            try:
+                with file.open("rb") as stream:
+                    content = hashlib.file_digest(stream, "sha256").digest()
+            except OSError as error:
+                raise DataError(
+                    f"{file}: can't be read ({error.strerror or error}); check that it is still there"
+                ) from error
+            yield b"\0" + os.fsencode(name) + b"\0" + content
+
+    def _decoded(self, name: str) -> NDArray[np.uint8]:
+        file = self.root / name
+        check_eight_bits(file, read_header(file).mode)
+        with opened(file) as image:
+            return channels_first(self.recipe(converted(image, "RGB")))

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets import Dataset, load
+from smoothcert.datasets.lazy_images import LazyImages
+from smoothcert.errors import DataError, MissingExtraError
+
+from .pictures import assert_nearly, picture, resized, write_picture
+
+TENCH, CRANE, MACHINE = "n01440764", "n02012849", "n03126707"
+MAPPING = f"{TENCH} tench, Tinca tinca\n{CRANE} crane\n{MACHINE} crane\nn02123045 tabby, tabby cat\n"
+
+
+@pytest.fixture(autouse=True)
+def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+
+
+def write_image(path: Path, width: int = 40, height: int = 30, seed: int = 0) -> np.ndarray:
+    return write_picture(path, picture(width, height, seed), format="JPEG")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two classes to train on, and a validation set that lacks the first but has a third."""
+    for seed, name in enumerate([f"{TENCH}/b.JPEG", f"{TENCH}/a.JPEG", f"{CRANE}/c.JPEG"]):
+        write_image(tmp_path / "train" / name, seed=seed)
+    for seed, name in enumerate([f"{MACHINE}/v2.JPEG", f"{CRANE}/v1.jpg"]):
+        write_image(tmp_path / "val" / name, seed=seed)
+    return tmp_path
+
+
+def names_of(dataset: Dataset) -> list[str]:
+    assert isinstance(dataset.stored, LazyImages)
+    return list(dataset.stored.names)
+
+
+@pytest.mark.parametrize("subfolder", [".", "imagenet"])
+def test_pixels_are_those_of_the_middle(tmp_path: Path, subfolder: str) -> None:
+    pixels = write_image(tmp_path / subfolder / "val" / TENCH / "1.JPEG", 500, 375)
+    dataset = load("imagenet", "test", tmp_path)
+    assert (dataset.name, dataset.input_shape, dataset.scale) == ("imagenet", (3, 224, 224), 1 / 255)
+    assert dataset.value_range() == (0, 1)
+    expected = resized(pixels, 341, 256)[16 : 16 + 224, 58 : 58 + 224]
+    assert_nearly(dataset.input(0).transpose(1, 2, 0) * 255, expected)
+
+
+def test_labels_mean_the_same_in_both_splits(root: Path) -> None:
+    train, test = load("imagenet", "train", root), load("imagenet", "test", root)
+    assert train.classes == test.classes == (TENCH, CRANE, MACHINE)
+    assert names_of(train) == [f"train/{TENCH}/a.JPEG", f"train/{TENCH}/b.JPEG", f"train/{CRANE}/c.JPEG"]
+    assert train.labels.tolist() == [0, 0, 1]
+    assert names_of(test) == [f"val/{CRANE}/v1.jpg", f"val/{MACHINE}/v2.JPEG"]
+    assert test.labels.tolist() == [1, 2]
+
+
+def test_mapping_names_and_numbers_the_classes(root: Path) -> None:
+    (root / "LOC_synset_mapping.txt").write_text(MAPPING + "\n", encoding="utf-8")
+    test = load("imagenet", "test", root)
+    assert test.classes == ("tench", f"crane ({CRANE})", "tabby", f"crane ({MACHINE})")
+    assert test.labels.tolist() == [1, 3], "a class that isn't on disk keeps its number"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            f"{TENCH} tench\nn123 crane\n",
+            r"line 2: expected a WordNet id and names.*found 'n123 crane'; mend",
+        ),
+        (f"{TENCH}\n", rf"line 1: expected .* found '{TENCH}'"),
+        (f"{TENCH} , tench\n", "line 1: expected a WordNet id and names"),
+        (f"{TENCH} tench\n{TENCH} fish\n", rf"line 2: expected each WordNet id once, found {TENCH} again"),
+        (f"{TENCH} tench\n{CRANE} caf\xe9\n", "expected text in UTF-8"),
+    ],
+)
+def test_damaged_mapping_is_explained(root: Path, text: str, message: str) -> None:
+    (root / "LOC_synset_mapping.txt").write_text(text, encoding="latin-1")
+    with pytest.raises(DataError, match=rf"LOC_synset_mapping\.txt.*{message}"):
+        load("imagenet", "test", root)
+
+
+def test_class_outside_the_mapping_is_named(root: Path) -> None:
+    (root / "LOC_synset_mapping.txt").write_text(f"{TENCH} tench\n{CRANE} crane\n", encoding="utf-8")
+    assert load("imagenet", "train", root).classes == ("tench", "crane")
+    with pytest.raises(DataError, match=rf"val: expected the classes listed in .*found {MACHINE}.*add it"):
+        load("imagenet", "test", root)
+
+
+def test_nothing_is_decoded_until_it_is_taken(root: Path) -> None:
+    damaged = root / "train" / TENCH / "b.JPEG"
+    damaged.write_bytes(b"no image")
+    dataset = load("imagenet", "train", root)
+    assert dataset.inputs([0, 2]).shape == (2, 3, 224, 224)
+    with pytest.raises(DataError, match=r"b\.JPEG: expected an image"):
+        dataset.inputs(slice(0, 2))
+
+
+def test_other_files_are_passed_over(root: Path) -> None:
+    (root / "val" / CRANE / "notes.txt").write_text("no image")
+    (root / "val" / CRANE / ".hidden.JPEG").write_text("no image")
+    (root / "val" / ".cache").mkdir()
+    (root / "val" / "list.txt").write_text("no class")
+    assert len(load("imagenet", "test", root)) == 2
+
+
+def test_one_split_is_enough(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    alone = tmp_path_factory.mktemp("alone")
+    (root / "val").rename(alone / "val")
+    assert load("imagenet", "test", alone).classes == (CRANE, MACHINE)
+    (alone / "train").mkdir()
+    assert len(load("imagenet", "test", alone)) == 2, "an empty folder of the other split is no obstacle"
+    with pytest.raises(DataError, match=r"imagenet: found no folder val/ .*Looked in: .*--data-dir"):
+        load("imagenet", "test", root)
+
+
+def test_images_not_sorted_into_classes_are_explained(tmp_path: Path) -> None:
+    write_image(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
+    with pytest.raises(DataError, match=r"val: expected one folder per class.*found none; sort the images"):
+        load("imagenet", "test", tmp_path)
+
+
+def test_odd_folders_are_named(root: Path) -> None:
+    (root / "val" / "cats").mkdir()
+    with pytest.raises(DataError, match=r"val: expected folders named by WordNet ids.*found 'cats'; rename"):
+        load("imagenet", "test", root)
+
+
+def test_class_without_images_is_named(root: Path) -> None:
+    (root / "val" / TENCH).mkdir()
+    (root / "val" / TENCH / f"{TENCH}.tar").write_bytes(b"packed")
+    with pytest.raises(DataError, match=rf"{TENCH}: expected images of one class, found none; unpack"):
+        load("imagenet", "test", root)
+
+
+def test_fingerprint(root: Path) -> None:
+    original = load("imagenet", "train", root).fingerprint()
+    assert load("imagenet", "train", root).fingerprint() == original
+    write_image(root / "train" / TENCH / "a.JPEG", seed=9)
+    other_pixels = load("imagenet", "train", root).fingerprint()
+    write_image(root / "train" / TENCH / "z.JPEG")
+    other_files = load("imagenet", "train", root).fingerprint()
+    (root / "LOC_synset_mapping.txt").write_text(f"n00000001 thing\n{MAPPING}", encoding="utf-8")
+    other_labels = load("imagenet", "train", root).fingerprint()
+    assert len({original, other_pixels, other_files, other_labels}) == 4
+
+
+def test_missing_pillow_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(MissingExtraError, match=r"the imagenet data set needs Pillow.*smoothcert\[images\]"):
+        load("imagenet", "train", root)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets import Dataset, load
+from smoothcert.datasets.kitti import CLASSES
+from smoothcert.datasets.lazy_images import LazyImages
+from smoothcert.errors import DataError, MissingExtraError
+
+from .pictures import assert_nearly, picture, resized, write_picture
+
+BOX = "0.00 0 -1.57 614.24 181.78 727.31 284.77 1.57 1.73 4.15 1.00 1.75 13.22 -1.62"
+NOWHERE = "-1 -1 -10 503.89 169.71 590.61 190.13 -1 -1 -1 -1000 -1000 -1000 -10"
+
+
+@pytest.fixture(autouse=True)
+def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+
+
+def label_text(*kinds: str) -> str:
+    return "".join(f"{kind} {NOWHERE if kind == 'DontCare' else BOX}\n" for kind in kinds)
+
+
+def write_scene(root: Path, index: int, *kinds: str, size: tuple[int, int] = (62, 19)) -> np.ndarray:
+    labels = root / "training" / "label_2" / f"{index:06}.txt"
+    labels.parent.mkdir(parents=True, exist_ok=True)
+    labels.write_text(label_text(*kinds), encoding="utf-8")
+    return write_picture(root / "training" / "image_2" / f"{index:06}.png", picture(*size, seed=index))
+
+
+def ids_of(dataset: Dataset) -> list[int]:
+    assert isinstance(dataset.stored, LazyImages)
+    return [int(Path(name).stem) for name in dataset.stored.names]
+
+
+def labels_by_id(root: Path) -> dict[int, str]:
+    splits = [load("kitti", split, root) for split in ("train", "test")]
+    return {name: CLASSES[label] for data in splits for name, label in zip(ids_of(data), data.labels)}
+
+
+@pytest.mark.parametrize("subfolder", [".", "kitti", "KITTI", "Kitti/raw"])
+def test_whole_image_is_resized(tmp_path: Path, subfolder: str) -> None:
+    pixels = {
+        index: write_scene(tmp_path / subfolder, index, "Car", size=(1242, 375 - index)) for index in (0, 1)
+    }
+    dataset = load("kitti", "test", tmp_path)
+    assert (dataset.name, dataset.input_shape, dataset.scale) == ("kitti", (3, 224, 224), 1 / 255)
+    assert dataset.classes == CLASSES
+    (index,) = ids_of(dataset)
+    assert_nearly(dataset.input(0).transpose(1, 2, 0) * 255, resized(pixels[index], 224, 224))
+
+
+def test_label_is_the_dominant_class(tmp_path: Path) -> None:
+    write_scene(tmp_path, 1, "Pedestrian", "Car", "Pedestrian", "Car", "Pedestrian", "Pedestrian")
+    write_scene(tmp_path, 2, "Cyclist", "DontCare", "DontCare", "DontCare")
+    write_scene(tmp_path, 3, "Misc", "Tram", "Tram", "Person_sitting")
+    write_scene(tmp_path, 4, "DontCare")
+    write_scene(tmp_path, 5)
+    assert labels_by_id(tmp_path) == {1: "Pedestrian", 2: "Cyclist", 3: "Tram"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "winner"),
+    [
+        (("Cyclist", "Pedestrian"), "Pedestrian"),
+        (("Pedestrian", "Cyclist"), "Pedestrian"),
+        (("Misc", "Van", "Truck", "Misc", "Truck"), "Truck"),
+        (CLASSES[::-1], "Car"),
+    ],
+)
+def test_a_tie_goes_to_the_earlier_class(tmp_path: Path, kinds: tuple[str, ...], winner: str) -> None:
+    for index in (0, 1):
+        write_scene(tmp_path, index, *kinds)
+    assert labels_by_id(tmp_path) == {0: winner, 1: winner}
+
+
+def test_classes_are_kittis_in_order() -> None:
+    assert CLASSES == ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
+
+
+def test_split_is_disjoint_complete_and_fixed(tmp_path: Path) -> None:
+    for index in range(43):
+        write_scene(tmp_path, index, "DontCare" if index in (5, 20, 30) else "Car")
+    train, test = (ids_of(load("kitti", split, tmp_path)) for split in ("train", "test"))
+    assert (len(train), len(test)) == (36, 4)
+    assert sorted(train + test) == [index for index in range(43) if index not in (5, 20, 30)]
+    assert train == sorted(train)
+    # Written down: another split would put images that older models were trained on into the test.
+    assert test == [0, 3, 10, 41]
+    assert ids_of(load("kitti", "test", tmp_path)) == test
+
+
+@pytest.mark.parametrize("count", [2, 9, 10, 11])
+def test_both_splits_have_images(tmp_path: Path, count: int) -> None:
+    for index in range(count):
+        write_scene(tmp_path, index, "Car")
+    train, test = (len(load("kitti", split, tmp_path)) for split in ("train", "test"))
+    assert (train, test) == (count * 9 // 10, count - count * 9 // 10)
+    assert min(train, test) > 0
+
+
+@pytest.mark.parametrize("kinds", [("Car",), ("DontCare",)])
+def test_too_few_images_are_refused(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    write_scene(tmp_path, 0, *kinds)
+    found = int(kinds == ("Car",))
+    with pytest.raises(
+        DataError, match=rf"image_2: expected two or more images .*found {found}; unpack both"
+    ):
+        load("kitti", "train", tmp_path)
+
+
+def test_nothing_is_decoded_until_it_is_taken(tmp_path: Path) -> None:
+    for index in range(4):
+        write_scene(tmp_path, index, "Car")
+    damaged = ids_of(load("kitti", "train", tmp_path))[1]
+    (tmp_path / "training" / "image_2" / f"{damaged:06}.png").write_bytes(b"no image")
+    (tmp_path / "training" / "image_2" / "notes.txt").write_text("passed over")
+    dataset = load("kitti", "train", tmp_path)
+    assert dataset.input(0).shape == (3, 224, 224)
+    with pytest.raises(DataError, match=rf"{damaged:06}\.png: expected an image"):
+        dataset.inputs([0, 1])
+
+
+def test_missing_files_are_explained(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"kitti: found no training/image_2/ beside training/label_2/.*--data-dir"
+    ):
+        load("kitti", "test", tmp_path)
+    write_scene(tmp_path, 0, "Car")
+    write_scene(tmp_path, 1, "Car")
+    (tmp_path / "training" / "label_2" / "000001.txt").unlink()
+    with pytest.raises(
+        DataError, match=r"000001\.txt: expected the labels of image 000001\.png, found no such"
+    ):
+        load("kitti", "test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Car 0.00 0", r"expected 15 columns, a type and 14 numbers, found 'Car 0\.00 0'; fetch"),
+        (f"Car {BOX} 0.98", "expected 15 columns"),
+        (f"Car {BOX.replace('614.24', 'wide')}", "expected 15 columns, a type and 14 numbers"),
+        (f"Bus {BOX}", r"expected a type among Car, .*Misc, DontCare, found 'Bus'; mend"),
+        (f"car {BOX}", ".*found 'car'"),
+    ],
+)
+def test_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    write_scene(tmp_path, 0, "Car")
+    write_scene(tmp_path, 1, "Car")
+    text = label_text("Car", "Van") + line + "\n"
+    (tmp_path / "training" / "label_2" / "000001.txt").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"000001\.txt, line 3: {message}"):
+        load("kitti", "train", tmp_path)
+
+
+def test_labels_that_are_no_text_are_named(tmp_path: Path) -> None:
+    write_scene(tmp_path, 0, "Car")
+    (tmp_path / "training" / "label_2" / "000000.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"000000\.txt: expected lines of text, .*fetch it again"):
+        load("kitti", "train", tmp_path)
+
+
+def test_fingerprint(tmp_path: Path) -> None:
+    for index in range(3):
+        write_scene(tmp_path, index, "Car")
+    original = load("kitti", "train", tmp_path).fingerprint()
+    assert load("kitti", "train", tmp_path).fingerprint() == original
+    index = ids_of(load("kitti", "train", tmp_path))[0]
+    write_scene(tmp_path, index, "Van")
+    other_label = load("kitti", "train", tmp_path).fingerprint()
+    write_picture(tmp_path / "training" / "image_2" / f"{index:06}.png", picture(62, 19, seed=99))
+    other_pixels = load("kitti", "train", tmp_path).fingerprint()
+    assert len({original, other_label, other_pixels}) == 3
+    write_scene(tmp_path, index, "Car", "DontCare")
+    assert load("kitti", "train", tmp_path).fingerprint() == original, "what can't change a label isn't in it"
+
+
+def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_scene(tmp_path, 0, "Car")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(MissingExtraError, match=r"the kitti data set needs Pillow.*smoothcert\[images\]"):
+        load("kitti", "train", tmp_path)

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.lazy_images import CentreCrop, LazyImages, Squeeze
+from smoothcert.errors import DataError
+
+from .pictures import Image, assert_nearly, picture, resized, write_picture
+
+NAMES = [f"{index}.png" for index in range(5)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for seed, name in enumerate(NAMES):
+        write_picture(tmp_path / name, picture(20 + seed, 14, seed))
+    return tmp_path
+
+
+def images(folder: Path, side: int = 8, names: list[str] | None = None) -> LazyImages:
+    return LazyImages.of(folder, NAMES if names is None else names, Squeeze(side))
+
+
+def dataset(folder: Path, **changes: object) -> Dataset:
+    fields = {"name": "lazy", "stored": images(folder), "labels": np.arange(5) % 2, "classes": ("a", "b")}
+    return Dataset(**{**fields, "scale": 1 / 255, **changes})  # type: ignore[arg-type]
+
+
+def test_it_looks_like_the_array_it_stands_for(folder: Path) -> None:
+    lazy = images(folder)
+    whole = lazy[:]
+    assert (len(lazy), lazy.shape, lazy.ndim, lazy.size, lazy.dtype) == (
+        len(whole),
+        whole.shape,
+        whole.ndim,
+        whole.size,
+        whole.dtype,
+    )
+    assert len(np.unique(whole.reshape(5, -1), axis=0)) == 5
+
+
+@pytest.mark.parametrize(
+    "indices",
+    [
+        slice(1, 4),
+        slice(None, None, -2),
+        slice(3, 100),
+        slice(2, 2),
+        np.array([4, 0, 0, -1]),
+        np.array([True, False, True, False, False]),
+        [3, 1],
+        [2],
+        [],
+        2,
+        -1,
+        np.int64(3),
+    ],
+    ids=str,
+)
+def test_indexing_is_that_of_an_array(folder: Path, indices: object) -> None:
+    lazy = images(folder)
+    np.testing.assert_array_equal(lazy[indices], lazy[:][indices])  # type: ignore[index]
+
+
+@pytest.mark.parametrize("indices", [5, [0, 5], np.array([-6])], ids=str)
+def test_index_outside_is_refused(folder: Path, indices: object) -> None:
+    with pytest.raises(IndexError, match="out of bounds"):
+        images(folder)[indices]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("processors", [None, 1, 64])
+def test_threads_change_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, processors: int | None
+) -> None:
+    one_by_one = np.stack([images(folder)[index] for index in range(5)])
+    monkeypatch.setattr("os.cpu_count", lambda: processors)
+    np.testing.assert_array_equal(images(folder)[:], one_by_one)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1242, 375), (100, 300), (224, 224)])
+def test_squeeze_keeps_the_whole_image(tmp_path: Path, width: int, height: int) -> None:
+    pixels = write_picture(tmp_path / "1.png", picture(width, height))
+    stored = images(tmp_path, 224, ["1.png"])[0]
+    assert_nearly(stored.transpose(1, 2, 0), resized(pixels, 224, 224))
+
+
+@pytest.mark.parametrize(
+    ("size", "resized_to", "corner"),
+    [
+        ((500, 375), (341, 256), (58, 16)),  # 117 / 2 = 58.5 goes to the even 58
+        ((375, 500), (256, 341), (16, 58)),
+        ((343, 256), (343, 256), (60, 16)),  # 119 / 2 = 59.5 goes to the even 60
+        ((256, 256), (256, 256), (16, 16)),
+        ((100, 60), (426, 256), (101, 16)),  # small images are enlarged
+    ],
+)
+def test_centre_crop_geometry(
+    tmp_path: Path, size: tuple[int, int], resized_to: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    pixels = write_picture(tmp_path / "1.png", picture(*size))
+    stored = LazyImages.of(tmp_path, ["1.png"], CentreCrop(256, 224))[0].transpose(1, 2, 0)
+    left, top = corner
+    assert_nearly(stored, resized(pixels, *resized_to)[top : top + 224, left : left + 224])
+    if size == resized_to:
+        np.testing.assert_array_equal(stored, pixels[top : top + 224, left : left + 224])
+
+
+def test_every_mode_of_8_bits_becomes_rgb(tmp_path: Path) -> None:
+    colours = Image.fromarray(picture(8, 8))
+    colours.convert("L").save(tmp_path / "grey.png")
+    colours.convert("RGBA").save(tmp_path / "clear.png")
+    colours.convert("CMYK").save(tmp_path / "print.jpg")
+    colours.quantize(4).save(tmp_path / "palette.png", transparency=bytes([0, 128, 255, 255]))
+    stored = images(tmp_path, 8, ["grey.png", "clear.png", "print.jpg", "palette.png"])[:]
+    np.testing.assert_array_equal(stored[0], np.repeat(np.asarray(colours.convert("L"))[None], 3, axis=0))
+    np.testing.assert_array_equal(stored[1], np.asarray(colours).transpose(2, 0, 1))
+
+
+def test_more_than_8_bits_are_refused(tmp_path: Path) -> None:
+    Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "1.png")
+    with pytest.raises(DataError, match=r"1\.png: expected 8-bit values, found Pillow mode I;16"):
+        images(tmp_path, 8, ["1.png"])[0]
+
+
+def test_a_content_that_belies_its_suffix_is_read(tmp_path: Path) -> None:
+    """ImageNet has such files."""
+    names = [f"{index}.JPEG" for index in range(8)]
+    for name in names:
+        Image.fromarray(picture(8, 8)).save(tmp_path / name, format="WEBP", lossless=True)
+    assert (images(tmp_path, 8, names)[:] == picture(8, 8).transpose(2, 0, 1)).all()
+
+
+@pytest.mark.parametrize("kept", [0, 10, 60, -20])
+def test_damage_is_seen_only_when_the_image_is_taken(folder: Path, kept: int) -> None:
+    damaged = folder / "3.png"
+    damaged.write_bytes(damaged.read_bytes()[:kept])
+    data = dataset(folder)
+    assert data.inputs([0, 4]).shape == (2, 3, 8, 8)
+    assert data.value_range() == (0, 1)
+    assert len(data.first(4)) == 4
+    for indices in ([3], [0, 3, 1], slice(None)):
+        with pytest.raises(DataError, match=r"3\.png: expected an image, found .*; fetch it again"):
+            data.inputs(indices)
+    with pytest.raises(DataError, match=r"3\.png"):
+        data.input(3)
+
+
+def test_truncated_jpeg_is_refused(tmp_path: Path) -> None:
+    write_picture(tmp_path / "1.jpg", picture(64, 64))
+    content = (tmp_path / "1.jpg").read_bytes()
+    (tmp_path / "1.jpg").write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError, match=r"1\.jpg: expected an image, .*truncated"):
+        images(tmp_path, 8, ["1.jpg"])[0]
+
+
+def test_file_that_has_gone_is_named(folder: Path) -> None:
+    data = dataset(folder)
+    (folder / "2.png").unlink()
+    with pytest.raises(DataError, match=r"2\.png: expected an image, .*No such file"):
+        data.input(2)
+    with pytest.raises(DataError, match=r"2\.png: can't be read \(No such file or directory\); check"):
+        data.fingerprint()
+
+
+def test_a_data_set_of_them(folder: Path) -> None:
+    data = dataset(folder)
+    assert data.input_shape == (3, 8, 8)
+    assert data.value_range() == (0, 1)
+    batch = data.inputs(np.array([4, 2]))
+    assert batch.dtype == np.float32
+    np.testing.assert_array_equal(batch, images(folder)[[4, 2]] * np.float32(1 / 255))
+    np.testing.assert_array_equal(data.input(2), batch[1])
+    with pytest.raises(DataError, match="5 inputs but 4 labels"):
+        dataset(folder, labels=np.zeros(4, np.int64))
+    with pytest.raises(DataError, match="empty"):
+        dataset(folder, stored=images(folder, names=[]), labels=np.zeros(0, np.int64))
+
+
+def test_the_first_ones_decode_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dataset(folder)
+    expected = data.inputs([0, 1])
+    with monkeypatch.context() as patch:
+        patch.setattr(LazyImages, "_decoded", lambda self, name: pytest.fail(f"decoded {name}"))
+        first = data.first(2)
+        assert isinstance(first.stored, LazyImages)
+        assert (len(first), len(first.stored), len(data.first(99)), data.first(None)) == (2, 2, 5, data)
+    np.testing.assert_array_equal(first.inputs(slice(None)), expected)
+
+
+def test_fingerprint_is_stable_and_of_the_contents(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    original = dataset(folder).fingerprint()
+    assert dataset(folder).fingerprint() == original
+    moved = tmp_path_factory.mktemp("moved")
+    for name in NAMES:
+        (moved / name).write_bytes((folder / name).read_bytes())
+    assert dataset(moved).fingerprint() == original, "where the files lie doesn't matter"
+
+    (moved / "other.png").write_bytes((folder / "4.png").read_bytes())
+    different = [
+        dataset(folder, labels=np.array([0, 1, 0, 1, 1])),
+        dataset(folder, stored=images(folder, side=9)),
+        dataset(folder, stored=LazyImages.of(folder, NAMES, CentreCrop(9, 8))),
+        dataset(folder, stored=LazyImages.of(folder, NAMES, CentreCrop(10, 8))),
+        dataset(folder, stored=images(folder, names=NAMES[::-1])),
+        dataset(moved, stored=images(moved, names=[*NAMES[:4], "other.png"])),
+        dataset(folder).first(4),
+        dataset(folder, scale=1.0),
+    ]
+    seen = {original, *(data.fingerprint() for data in different)}
+    pixels = picture(20, 14, 0)
+    pixels[0, 0, 0] ^= 1
+    write_picture(folder / "0.png", pixels)
+    seen.add(dataset(folder).fingerprint())
+    assert len(seen) == 2 + len(different)
