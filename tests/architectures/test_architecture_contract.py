@@ -9,7 +9,7 @@ import smoothcert.architectures
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 
-HELPERS = {"__init__", "base", "normalize", "spec"}
+HELPERS = {"__init__", "base", "lookup", "normalize", "packages", "residual", "spec", "statistics"}
 
 
 def test_every_family_file_registers_a_builder():
@@ -26,6 +26,15 @@ class TestEveryArchitecture:
         logits = network(torch.rand(2, *shape))
         assert logits.shape == (2, 7)
         assert torch.isfinite(logits).all()
+
+    def test_row_does_not_depend_on_its_neighbours_in_eval_mode(self, name):
+        network = ARCHITECTURES[name]((3, 32, 32), 5)
+        network(torch.rand(4, 3, 32, 32))
+        x, y = torch.rand(3, 3, 32, 32), torch.rand(3, 3, 32, 32) * 9
+        y[1] = x[1]
+        network.eval()
+        assert torch.equal(network(x)[1], network(y)[1])
+        assert not torch.equal(network(x)[0], network(y)[0])
 
     def test_memory_format_does_not_change_the_answer(self, name):
         network = ARCHITECTURES[name]((3, 32, 32), 5).eval()

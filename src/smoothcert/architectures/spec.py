@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from smoothcert.architectures.base import ARCHITECTURES
+from smoothcert.architectures.lookup import builder
 from smoothcert.architectures.normalize import Normalize
 from smoothcert.errors import InvalidValueError
 
@@ -82,7 +82,7 @@ def build(spec: ModelSpec) -> nn.Module:
     Its inputs are [0, 1] pixels. The parameters' names start with ``1.``, as in the checkpoints that
     Cohen et al. (2019) and those after them publish.
     """
-    network = ARCHITECTURES[spec.architecture](spec.input_shape, len(spec.classes))
+    network = builder(spec.architecture)(spec.input_shape, len(spec.classes))
     if spec.mean is None or spec.std is None:
         return nn.Sequential(nn.Identity(), network)
     return nn.Sequential(Normalize(spec.mean, spec.std), network)

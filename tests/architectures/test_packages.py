@@ -1,0 +1,199 @@
+"""torchvision:NAME and timm:NAME, where the packages are there, broken or missing."""
+
+import importlib
+import json
+import sys
+
+import pytest
+import torch
+
+from smoothcert.architectures import ModelSpec, build, builder, check_architecture, initialise
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.weights import load_model, save_model
+from tests.architectures.fake_packages import install_timm, install_torchvision
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Both packages at hand; what they were asked to build."""
+    made = []
+    install_torchvision(monkeypatch, made)
+    install_timm(monkeypatch, made)
+    return made
+
+
+class TestBuilding:
+    def test_torchvision_gets_classes_and_no_weights(self, calls):
+        network = builder("torchvision:resnet18")((3, 32, 32), 7)
+        assert calls == [("resnet18", {"weights": None, "num_classes": 7})]
+        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 7)
+
+    @pytest.mark.parametrize("channels", [1, 3, 4])
+    def test_timm_gets_classes_and_channels_and_no_weights(self, calls, channels):
+        network = builder("timm:wide_resnet50_2")((channels, 28, 28), 5)
+        assert calls == [("wide_resnet50_2", {"pretrained": False, "num_classes": 5, "in_chans": channels})]
+        assert network(torch.rand(2, channels, 28, 28)).shape == (2, 5)
+
+    def test_torchvision_refuses_other_than_three_channels(self, calls):
+        with pytest.raises(
+            InvalidValueError, match=r"torchvision:resnet18 takes 3 channels, got 1.*timm:NAME"
+        ):
+            builder("torchvision:resnet18")((1, 28, 28), 7)
+        assert not calls
+
+    @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:resnet50"])
+    @pytest.mark.parametrize("shape", [(28, 28), (0, 28, 28), (3, 28.0, 28)])
+    def test_impossible_shape_is_named(self, calls, name, shape):
+        with pytest.raises(InvalidValueError) as caught:
+            builder(name)(shape, 10)
+        assert name in str(caught.value)
+        assert str(shape) in str(caught.value)
+
+    def test_zero_classes_are_refused(self, calls):
+        with pytest.raises(InvalidValueError, match="classes must be an integer of at least 1, got 0"):
+            builder("timm:resnet50")((3, 32, 32), 0)
+
+    def test_shape_the_network_does_not_take_is_noticed_at_once(self, calls):
+        with pytest.raises(
+            ModelError, match=r"timm:resnet50 doesn't take inputs of shape \(3, 2, 2\).*RuntimeError.*resize"
+        ):
+            builder("timm:resnet50")((3, 2, 2), 10)
+
+    @pytest.mark.parametrize(("name", "found"), [("detector", "list"), ("features", r"\(1, 3072\)")])
+    def test_what_gives_no_logits_is_noticed_at_once(self, calls, name, found):
+        with pytest.raises(ModelError, match=rf"timm:{name} gives {found} .* instead of \(1, 10\)"):
+            builder(f"timm:{name}")((3, 32, 32), 10)
+
+    def test_failure_inside_the_package_is_named(self, calls):
+        with pytest.raises(
+            ModelError,
+            match=r"torchvision:broken can't be built .*\(3, 32, 32\) and 10 .*TypeError: unexpected argument\)",
+        ):
+            builder("torchvision:broken")((3, 32, 32), 10)
+
+    def test_looking_at_one_input_leaves_no_trace(self, calls):
+        network = builder("timm:resnet50")((3, 32, 32), 10)
+        assert all(module.training for module in network.modules())
+        assert network.norm.num_batches_tracked == 0
+        assert all(parameter.grad is None for parameter in network.parameters())
+
+    @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:swin_tiny"])
+    def test_seed_decides_the_weights(self, calls, name):
+        spec = ModelSpec(name, (3, 32, 32), ("a", "b"))
+        before = torch.get_rng_state()
+        first, same, other = (initialise(spec, seed).state_dict() for seed in (1, 1, 2))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert all(torch.equal(first[key], same[key]) for key in first)
+        assert not torch.equal(first["1.conv.weight"], other["1.conv.weight"])
+
+
+class TestNames:
+    @pytest.mark.parametrize(
+        ("name", "guess"),
+        [
+            ("torchvision:resnet19", "Did you mean torchvision:resnet18"),
+            ("timm:resnet50.a1_in1k", "Did you mean timm:resnet50 or timm:resnet50d"),
+            ("timm:hf-hub:someone/model", "timm.list_models() lists them all"),
+            ("torchvision:fasterrcnn_resnet50_fpn", "has no image classifier 'fasterrcnn_resnet50_fpn'"),
+        ],
+    )
+    def test_name_the_package_does_not_know(self, calls, name, guess):
+        with pytest.raises(InvalidValueError) as caught:
+            builder(name)
+        assert f"unknown architecture '{name}'" in str(caught.value)
+        assert guess in str(caught.value)
+        assert not calls
+
+    @pytest.mark.parametrize("name", ["lenet", "resnet50", "timm:anything", "torchvision:at all"])
+    def test_check_imports_nothing(self, monkeypatch, name):
+        def no_import(module):
+            raise AssertionError(f"{module} was imported")
+
+        monkeypatch.setattr(importlib, "import_module", no_import)
+        check_architecture(name)
+
+    @pytest.mark.parametrize(
+        "name", ["timm:", "torchvision:", ":resnet50", "keras:resnet50", "", "resnet51", "Timm:x"]
+    )
+    def test_check_refuses_what_cannot_be_a_name(self, name):
+        for function in (check_architecture, builder):
+            with pytest.raises(InvalidValueError) as caught:
+                function(name)
+            assert f"unknown architecture '{name}'" in str(caught.value)
+            for known in ("lenet", "cifar_resnet18", "timm:NAME", "torchvision:NAME"):
+                assert known in str(caught.value)
+
+    def test_registered_names_are_not_shadowed(self, calls):
+        assert builder("resnet50").__module__ == "smoothcert.architectures.imagenet_resnet"
+
+
+class TestMissingPackages:
+    @pytest.mark.parametrize("package", ["torchvision", "timm"])
+    def test_not_installed(self, monkeypatch, package):
+        monkeypatch.setitem(sys.modules, package, None)
+        monkeypatch.delitem(sys.modules, f"{package}.models", raising=False)
+        name = f"{package}:resnet50"
+        with pytest.raises(
+            ModelError, match=f"{name} needs {package}, which isn't installed: pip install {package}"
+        ):
+            build(ModelSpec(name, (3, 32, 32), ("a", "b")))
+
+    @pytest.mark.parametrize("package", ["torchvision", "timm"])
+    @pytest.mark.parametrize(
+        ("failure", "reason"),
+        [
+            (
+                "RuntimeError('operator torchvision::nms does not exist')",
+                "RuntimeError: operator torchvision",
+            ),
+            (
+                "ModuleNotFoundError('No module named yaml', name='yaml')",
+                "ModuleNotFoundError: No module named",
+            ),
+            ("OSError()", r"\(OSError\)"),
+        ],
+    )
+    def test_installed_but_broken(self, monkeypatch, tmp_path, package, failure, reason):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"raise {failure}\n")
+        for loaded in [name for name in sys.modules if name.partition(".")[0] == package]:
+            monkeypatch.delitem(sys.modules, loaded)
+        monkeypatch.syspath_prepend(tmp_path)
+        with pytest.raises(ModelError) as caught:
+            builder(f"{package}:resnet50")
+        caught.match(f"{package}:resnet50 needs {package}, which is installed but can't be imported")
+        caught.match(reason)
+        caught.match(f"made for torch {torch.__version__}".replace("+", r"\+"))
+
+
+class TestOnDisk:
+    @pytest.mark.parametrize("name", ["torchvision:resnet18", "timm:wide_resnet50_2", "timm:swin_tiny"])
+    def test_round_trip(self, calls, tmp_path, name):
+        spec = ModelSpec(name, (3, 32, 32), ("cat", "dog", "eel"), (0.5, 0.4, 0.3), (0.2, 0.3, 0.4))
+        model = initialise(spec, seed=3)
+        model(torch.rand(4, 3, 32, 32))
+        before = torch.get_rng_state()
+        save_model(model, spec, tmp_path)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert json.loads((tmp_path / "model.json").read_text())["spec"]["architecture"] == name
+        loaded, loaded_spec = load_model(tmp_path)
+        assert loaded_spec == spec
+        x = torch.rand(2, 3, 32, 32)
+        assert torch.equal(loaded(x), model.eval()(x))
+
+    def test_saved_model_whose_package_is_gone(self, calls, monkeypatch, tmp_path):
+        spec = ModelSpec("timm:resnet50", (3, 32, 32), ("cat", "dog"))
+        save_model(initialise(spec, seed=3), spec, tmp_path)
+        monkeypatch.setitem(sys.modules, "timm", None)
+        with pytest.raises(ModelError, match=r"model\.safetensors: timm:resnet50 needs timm"):
+            load_model(tmp_path)
+
+    def test_checkpoint_of_a_packages_network(self, calls, tmp_path):
+        network = builder("timm:resnet50")((1, 28, 28), 4).eval()
+        torch.save(network.state_dict(), tmp_path / "c.pth")
+        with pytest.raises(ModelError, match=r"give input_shape="):
+            load_model(tmp_path / "c.pth", architecture="timm:resnet50")
+        model, spec = load_model(tmp_path / "c.pth", architecture="timm:resnet50", input_shape=(1, 28, 28))
+        assert spec == ModelSpec("timm:resnet50", (1, 28, 28), tuple("0123"))
+        x = torch.rand(2, 1, 28, 28)
+        assert torch.equal(model(x), network(x))

@@ -1,0 +1,114 @@
+"""A saved model that can't be loaded says why."""
+
+import hashlib
+import json
+
+import pytest
+import safetensors.torch
+import torch
+
+from smoothcert.architectures import initialise
+from smoothcert.errors import ModelError
+from smoothcert.weights import load_model, save_model
+from tests.weights.examples import SPEC
+
+
+class TestDamagedFiles:
+    @pytest.fixture
+    def saved(self, tmp_path):
+        save_model(initialise(SPEC, seed=1), SPEC, tmp_path)
+        return tmp_path
+
+    def rewrite(self, folder, *, weights=None, description=None):
+        """Change either file and keep their hashes in agreement."""
+        weights_path, json_path = folder / "model.safetensors", folder / "model.json"
+        if weights is not None:
+            weights_path.write_bytes(weights)
+        current = json.loads(json_path.read_text())
+        current["weights_sha256"] = hashlib.sha256(weights_path.read_bytes()).hexdigest()
+        json_path.write_text(json.dumps({**current, **(description or {})}))
+
+    def refusal(self, path, **options):
+        with pytest.raises(ModelError) as caught:
+            load_model(path, **options)
+        return str(caught.value)
+
+    def test_no_such_path(self, tmp_path):
+        assert "nowhere doesn't exist" in self.refusal(tmp_path / "nowhere")
+
+    def test_directory_without_a_model(self, tmp_path):
+        assert f"{tmp_path} has no model.safetensors" in self.refusal(tmp_path)
+
+    def test_other_kind_of_file(self, saved):
+        message = self.refusal(saved / "model.json")
+        assert "model.json is not a model file" in message
+        assert ".safetensors" in message
+
+    def test_cut_short(self, saved):
+        path = saved / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:1000])
+        message = self.refusal(saved)
+        assert "model.safetensors" in message
+        assert "cut short" in message
+
+    def test_one_bit_changed(self, saved):
+        path = saved / "model.safetensors"
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        assert "SHA-256" in self.refusal(saved)
+
+    @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 64, b"\x02" + b"\0" * 7 + b"{}" + b"\0"])
+    def test_hash_agrees_but_it_is_no_safetensors_file(self, saved, content):
+        self.rewrite(saved, weights=content)
+        assert "model.safetensors is not a safetensors file" in self.refusal(saved)
+
+    def test_missing_weights(self, saved):
+        state = safetensors.torch.load_file(saved / "model.safetensors")
+        del state["1.fc1.bias"], state["1.conv2.weight"]
+        self.rewrite(saved, weights=safetensors.torch.save(state))
+        message = self.refusal(saved)
+        assert "model.safetensors" in message
+        assert "missing 1.conv2.weight; missing 1.fc1.bias" in message
+
+    def test_unexpected_and_misshapen_weights(self, saved):
+        state = safetensors.torch.load_file(saved / "model.safetensors")
+        state["1.fc1.bias"] = torch.zeros(5)
+        state["1.extra"] = torch.zeros(1)
+        self.rewrite(saved, weights=safetensors.torch.save(state))
+        message = self.refusal(saved)
+        assert "1.fc1.bias is (5,) float32 where the model has (128,) float32; unexpected 1.extra" in message
+
+    def test_no_json(self, saved):
+        (saved / "model.json").unlink()
+        assert "has no model.json beside it" in self.refusal(saved / "model.safetensors")
+
+    @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00"])
+    def test_json_that_is_none(self, saved, content):
+        (saved / "model.json").write_bytes(content)
+        assert "model.json is not JSON" in self.refusal(saved)
+
+    @pytest.mark.parametrize("content", ["[]", "{}", '{"format_version": 1, "spec": 3}'])
+    def test_json_about_something_else(self, saved, content):
+        (saved / "model.json").write_text(content)
+        assert "model.json doesn't describe a model" in self.refusal(saved)
+
+    def test_format_of_a_later_version(self, saved):
+        self.rewrite(saved, description={"format_version": 2})
+        assert "model.json has format_version 2, this smoothcert reads 1" in self.refusal(saved)
+
+    @pytest.mark.parametrize(
+        ("field", "value", "expected"),
+        [
+            ("architecture", "transformer", "unknown architecture 'transformer'"),
+            ("input_shape", [3, 2, 2], "got (3, 2, 2)"),
+            ("classes", [], "classes"),
+            ("std", [0.2, 0.0, 0.4], "std must be positive"),
+            ("mean", None, "both mean and std"),
+        ],
+    )
+    def test_spec_that_makes_no_sense(self, saved, field, value, expected):
+        self.rewrite(saved, description={"spec": {**SPEC.to_json(), field: value}})
+        message = self.refusal(saved)
+        assert expected in message
+        assert str(saved) in message

@@ -1,0 +1,170 @@
+"""The checkpoints other projects publish, in the forms they publish them."""
+
+import pytest
+import torch
+
+from smoothcert.architectures import ModelSpec
+from smoothcert.errors import ModelError
+from smoothcert.weights import load_model
+from tests.architectures.torchvision_names import resnet50_shapes
+from tests.weights.examples import CIFAR_MEAN, CIFAR_STD, network, renamed, same_state
+
+
+class TestPublishedCheckpoints:
+    @pytest.fixture
+    def resnet(self):
+        return network("cifar_resnet20", (3, 32, 32))
+
+    @pytest.mark.parametrize(
+        "name", ["checkpoint.pth.tar", "checkpoint.pth", "checkpoint.pt", "checkpoint.tar"]
+    )
+    @pytest.mark.parametrize("zipped", [True, False])
+    def test_cohen_form(self, tmp_path, resnet, name, zipped):
+        """Sequential(NormalizeLayer, net) whose means and deviations never were in the state dict."""
+        optimizer = torch.optim.SGD(resnet.parameters(), lr=0.1, momentum=0.9)
+        payload = {
+            "epoch": 90,
+            "arch": "cifar_resnet20",
+            "state_dict": renamed(resnet, "1.{}".format),
+            "optimizer": optimizer.state_dict(),
+        }
+        torch.save(payload, tmp_path / name, _use_new_zipfile_serialization=zipped)
+        model, spec = load_model(tmp_path / name)
+        digits = tuple("0123456789")
+        assert spec == ModelSpec("cifar_resnet20", (3, 32, 32), digits, CIFAR_MEAN, CIFAR_STD)
+        x = torch.rand(2, 3, 32, 32)
+        normalised = (x - torch.tensor(CIFAR_MEAN)[:, None, None]) / torch.tensor(CIFAR_STD)[:, None, None]
+        assert torch.equal(model(x), resnet(normalised))
+        assert not model.training
+
+    @pytest.mark.parametrize("pattern", ["1.module.{}", "module.1.{}", "module.1.module.{}"])
+    def test_data_parallel_wrappers(self, tmp_path, resnet, pattern):
+        path = tmp_path / "c.pth"
+        torch.save({"arch": "cifar_resnet20", "state_dict": renamed(resnet, pattern.format)}, path)
+        model, spec = load_model(path)
+        assert same_state(model[1], resnet)
+        assert spec.mean == CIFAR_MEAN
+
+    @pytest.mark.parametrize("names", [("means", "sds"), ("mean", "std")])
+    @pytest.mark.parametrize("shape", [(3,), (3, 1, 1), (1, 3, 1, 1)])
+    def test_statistics_in_the_checkpoint_win(self, tmp_path, resnet, names, shape):
+        state = renamed(resnet, "1.module.{}".format)
+        state[f"0.{names[0]}"] = torch.tensor([0.5, 0.25, 0.125]).reshape(shape)
+        state[f"0.{names[1]}"] = torch.tensor([1.0, 0.5, 0.25]).reshape(shape)
+        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+        _, spec = load_model(tmp_path / "c.pth")
+        assert (spec.mean, spec.std) == ((0.5, 0.25, 0.125), (1.0, 0.5, 0.25))
+
+    def test_statistics_for_the_wrong_number_of_channels(self, tmp_path, resnet):
+        state = renamed(resnet, "1.{}".format)
+        state |= {"0.means": torch.tensor([0.5]), "0.sds": torch.tensor([1.0])}
+        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+        with pytest.raises(ModelError, match=r"c\.pth.*mean needs one value for each of the 3 channels"):
+            load_model(tmp_path / "c.pth")
+
+    def test_resnet110_with_100_classes(self, tmp_path):
+        deep = network("cifar_resnet110", (3, 32, 32), classes=100)
+        torch.save(
+            {"arch": "cifar_resnet110", "state_dict": renamed(deep, "1.{}".format)}, tmp_path / "c.pth"
+        )
+        model, spec = load_model(tmp_path / "c.pth")
+        assert len(spec.classes) == 100
+        assert same_state(model[1], deep)
+
+    def test_cohens_imagenet_form(self, tmp_path):
+        """DataParallel around torchvision's network, inside Sequential(NormalizeLayer, network)."""
+        # Each tensor repeats one number, which is all of it that gets into the file.
+        numbers = {name: (i % 97 + 1) / 128 for i, name in enumerate(resnet50_shapes(5))}
+        state = {
+            f"1.module.{name}": torch.tensor(numbers[name]).expand(shape)
+            for name, shape in resnet50_shapes(5).items()
+        }
+        torch.save({"epoch": 90, "arch": "resnet50", "state_dict": state}, tmp_path / "checkpoint.pth.tar")
+        model, spec = load_model(tmp_path / "checkpoint.pth.tar")
+        assert spec == ModelSpec(
+            "resnet50", (3, 224, 224), tuple("01234"), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+        )
+        loaded = model[1].state_dict()
+        for name, number in numbers.items():
+            assert (loaded[name] == number).all(), name
+
+    @pytest.mark.parametrize("arch", ["lenet", "LeNet"])
+    @pytest.mark.parametrize("pattern", ["1.{}", "{}"])
+    def test_lenet_is_not_normalised(self, tmp_path, arch, pattern):
+        """SmoothMix has an identity where CIFAR models normalise."""
+        lenet = network("lenet", (1, 28, 28))
+        torch.save({"arch": arch, "state_dict": renamed(lenet, pattern.format)}, tmp_path / "c.pth.tar")
+        model, spec = load_model(tmp_path / "c.pth.tar")
+        assert (spec.architecture, spec.input_shape, spec.mean) == ("lenet", (1, 28, 28), None)
+        x = torch.rand(2, 1, 28, 28)
+        assert torch.equal(model(x), lenet(x))
+
+    def test_macer_form(self, tmp_path, resnet):
+        """The network by itself under 'net', without a name and without normalisation."""
+        torch.save({"net": resnet.state_dict(), "epoch": 440}, tmp_path / "440.pth")
+        with pytest.raises(
+            ModelError, match=r"440\.pth doesn't name its architecture: give architecture=.*lenet"
+        ):
+            load_model(tmp_path / "440.pth")
+        model, spec = load_model(tmp_path / "440.pth", architecture="cifar_resnet20")
+        assert spec.mean is None
+        x = torch.rand(2, 3, 32, 32)
+        assert torch.equal(model(x), resnet(x))
+
+    def test_bare_state_dict(self, tmp_path, resnet):
+        torch.save(resnet.state_dict(), tmp_path / "weights.pt")
+        with pytest.raises(ModelError, match="give architecture="):
+            load_model(tmp_path / "weights.pt")
+        assert same_state(load_model(tmp_path / "weights.pt", architecture="cifar_resnet20")[0][1], resnet)
+
+    def test_architecture_without_a_customary_input(self, tmp_path):
+        small = network("small-cnn", (1, 8, 8))
+        torch.save(small.state_dict(), tmp_path / "w.pt")
+        with pytest.raises(ModelError, match=r"give input_shape=\(channels, height, width\)"):
+            load_model(tmp_path / "w.pt", architecture="small-cnn")
+        model, spec = load_model(tmp_path / "w.pt", architecture="small-cnn", input_shape=(1, 8, 8))
+        assert spec.input_shape == (1, 8, 8)
+        assert same_state(model[1], small)
+
+    def test_half_precision_and_no_batch_counters(self, tmp_path, resnet):
+        state = {k: v.half() for k, v in renamed(resnet, "1.{}".format).items() if "num_batches" not in k}
+        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+        model, _ = load_model(tmp_path / "c.pth")
+        assert model[1].fc.weight.dtype == torch.float32
+        assert torch.equal(model[1].fc.weight, resnet.fc.weight.half().float())
+
+    def test_architecture_that_is_no_name(self, tmp_path, resnet):
+        torch.save({"arch": 20, "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
+        with pytest.raises(ModelError, match=r"c\.pth doesn't name its architecture"):
+            load_model(tmp_path / "c.pth")
+
+    def test_unknown_architecture(self, tmp_path, resnet):
+        torch.save({"arch": "resnet1001", "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
+        with pytest.raises(
+            ModelError, match=r"c\.pth: unknown architecture 'resnet1001'.*cifar_resnet110.*lenet"
+        ):
+            load_model(tmp_path / "c.pth")
+
+    def test_weights_of_another_architecture(self, tmp_path, resnet):
+        torch.save({"arch": "cifar_resnet110", "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
+        with pytest.raises(ModelError, match=r"c\.pth has the wrong weights \(missing 1\.layer1\.3.*more"):
+            load_model(tmp_path / "c.pth")
+        torch.save({"arch": "lenet", "state_dict": {"a": torch.ones(2)}}, tmp_path / "d.pth")
+        with pytest.raises(ModelError, match=r"d\.pth doesn't hold weights of lenet"):
+            load_model(tmp_path / "d.pth")
+
+    def test_wrong_shape(self, tmp_path, resnet):
+        state = resnet.state_dict() | {"bn1.weight": torch.ones(17)}
+        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+        with pytest.raises(
+            ModelError, match=r"1\.bn1\.weight is \(17,\) float32 where the model has \(16,\)"
+        ):
+            load_model(tmp_path / "c.pth")
+
+    @pytest.mark.parametrize(
+        "payload", [{}, [1, 2], {"arch": "lenet", "state_dict": {"a": 3}}, {1: torch.ones(2)}, torch.ones(3)]
+    )
+    def test_no_weights_inside(self, tmp_path, payload):
+        torch.save(payload, tmp_path / "c.pt")
+        with pytest.raises(ModelError, match=r"c\.pt holds no weights"):
+            load_model(tmp_path / "c.pt")
