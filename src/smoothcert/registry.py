@@ -10,11 +10,15 @@ from smoothcert.errors import InvalidValueError
 
 T = TypeVar("T")
 
+_LISTED = 30  # more names than that hide the message
+
 
 def unknown_name(kind: str, name: str, known: list[str]) -> InvalidValueError:
     """The error for a name that isn't there: it lists the names there are and guesses the one meant."""
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name, known, n=3)
     hint = f" Did you mean {close[0]!r}?" if close else ""
+    if len(known) > _LISTED:
+        known = [*(close or known[:3]), f"… ({len(known)} in all)"]
     return InvalidValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(known)}")
 
 

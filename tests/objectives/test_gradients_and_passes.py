@@ -6,8 +6,9 @@ import torch
 
 import smoothcert.objectives.smoothadv
 import smoothcert.objectives.smoothmix
-from smoothcert.objectives import OBJECTIVES
+from smoothcert.objectives import OBJECTIVES, Passes
 from smoothcert.objectives.consistency import Consistency
+from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.objectives.macer import Macer
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
@@ -18,7 +19,7 @@ SMALL = [
     Stability(),
     Consistency(),
     Macer(copies=3, beta=2.0),
-    Macer(robust=False),
+    Macer(lam=0.0),
     SmoothAdv(steps=3),
     SmoothAdv(attack="ddn", steps=3),
     SmoothAdv(attack="gradient-free", steps=3),
@@ -61,6 +62,7 @@ def test_one_sigma_for_each_input_or_for_all(objective):
 
 
 PASSES = [
+    (Gaussian(), 0, 0, 1, 1),
     # objective, forward and backward passes of the attack, forward passes of the loss, rows for each input
     (Stability(), 0, 0, 1, 2),
     (Consistency(copies=3), 0, 0, 1, 3),
@@ -76,7 +78,8 @@ PASSES = [
 
 
 @pytest.mark.parametrize(("objective", "attack", "attack_back", "training", "rows"), PASSES, ids=str)
-def test_a_step_costs_the_passes_its_docstring_says(objective, attack, attack_back, training, rows):
+def test_a_step_costs_the_passes_it_declares(objective, attack, attack_back, training, rows):
+    assert objective.passes() == Passes(rows, attack, attack_back, training)
     x, y = by_hand.inputs()
     model = by_hand.two_layers()
     passes = by_hand.Passes(model)

@@ -44,7 +44,7 @@ def test_loss_by_hand(sigma):
     loss = objective.loss(linear.torch(), x, y, given, by_hand.stream())
     # float32 for the per-example sigma: 1e-7.
     assert loss.item() == pytest.approx(classification + robustness, rel=1e-12 if given is sigma else 1e-6)
-    plain = dataclasses.replace(objective, robust=False)
+    plain = dataclasses.replace(objective, lam=0.0)
     loss = plain.loss(linear.torch(), x, y, given, by_hand.stream())
     assert loss.item() == pytest.approx(classification, rel=1e-12 if given is sigma else 1e-6)
 
@@ -65,7 +65,7 @@ def hinge_and_gradient(lead, dtype, gamma=8.0):
     x, y = torch.zeros(1, 2, dtype=dtype), torch.tensor([0])
     objective = Macer(lam=1.0, gamma=gamma, beta=1.0, copies=1)
     whole = objective.loss(scores, x, y, 1.0, by_hand.stream())
-    plain = dataclasses.replace(objective, robust=False).loss(scores, x, y, 1.0, by_hand.stream())
+    plain = dataclasses.replace(objective, lam=0.0).loss(scores, x, y, 1.0, by_hand.stream())
     (gradient,) = torch.autograd.grad(whole - plain, scores.logits)
     return (whole - plain).item(), gradient[0].item()
 

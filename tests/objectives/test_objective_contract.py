@@ -11,7 +11,7 @@ from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import OBJECTIVES, Objective, objective_name
 
-HELPERS = {"__init__", "base"}
+HELPERS = {"__init__", "base", "plugins"}
 
 
 def batch(size=6):

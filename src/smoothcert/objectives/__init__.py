@@ -1,26 +1,31 @@
-"""Training objectives by name; importing a method's file registers it."""
+"""Training objectives by name. Every file of this folder is imported, and so registers its method; plugins follow."""
 
-from smoothcert.objectives import consistency, gaussian, macer, smoothadv, smoothmix, stability
+from importlib import import_module
+from pkgutil import iter_modules
+
 from smoothcert.objectives.base import (
     OBJECTIVES,
     Objective,
+    Passes,
     Sigma,
     gaussian_noise,
+    kl_divergence,
     noise_copies,
     objective_name,
 )
+from smoothcert.objectives.plugins import load_plugins
 
 __all__ = [
     "OBJECTIVES",
     "Objective",
+    "Passes",
     "Sigma",
-    "consistency",
-    "gaussian",
     "gaussian_noise",
-    "macer",
+    "kl_divergence",
     "noise_copies",
     "objective_name",
-    "smoothadv",
-    "smoothmix",
-    "stability",
 ]
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+load_plugins()

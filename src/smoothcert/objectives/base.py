@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +17,43 @@ Sigma: TypeAlias = float | Tensor
 
 
 @dataclass(frozen=True)
+class Passes:
+    """What one step costs: passes through the network, each of ``rows`` rows for each input of the batch."""
+
+    rows: int
+    attack_forward: int = 0
+    attack_backward: int = 0
+    """Backward passes to the inputs alone, which cost about half of one to inputs and weights."""
+    training: int = 1
+    """Forward passes with a backward pass to the weights."""
+
+
+@dataclass(frozen=True)
 class Objective(ABC):
-    """A training method; the fields of a subclass are its knobs, with their published values as defaults."""
+    """A training method; the fields of a subclass are its knobs, with their published values as defaults.
+
+    The first line of the subclass's docstring is its summary, ``paper`` names where it comes from.
+    """
+
+    paper: ClassVar[str] = ""
 
     @abstractmethod
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
     ) -> Tensor:
         """The mean loss of inputs ``x`` with labels ``y``; all randomness comes from ``generator``."""
+
+    @property
+    def draws(self) -> int:
+        """Noise draws for each input of a step: its knob ``copies``, or one.
+
+        A step takes that many times fewer inputs, so that methods compare at the same number of rows.
+        """
+        return int(getattr(self, "copies", 1))
+
+    def passes(self) -> Passes:
+        """The cost of a step; an objective that does more than one pass over its draws says so."""
+        return Passes(self.draws)
 
 
 OBJECTIVES: Registry[type[Objective]] = Registry("objective")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
 from smoothcert.errors import check_count, check_not_negative
+from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
     OBJECTIVES,
     Objective,
@@ -26,13 +28,14 @@ class Consistency(Objective):
 
     ``mean_i CE(F(x+δ_i), y) + λ·mean_i KL(F̄ ‖ F(x+δ_i)) + η·H(F̄)`` with F̄ the mean over ``copies`` draws.
 
-    Published: η = 0.5, 2 copies; λ = 5 for MNIST and 10 for CIFAR-10, doubled for σ = 0.25. Cost of a
-    step: one forward and one backward pass of ``copies`` rows for each input.
+    Published: η = 0.5, 2 copies; λ = 5 for MNIST and 10 for CIFAR-10, doubled for σ = 0.25.
     """
 
-    lam: float = 5.0
-    eta: float = 0.5
-    copies: int = 2
+    paper: ClassVar[str] = "Jeong & Shin, 2020"
+
+    lam: float = knob(5.0, "weight of the KL divergence from the mean prediction")
+    eta: float = knob(0.5, "weight of the mean prediction's entropy")
+    copies: int = knob(2, "noise draws for each input")
 
     def __post_init__(self) -> None:
         check_not_negative("lam", self.lam)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,8 @@ from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, gaussian_no
 @dataclass(frozen=True)
 class Gaussian(Objective):
     """Cross-entropy at ``x + σδ``, δ ~ N(0, I), one draw for each input."""
+
+    paper: ClassVar[str] = "Cohen, Rosenfeld & Kolter, 2019"
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator

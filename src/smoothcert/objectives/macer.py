@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +11,7 @@ from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
 from smoothcert.errors import check_count, check_not_negative, check_positive
+from smoothcert.knobs import knob
 from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, noise_copies
 
 
@@ -22,16 +24,16 @@ class Macer(Objective):
     softmax over ``copies`` draws. In the hinge, its indicator included, the logits are multiplied by ``beta``.
 
     Published: 16 copies, γ = 8, β = 16; λ = 16 for MNIST (6 at σ = 1.0 in later work), 12 and 4 for CIFAR-10
-    at σ = 0.25 and 0.5, and at σ = 1.0 none before the first drop of the learning rate and 12 after it:
-    train with ``robust=False`` until then, which leaves out the hinge. Cost of a step: one forward and one
-    backward pass of ``copies`` rows for each input.
+    at σ = 0.25 and 0.5, and at σ = 1.0 none before the first drop of the learning rate and 12 after it (a
+    ramp of ``lam``).
     """
 
-    lam: float = 16.0
-    gamma: float = 8.0
-    beta: float = 16.0
-    copies: int = 16
-    robust: bool = True
+    paper: ClassVar[str] = "Zhai et al., 2020"
+
+    lam: float = knob(16.0, "weight of the hinge on the radius; 0 leaves it out")
+    gamma: float = knob(8.0, "where the hinge stops asking for more radius")
+    beta: float = knob(16.0, "inverse temperature of the softmax in the hinge")
+    copies: int = knob(16, "noise draws for each input")
 
     def __post_init__(self) -> None:
         check_not_negative("lam", self.lam)
@@ -45,7 +47,7 @@ class Macer(Objective):
         """Mean over the batch."""
         logits = noisy_logits(model, x, noise_copies(x, sigma, self.copies, generator))
         classification = F.nll_loss(smoothed_log_probs(logits), y)
-        if not self.robust:
+        if self.lam == 0:
             return classification
         scale = sigma.to(logits) if isinstance(sigma, Tensor) else sigma
         hinge = self._hinge(smoothed_log_probs(self.beta * logits), y)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 from smoothcert.attacks import ddn, noisy_logits, pgd
 from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, noise_copies
+from smoothcert.knobs import knob
+from smoothcert.objectives.base import OBJECTIVES, Objective, Passes, Sigma, noise_copies
 from smoothcert.registry import unknown_name
 
 Attack = Literal["pgd", "ddn", "gradient-free"]
@@ -27,19 +28,18 @@ class SmoothAdv(Objective):
     along a direction estimated from the values at the draws. The model is attacked in eval mode.
 
     Published: PGD or DDN (γ = 0.05, starting at norm 1) with 10 steps, ε = 1 (2 for CIFAR-10 from σ = 0.5),
-    4 copies for MNIST and 8 for CIFAR-10; ε ramps up over the first 10 epochs, for which the training
-    loop replaces ``epsilon``. Cost of a step, in passes of ``copies`` rows for each input: ``steps`` forward and
-    ``steps`` backward to the inputs (none backward if gradient-free, none at all for ε = 0), then one
-    forward and one backward.
+    4 copies for MNIST and 8 for CIFAR-10; ε ramps up over the first 10 epochs.
     """
 
-    attack: Attack = "pgd"
-    epsilon: float = 1.0
-    steps: int = 10
-    copies: int = 4
-    ddn_gamma: float = 0.05
-    ddn_start_norm: float = 1.0
-    clip: bool = True
+    paper: ClassVar[str] = "Salman et al., 2019"
+
+    attack: Attack = knob("pgd", "how adversaries are found")
+    epsilon: float = knob(1.0, "largest ℓ2 norm of a perturbation")
+    steps: int = knob(10, "steps of the attack")
+    copies: int = knob(4, "noise draws for each input")
+    ddn_gamma: float = knob(0.05, "share by which DDN changes the norm in a step")
+    ddn_start_norm: float = knob(1.0, "norm that DDN starts with")
+    clip: bool = knob(True, "keep adversaries in [0, 1]")
 
     def __post_init__(self) -> None:
         if self.attack not in get_args(Attack):
@@ -50,6 +50,11 @@ class SmoothAdv(Objective):
         check_count("copies", self.copies, least=2 if self.attack == "gradient-free" else 1)
         check_probability("ddn_gamma", self.ddn_gamma)
         check_positive("ddn_start_norm", self.ddn_start_norm)
+
+    def passes(self) -> Passes:
+        """One pass forward and one back to the inputs in each step of the attack; none at ε = 0."""
+        steps = self.steps if self.epsilon > 0 else 0
+        return Passes(self.copies, steps, 0 if self.attack == "gradient-free" else steps)
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,11 @@ from torch.nn import functional as F
 from smoothcert.attacks import noisy_logits, pgd_path, smoothed_log_probs
 from smoothcert.attacks.steps import stay_near
 from smoothcert.errors import check_count, check_not_negative, check_positive
+from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
     OBJECTIVES,
     Objective,
+    Passes,
     Sigma,
     kl_divergence,
     noise_copies,
@@ -37,20 +40,20 @@ class SmoothMix(Objective):
 
     Published: η = 1 or 5, α = 1, 4 copies and 2, 4, 8 steps at σ = 0.25, 0.5, 1.0 for MNIST; η = 5, 4 steps, 2
     copies, α = 0.5, 1, 2 for CIFAR-10; 1 step, 1 copy, α = 8, ``max_norm`` 1 for ImageNet. η and the
-    one-step norm ramp up over 10 epochs, for which the training loop replaces ``eta`` and ``one_step_norm``.
-    Cost of a step, in passes of ``copies`` rows for each input: ``steps`` forward and ``steps`` backward to the
-    inputs, then two forward and one backward through both.
+    one-step norm ramp up over 10 epochs.
     """
 
-    eta: float = 5.0
-    steps: int = 4
-    alpha: float = 1.0
-    copies: int = 4
-    one_step: bool = False
-    one_step_norm: float | None = None
-    max_norm: float | None = None
-    only_correct: bool = True
-    clip: bool = True
+    paper: ClassVar[str] = "Jeong et al., 2021"
+
+    eta: float = knob(5.0, "weight of the mix loss")
+    steps: int = knob(4, "steps of the attack")
+    alpha: float = knob(1.0, "size of a step")
+    copies: int = knob(4, "noise draws for each input")
+    one_step: bool = knob(False, "train at the first step's point instead of the input")
+    one_step_norm: float | None = knob(None, "largest ℓ2 distance of that point (none: alpha)")
+    max_norm: float | None = knob(None, "largest ℓ2 norm of a perturbation (none: no limit)")
+    only_correct: bool = knob(True, "mix only inputs that are classified rightly")
+    clip: bool = knob(True, "keep adversaries in [0, 1]")
 
     def __post_init__(self) -> None:
         check_not_negative("eta", self.eta)
@@ -61,6 +64,10 @@ class SmoothMix(Objective):
             check_not_negative("one_step_norm", self.one_step_norm)
         if self.max_norm is not None:
             check_positive("max_norm", self.max_norm)
+
+    def passes(self) -> Passes:
+        """The attack's steps, then the inputs and their mixtures in a pass each."""
+        return Passes(self.copies, self.steps, self.steps, training=2)
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator

@@ -1,0 +1,68 @@
+"""Frozen dataclasses whose fields are knobs: each explains itself, and can be read from a recipe or a command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, Union
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.registry import unknown_name
+
+T = TypeVar("T")
+_HELP = "help"
+
+
+def knob(default: T, help: str) -> T:
+    """A dataclass field with its default and one line of help, which the command line and the docs show."""
+    return dataclasses.field(default=default, metadata={_HELP: help})
+
+
+def help_of(field: dataclasses.Field[Any]) -> str:
+    """The line of help that a field was given, or nothing."""
+    return str(field.metadata.get(_HELP, ""))
+
+
+def knob_types(cls: type) -> dict[str, Any]:
+    """The resolved type of each field that the constructor takes, in order."""
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
+
+
+def from_mapping(cls: type[T], values: Mapping[str, object], kind: str) -> T:
+    """An instance of a dataclass from plain values, as TOML or JSON give them; a wrong one is named.
+
+    Whole numbers stand for floats and lists for tuples; nothing else is converted.
+    """
+    expected = knob_types(cls)
+    for name in values:
+        if name not in expected:
+            raise unknown_name(f"knob of {kind}", name, list(expected))
+    return cls(**{name: _checked(name, expected[name], value) for name, value in values.items()})
+
+
+def _checked(name: str, expected: Any, value: object) -> object:
+    origin, arguments = typing.get_origin(expected), typing.get_args(expected)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        (inner,) = (argument for argument in arguments if argument is not type(None))
+        return _checked(name, inner, value)
+    if origin is Literal:
+        if value not in arguments:
+            raise unknown_name(name, str(value), [str(argument) for argument in arguments])
+        return value
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise InvalidValueError(f"{name} must be a list, got {value!r}")
+        return tuple(_checked(name, arguments[0], item) for item in value)
+    if expected is float and type(value) is int:
+        return float(value)
+    if expected in _PLAIN and type(value) is not expected:
+        raise InvalidValueError(f"{name} must be {_PLAIN[expected]}, got {value!r}")
+    return value
+
+
+_PLAIN = {float: "a number", int: "a whole number", bool: "true or false", str: "a text"}

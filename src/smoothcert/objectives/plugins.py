@@ -1,0 +1,52 @@
+"""Objectives that live outside the package: files named by an environment variable, and installed entry points."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+from smoothcert.errors import SmoothcertError
+
+VARIABLE = "SMOOTHCERT_PLUGINS"
+ENTRY_POINTS = "smoothcert.objectives"
+
+
+class PluginError(SmoothcertError):
+    """A plugin that can't be loaded."""
+
+
+class PluginWarning(UserWarning):
+    """An installed package whose objectives can't be used."""
+
+
+def load_plugins() -> None:
+    """Import the files that ``SMOOTHCERT_PLUGINS`` names, separated as in PATH, and installed packages' entry points.
+
+    A file that was asked for by name must load; a package that happens to be installed only warns if it can't.
+    """
+    for name in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        _import_file(Path(name).expanduser())
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            entry.load()
+        except Exception as error:  # whatever a stranger's package does wrong
+            warnings.warn(
+                f"the objectives of {entry.value} can't be used: {error!r}", PluginWarning, stacklevel=2
+            )
+
+
+def _import_file(path: Path) -> None:
+    spec = spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise PluginError(f"{VARIABLE} names {path}, which is no Python file: give the path of a .py file")
+    module = module_from_spec(spec)
+    # Dataclasses look their module up by name.
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise PluginError(f"{path}, named by {VARIABLE}, can't be imported: {error!r}") from error
