@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, check_count
@@ -48,14 +49,16 @@ def certify_dataset(
     out: Path,
     choice: Choice | None = None,
     progress: Progress | None = None,
+    origin: dict[str, Any] | None = None,
 ) -> Run:
     """Certify the chosen inputs of a data set into the run ``out``, continuing what is there already.
 
     A record is on disk before its input counts as done. The run refuses another plan, model or data set; asking
-    for more inputs of the same choice is welcome.
+    for more inputs of the same choice is welcome. ``origin``, where model and data were found, is kept for the
+    record of a new run and takes no part in that.
     """
     choice, progress = choice or Choice(), progress or Progress()
-    manifest = _manifest(classifier, dataset, choice)
+    manifest = _manifest(classifier, dataset, choice, origin or {})
     with open_run(out, manifest) as journal:
         done = journal.indices()
         indices = choice.indices(len(dataset))
@@ -86,7 +89,9 @@ def record_of(answer: Certification, label: int, sigma: float) -> Record:
     )
 
 
-def _manifest(classifier: SmoothedClassifier, dataset: Dataset, choice: Choice) -> Manifest:
+def _manifest(
+    classifier: SmoothedClassifier, dataset: Dataset, choice: Choice, origin: dict[str, Any]
+) -> Manifest:
     plan = classifier.prepare(dataset.input_shape)
     if classifier.classes < len(dataset.classes):
         raise DataError(
@@ -108,4 +113,5 @@ def _manifest(classifier: SmoothedClassifier, dataset: Dataset, choice: Choice) 
         },
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin=origin,
     )

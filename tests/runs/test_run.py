@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -60,10 +61,30 @@ def test_another_statement_is_refused_with_what_differs(
     assert read_run(tmp_path).records == (record(1),)
 
 
+def test_where_things_were_found_is_kept_but_is_no_part_of_the_statement(tmp_path: Path) -> None:
+    found = replace(MANIFEST, origin={"model": "runs/lenet"})
+    with open_run(tmp_path, found) as journal:
+        journal.append(record(1))
+    with open_run(tmp_path, replace(MANIFEST, origin={"model": "elsewhere/lenet"})) as journal:
+        journal.append(record(2))
+    assert read_run(tmp_path).manifest.origin == {"model": "runs/lenet"}
+
+
+def test_a_manifest_from_before_origins_were_kept_is_read_and_continued(tmp_path: Path) -> None:
+    MANIFEST.save(tmp_path)
+    fields = json.loads((tmp_path / "run.json").read_text())
+    del fields["origin"]
+    (tmp_path / "run.json").write_text(json.dumps(fields))
+    with open_run(tmp_path, replace(MANIFEST, origin={"model": "lenet"})) as journal:
+        journal.append(record(1))
+    assert read_run(tmp_path).manifest == MANIFEST
+    assert read_run(tmp_path).manifest.origin == {}
+
+
 def test_two_writers_are_refused(tmp_path: Path) -> None:
     with (
         open_run(tmp_path, MANIFEST),
-        pytest.raises(RunError, match="another process is certifying"),
+        pytest.raises(RunError, match="another process is writing"),
         open_run(tmp_path, MANIFEST),
     ):
         pass

@@ -54,7 +54,8 @@ def certify(
     out
         Run directory; made if missing, continued if it holds the same run.
     dataset
-        digits, mnist, fashion-mnist, cifar10, folder:PATH, npz:PATH (default: what the model was trained on).
+        digits, mnist, fashion-mnist, cifar10, svhn, imagenet, kitti, folder:PATH, npz:PATH (default: what the model
+        was trained on).
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
@@ -76,14 +77,13 @@ def certify(
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
-    from smoothcert.smoothing import SmoothedClassifier
 
     execution = speed.execution()
     choice = Choice(data.skip, data.max)
     named = load_named_model(model, model_options, BOUNDS[bound].votes)
-    classifier = SmoothedClassifier(
-        named.classifier,
-        sigma=named.sigma_or(sigma),
+    classifier = named.smoothed(
+        execution,
+        sigma,
         noise=noise,
         bound=bound,
         n0=n0,
@@ -91,13 +91,18 @@ def certify(
         alpha=alpha,
         seed=seed,
         numerics=numerics.numerics(),
-        execution=execution,
     )
-    inputs = data.load(named.dataset_or(dataset))
+    data_name = named.dataset_or(dataset)
+    inputs = data.load(data_name)
     low, high = inputs.value_range()
-    note(
-        f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units",
-        output.quiet or output.json,
-    )
-    run = certify_with_bar(classifier, inputs, out, choice, output.quiet or output.json)
+    quiet = output.quiet or output.json
+    note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    origin = {
+        "model": model,
+        "architecture": model_options.architecture,
+        "dataset": data_name,
+        "split": data.split,
+        "data_dir": None if data.data_dir is None else str(data.data_dir),
+    }
+    run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)
     show_run(run, output)

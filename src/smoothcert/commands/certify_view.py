@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -20,7 +21,12 @@ from smoothcert.smoothing import SmoothedClassifier
 
 
 def certify_with_bar(
-    classifier: SmoothedClassifier, dataset: Dataset, out: Path, choice: Choice, quiet: bool
+    classifier: SmoothedClassifier,
+    dataset: Dataset,
+    out: Path,
+    choice: Choice,
+    quiet: bool,
+    origin: dict[str, Any] | None = None,
 ) -> Run:
     """Certify into ``out`` while a bar shows inputs, votes per second and time left."""
     total = len(choice.indices(len(dataset)))
@@ -30,7 +36,7 @@ def certify_with_bar(
             votes=bar.advance,
             record=lambda _: bar.item(),
         )
-        return certify_dataset(classifier, dataset, out, choice, progress)
+        return certify_dataset(classifier, dataset, out, choice, progress, origin)
 
 
 def show_run(run: Run, output: OutputOptions) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +14,10 @@ from smoothcert.errors import InvalidValueError, ModelError
 if TYPE_CHECKING:
     from smoothcert.bounds import VoteKind
     from smoothcert.commands.options import ModelOptions
-    from smoothcert.sampling import BaseClassifier
+    from smoothcert.sampling import BaseClassifier, Execution
+    from smoothcert.smoothing import SmoothedClassifier
 
-TRAINING_FILE = "train.json"
+TRAINING_FILE = "recipe.toml"
 _PICKLES = {".pkl", ".pickle", ".joblib"}
 
 
@@ -45,6 +46,13 @@ class NamedModel:
         if self.dataset is None:
             raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
         return self.dataset
+
+    def smoothed(self, execution: Execution, sigma: float | None, **plan_fields: Any) -> SmoothedClassifier:
+        """The model smoothed with the σ asked for, or the one it was trained with."""
+        from smoothcert.smoothing import SmoothedClassifier
+
+        sigma = self.sigma_or(sigma)
+        return SmoothedClassifier(self.classifier, sigma=sigma, execution=execution, **plan_fields)
 
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
@@ -90,7 +98,6 @@ def _imported(name: str) -> Any:
 
 def _training_facts(path: Path) -> dict[str, Any]:
     try:
-        facts = json.loads((path / TRAINING_FILE).read_text(encoding="utf-8"))
+        return tomllib.loads((path / TRAINING_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return facts if isinstance(facts, dict) else {}

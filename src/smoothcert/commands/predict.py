@@ -46,7 +46,8 @@ def predict(
     model
         A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
     dataset
-        digits, mnist, fashion-mnist, cifar10, folder:PATH, npz:PATH (default: what the model was trained on).
+        digits, mnist, fashion-mnist, cifar10, svhn, imagenet, kitti, folder:PATH, npz:PATH (default: what the model
+        was trained on).
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
@@ -64,18 +65,11 @@ def predict(
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
-    from smoothcert.smoothing import SmoothedClassifier
 
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
-    classifier = SmoothedClassifier(
-        named.classifier,
-        sigma=named.sigma_or(sigma),
-        noise=noise,
-        alpha=alpha,
-        seed=seed,
-        numerics=numerics.numerics(),
-        execution=execution,
+    classifier = named.smoothed(
+        execution, sigma, noise=noise, alpha=alpha, seed=seed, numerics=numerics.numerics()
     )
     inputs = data.load(named.dataset_or(dataset))
     indices = Choice(data.skip, data.max).indices(len(inputs))

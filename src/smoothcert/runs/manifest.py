@@ -20,7 +20,8 @@ class Manifest:
     """What was asked (plan), of which model and data (names and hashes), and with which versions.
 
     ``plan`` is None in parts that are unknown for imported logs. Fields of ``identity`` must agree for a run to
-    be continued; the rest is for the record.
+    be continued; the rest is for the record. ``origin`` is where model and data were found, as the user named
+    them: it helps to find them again, and a run whose model has moved is still the same run.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class Manifest:
     data: dict[str, Any]
     versions: dict[str, str] = field(default_factory=dict)
     created: str = ""
+    origin: dict[str, Any] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """What fixes the results, flat: ``plan.n``, ``model.sha256``, …"""

@@ -38,13 +38,24 @@ def read_run(path: Path) -> Run:
     if not path.is_dir():
         raise RunError(f"{path} is not a run: no such directory")
     manifest = Manifest.load(path)
+    if manifest.kind == "train":
+        raise RunError(
+            f"{path} is a training run: certify its model first (smoothcert certify {path} --out …)"
+        )
     with Journal(path / journals.FILE_NAME) as journal:
         return Run(path, manifest, tuple(journal.records()))
 
 
 @contextmanager
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
-    """Create the run, or continue it if it was made with the same statement; else say what differs."""
+    """Create a certification run, or continue it; what :func:`claim_run` refuses is refused."""
+    with claim_run(path, manifest), Journal(path / journals.FILE_NAME, writable=True) as journal:
+        yield journal
+
+
+@contextmanager
+def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
+    """Be the only writer of a run, made now or before with the same statement; else say what differs."""
     _make_directory(path)
     with _only_writer(path):
         if (path / MANIFEST_NAME).exists():
@@ -56,14 +67,12 @@ def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
                     + "\nChoose another --out, or give the options it was started with."
                 )
         else:
-            foreign = [p.name for p in path.iterdir() if p.name in (journals.FILE_NAME,)]
-            if foreign:
+            if (path / journals.FILE_NAME).exists():
                 raise RunError(
                     f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out"
                 )
             manifest.save(path)
-        with Journal(path / journals.FILE_NAME, writable=True) as journal:
-            yield journal
+        yield
 
 
 def create_run(path: Path, manifest: Manifest, records: list[Record]) -> None:
@@ -95,7 +104,7 @@ def _only_writer(path: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise RunError(
-                f"{path}: another process is certifying into this run; wait for it or choose another --out"
+                f"{path}: another process is writing this run; wait for it or choose another --out"
             ) from None
         yield
     finally:

@@ -1,0 +1,246 @@
+"""`smoothcert attack`: what an attacker achieves against a certified run, next to what it proves."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from smoothcert.commands.options import DataOptions, ModelOptions, OutputOptions, SpeedOptions
+
+if TYPE_CHECKING:
+    from smoothcert.empirical import AttackedInput, AttackReport
+    from smoothcert.runs import Run
+
+AttackName = Literal["ddn", "gradient-free", "pgd"]
+
+_ORIGIN = Group("Where model and data are now (default: where certify found them)", sort_key=5)
+_INPUTS = Group("Which inputs of the run", sort_key=4)
+
+_MOST_SHOWN = 10  # contradictions spelled out on the screen; --json has them all
+
+
+def attack(
+    run: Path,
+    *,
+    radii: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    attack: AttackName = "pgd",
+    steps: int = 20,
+    copies: int = 16,
+    restarts: int = 1,
+    n: int = 1000,
+    alpha: float | None = None,
+    out: Path | None = None,
+    skip: Annotated[int, Parameter(group=_INPUTS)] = 1,
+    max: Annotated[int | None, Parameter(group=_INPUTS)] = None,
+    model: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
+    architecture: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
+    trust_pickle: Annotated[bool, Parameter(group=_ORIGIN, negative="")] = False,
+    dataset: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
+    split: Annotated[Literal["test", "train"] | None, Parameter(group=_ORIGIN)] = None,
+    data_dir: Annotated[Path | None, Parameter(group=_ORIGIN)] = None,
+    attack_batch: int = 16,
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Attack the inputs of a certify run and show the accuracy that is left next to the certified one.
+
+    For each input and radius, ascending, the attack looks for a point closer than that at which the smoothed
+    classifier errs, and fresh votes check it: only if another class beats the label significantly is the input
+    broken. Certified accuracy says what no attack can do, empirical accuracy what this one couldn't.
+
+    The exit code is 3 if an input was broken where the run certifies it: that is worth looking into.
+    Runs with gaussian noise and hard votes, of torch models.
+
+    Example: `smoothcert attack runs/digits-cert --radii 0.25 0.5 0.75 --attack pgd --steps 40 --copies 64`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify, finished or not.
+    radii
+        ℓ2 radii to attack at, with spaces or commas between them (default: those certify shows, without 0).
+    attack
+        pgd (projected gradients), ddn (direction and norm apart), gradient-free (directions from values alone).
+    steps
+        Steps of the attack.
+    copies
+        Noise copies over which it averages; more make a stronger and slower attack.
+    restarts
+        How often it is tried, each time with fresh noise copies; the most promising adversary is voted on.
+    n
+        Fresh votes that judge an adversary.
+    alpha
+        Probability that an input is called broken though it isn't (default: the run's alpha).
+    out
+        File for a line per input: idx, label, smallest radius broken at (0: wrong without attack; empty: it
+        held), certified radius.
+    skip
+        Attack every K-th input of the run.
+    max
+        Stop after M inputs, whatever --skip is.
+    model
+        The model, if it has moved; it must be the very one that was certified.
+    architecture
+        Network of a bare state dict.
+    trust_pickle
+        Unpickle the checkpoint fully. It can run any code: only for files you trust.
+    dataset
+        The data set, if its path has changed.
+    split
+        Split of the data set.
+    data_dir
+        Where the files of the data set are.
+    attack_batch
+        Inputs attacked together; changes speed and memory.
+    """
+    from smoothcert.analysis.tables import default_radii, parse_radii
+    from smoothcert.commands.console import progress_bar
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
+    from smoothcert.evaluation import Choice
+    from smoothcert.files import write_atomically
+    from smoothcert.runs import read_run
+
+    execution = speed.execution()
+    choice = Choice(skip, max)
+    whole = read_run(run)
+    check_attackable(whole)
+    typed = default_radii([whole])[1:] if radii is None else parse_radii(",".join(radii))
+    typed = sorted(typed, key=float)
+    alpha = float(whole.manifest.plan["alpha"]) if alpha is None else alpha
+    plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
+    chosen = replace(whole, records=tuple(whole.records[i] for i in choice.indices(len(whole.records))))
+    origin = whole.manifest.origin
+    named = load_named_model(
+        _model_of(whole) if model is None else model,
+        ModelOptions(architecture or origin.get("architecture"), trust_pickle=trust_pickle),
+        "hard",
+    )
+    data = DataOptions(split or origin.get("split", "test"), data_dir or _path(origin.get("data_dir")))
+    inputs = data.load(dataset or origin.get("dataset") or whole.manifest.data["name"])
+    with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
+        bar.begin(len(chosen.records) * len(typed), len(chosen.records))
+        report = attack_run(
+            chosen,
+            named.classifier,
+            inputs,
+            [float(radius) for radius in typed],
+            plan,
+            execution=execution,
+            batch=attack_batch,
+            progress=AttackProgress(radii=bar.advance, attacked=lambda _: bar.item()),
+        )
+    if out is not None:
+        write_atomically(out, _lines(report).encode())
+    _show(chosen, report, typed, output)
+    if report.contradictions():
+        _report_contradictions(chosen, report)
+        sys.exit(3)
+
+
+def _model_of(run: Run) -> str:
+    from smoothcert.errors import RunError
+
+    named = run.manifest.origin.get("model")
+    if named is None:
+        raise RunError(
+            f"{run.path} doesn't say where its model ({run.manifest.model['name']}) was found; give it with --model"
+        )
+    if ":" not in named and not Path(named).exists():
+        raise RunError(f"{run.path} was made with the model {named}, which isn't there; give it with --model")
+    return str(named)
+
+
+def _path(named: str | None) -> Path | None:
+    return None if named is None else Path(named)
+
+
+def _lines(report: AttackReport) -> str:
+    from smoothcert.rounding import decimal_down
+
+    rows = [["idx", "label", "broken_at", "certified_radius"]]
+    for one in report.inputs:
+        broken_at = "" if one.broken_at is None else f"{one.broken_at!r}"
+        radius = decimal_down(one.certified_radius, 6)
+        rows.append([str(one.record.index), str(one.record.label), broken_at, radius])
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOptions) -> None:
+    """The accuracies: a table for people, an object for scripts, nothing when quiet."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from smoothcert.analysis.metrics import certified_accuracy
+
+    certified = certified_accuracy(run.records, report.radii).tolist()
+    empirical, broken = report.empirical_accuracy(), report.broken()
+    count, plan = len(report.inputs), report.plan
+    if output.json:
+        found: dict[str, Any] = {
+            "run": str(run.path),
+            "inputs": count,
+            "attack": asdict(plan),
+            "wrong_without_attack": report.wrong,
+            "radii": typed,
+            "certified_accuracy": dict(zip(typed, certified)),
+            "empirical_accuracy": dict(zip(typed, empirical)),
+            "broken": dict(zip(typed, broken)),
+            "contradictions": [_contradiction(one) for one in report.contradictions()],
+        }
+        print(json.dumps(found))
+        return
+    if output.quiet:
+        return
+    console = Console(highlight=False)
+    console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
+    table = Table()
+    for heading in ("radius", "certified", "empirical", "broken"):
+        table.add_column(heading, justify="right")
+    for radius, proved, left, fell in zip(typed, certified, empirical, broken):
+        table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", str(fell))
+    console.print(table)
+    console.print(
+        f"{plan.attack}, {plan.steps} steps, {plan.copies} noise copies, {plan.restarts} "
+        f"{'try' if plan.restarts == 1 else 'tries'}, judged by {plan.n} votes (α = {plan.alpha:g}); "
+        f"wrong without attack: {report.wrong}\n"
+        f"certified: no attack changes the answer (each wrong with probability at most "
+        f"{report.certificate_alpha:g})\nempirical: this attack didn't; a stronger one might"
+    )
+
+
+def _contradiction(one: AttackedInput) -> dict[str, Any]:
+    assert one.broken is not None
+    return {
+        "idx": one.record.index,
+        "label": one.record.label,
+        "certified_radius": one.certified_radius,
+        **asdict(one.broken),
+    }
+
+
+def _report_contradictions(run: Run, report: AttackReport) -> None:
+    from smoothcert.commands.console import report_mistake
+    from smoothcert.rounding import decimal_down
+
+    against = report.contradictions()
+    for one in against[:_MOST_SHOWN]:
+        assert one.broken is not None
+        votes, label, rival = one.broken.votes, one.record.label, one.broken.rival
+        report_mistake(
+            f"input {one.record.index} contradicts its certificate: class {label} is certified up to radius "
+            f"{decimal_down(one.certified_radius, 6)}, but at distance {one.broken.distance:.6g} class {rival} has "
+            f"{votes[rival]} of {report.plan.n} votes and class {label} has {votes[label]} "
+            f"(p = {one.broken.p_value:.2g})"
+        )
+    report_mistake(
+        f"{len(against)} of {len(report.inputs)} inputs of {run.name} contradict their certificates. A certificate "
+        f"is wrong with probability at most {report.certificate_alpha:g} and a break with at most "
+        f"{report.plan.alpha:g}; so many by chance alone: at most {report.chance_of_contradictions():.2g}. If that "
+        "is small, don't trust the run: it was altered, or smoothcert is at fault; please report it"
+    )

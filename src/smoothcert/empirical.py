@@ -1,0 +1,464 @@
+"""Empirical accuracy: how many inputs of a certify run a smoothed classifier still gets right under attack.
+
+No attack is known to be the strongest, so the fraction that survives one only bounds the robust accuracy from
+above, as the certified accuracy bounds it from below. An adversary counts only if fresh votes show at level α
+that the smoothed classifier is wrong there: an input is never called broken on a doubt.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from scipy.special import bdtrc
+from torch import Tensor, nn
+
+from smoothcert.attacks import ddn, noisy_logits, pgd, smoothed_log_probs
+from smoothcert.attacks.steps import loss_gradient, norms, rescale, stay_near
+from smoothcert.bounds import top_two_p_value
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import (
+    DataError,
+    InvalidValueError,
+    ModelError,
+    RunError,
+    check_count,
+    check_positive,
+    check_probability,
+)
+from smoothcert.noise import Gaussian
+from smoothcert.registry import Registry
+from smoothcert.runs import Record, Run
+from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
+from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.smoothing import TooFewVotesWarning
+from smoothcert.tally import Phase, Stream, Tally
+
+# The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
+_ROOM = 1e-5
+
+
+class Strategy(Protocol):
+    """An attack: points within ``radius`` of each input at which its label should do badly."""
+
+    def __call__(
+        self, module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+    ) -> list[Tensor]:
+        """One or more batches of candidates, each with a candidate for every input."""
+        ...
+
+
+ATTACKS: Registry[Strategy] = Registry("attack")
+
+
+@dataclass(frozen=True)
+class AttackPlan:
+    """What is tried against each input at each radius, and how sure its failure must be.
+
+    ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
+    promising adversary gets ``n`` fresh votes. With probability at least 1−``alpha`` over those votes, no input is
+    called broken at a point where the smoothed classifier is right, at any of its radii.
+    """
+
+    attack: str = "pgd"
+    steps: int = 20
+    copies: int = 16
+    restarts: int = 1
+    n: int = 1000
+    alpha: float = 0.001
+
+    def __post_init__(self) -> None:
+        ATTACKS[self.attack]
+        for name in ("steps", "copies", "restarts", "n"):
+            check_count(name, getattr(self, name))
+        check_probability("alpha", self.alpha)
+
+    def level(self, radii: int, classes: int) -> float:
+        """The level of a single test: α shared among all radii of an input and all rivals of its label."""
+        return self.alpha / (radii * (classes - 1))
+
+    def warn_if_hopeless(self, level: float) -> None:
+        """Say so when not even a unanimous vote could show an input broken."""
+        least = math.ceil(-math.log2(level))
+        if self.n < least:
+            warnings.warn(
+                f"no input can be shown broken: n = {self.n} votes can't succeed at level {level:.2g} (alpha = "
+                f"{self.alpha:g} over all radii and classes); the smallest n that could is {least}",
+                TooFewVotesWarning,
+                stacklevel=3,
+            )
+
+
+@dataclass(frozen=True)
+class Break:
+    """An adversary closer than ``radius`` at which ``rival`` got significantly more votes than the label."""
+
+    radius: float
+    distance: float
+    rival: int
+    votes: tuple[int, ...]
+    p_value: float
+
+
+@dataclass(frozen=True)
+class AttackedInput:
+    """What became of one input of the run."""
+
+    record: Record
+    wrong: bool
+    """Whether another class has more of the run's own votes than the label: no attack was needed."""
+    broken: Break | None = None
+
+    @property
+    def broken_at(self) -> float | None:
+        """The smallest radius tried at which it is wrong: 0 if no attack was needed, None if it held."""
+        if self.wrong:
+            return 0.0
+        return None if self.broken is None else self.broken.radius
+
+    @property
+    def certified_radius(self) -> float:
+        """The radius up to which the label is certified; 0 where the run abstained or certified another class."""
+        return self.record.radius if self.record.correct else 0.0
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether it was broken inside the ball in which the run certifies its label."""
+        return self.broken is not None and self.broken.radius <= self.certified_radius
+
+
+@dataclass(frozen=True)
+class AttackReport:
+    """Every attacked input, and the figures that follow."""
+
+    plan: AttackPlan
+    radii: tuple[float, ...]
+    inputs: tuple[AttackedInput, ...]
+    certificate_alpha: float
+
+    @property
+    def wrong(self) -> int:
+        """How many inputs are wrong without any attack."""
+        return sum(one.wrong for one in self.inputs)
+
+    def broken(self) -> tuple[int, ...]:
+        """At each radius, how many inputs the attack has broken there or at a smaller one."""
+        radii = [one.broken.radius for one in self.inputs if one.broken is not None]
+        return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
+
+    def empirical_accuracy(self) -> tuple[float, ...]:
+        """At each radius, the fraction of all inputs that are right and weren't broken."""
+        count = len(self.inputs)
+        return tuple((count - self.wrong - broken) / count for broken in self.broken())
+
+    def contradictions(self) -> tuple[AttackedInput, ...]:
+        """Inputs broken where they are certified: a certificate or a test has erred."""
+        return tuple(one for one in self.inputs if one.contradicts)
+
+    def chance_of_contradictions(self) -> float:
+        """A bound of the probability that correct certificates and tests contradict each other so often.
+
+        A certificate errs with probability at most α and a test with probability at most its own, independently
+        for each input: the number of contradictions is at most binomial.
+        """
+        count = len(self.contradictions())
+        if count == 0:
+            return 1.0
+        rate = min(1.0, self.certificate_alpha + self.plan.alpha)
+        return float(bdtrc(count - 1, len(self.inputs), rate))
+
+
+@dataclass(frozen=True)
+class AttackProgress:
+    """What to tell whoever is watching; every callback may be left out."""
+
+    radii: Callable[[int], None] | None = None
+    """(how many more pairs of input and radius are settled)"""
+    attacked: Callable[[AttackedInput], None] | None = None
+
+
+def attack_run(
+    run: Run,
+    model: Any,
+    dataset: Dataset,
+    radii: Sequence[float],
+    plan: AttackPlan | None = None,
+    *,
+    execution: Execution | None = None,
+    batch: int = 16,
+    progress: AttackProgress | None = None,
+) -> AttackReport:
+    """Attack every input of a certify run at ascending ℓ2 ``radii``, with the model and data it was made with.
+
+    An input is right without attack if no class has more of the run's votes than its label, and broken at r if an
+    adversary at a distance below r is shown to be (:class:`AttackPlan`); what is broken at r stays so beyond.
+    Adversaries stay in [0, 1] where the data lie there. To attack fewer inputs, pass a run with fewer records.
+
+    Noise copies and votes follow from the run's seed, the input's index and the radius, whatever else is attacked:
+    ``batch``, the number of inputs that a worker attacks together, moves nothing but the last bits of the
+    gradients. The votes are cast as the run's were (type, route, shape of a pass), from streams it never used.
+    """
+    plan, execution, progress = plan or AttackPlan(), execution or Execution(), progress or AttackProgress()
+    check_attackable(run)
+    check_count("batch", batch)
+    radii = _ascending(radii)
+    base = _checked_model(run, model)
+    _check_data(run, dataset)
+    attacker = _Attacker(run, base, dataset, radii, plan, execution, batch)
+    inputs: list[AttackedInput] = []
+    together = batch * execution.worker_count()
+    for start in range(0, len(run.records), together):
+        for one in attacker.attack(run.records[start : start + together], progress.radii or (lambda _: None)):
+            inputs.append(one)
+            if progress.attacked is not None:
+                progress.attacked(one)
+    return AttackReport(plan, radii, tuple(inputs), float(run.manifest.plan["alpha"]))
+
+
+def check_attackable(run: Run) -> None:
+    """Refuse a run whose smoothed classifier can't be attacked here, with the reason."""
+    manifest = run.manifest
+    if manifest.kind != "certify":
+        raise RunError(
+            f"{run.path} is of kind {manifest.kind!r} and knows neither its model nor its votes; attack a run "
+            "made by smoothcert certify"
+        )
+    if (noise := manifest.plan.get("noise")) != "gaussian":
+        raise RunError(
+            f"{run.path} was certified with {noise} noise in {manifest.plan.get('norm')}: the attacks are in l2 and "
+            "for gaussian noise; certify with --noise gaussian"
+        )
+    if manifest.plan.get("votes") != "hard":
+        raise RunError(
+            f"{run.path} certifies soft votes ({manifest.plan.get('bound')} bound), and an adversary is judged by "
+            "hard ones: that would be another classifier; certify with --bound two-class or clopper-pearson"
+        )
+    if not run.records:
+        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+
+
+class _Attacker:
+    """A model, ready to be attacked and to vote."""
+
+    def __init__(
+        self,
+        run: Run,
+        base: TorchClassifier,
+        dataset: Dataset,
+        radii: tuple[float, ...],
+        plan: AttackPlan,
+        execution: Execution,
+        batch: int,
+    ) -> None:
+        stated = run.manifest.plan
+        self.plan, self.radii, self.dataset, self.execution, self.batch = (
+            plan,
+            radii,
+            dataset,
+            execution,
+            batch,
+        )
+        self.noise = Gaussian(float(stated["sigma"]))
+        self.seed = int(stated["seed"])
+        numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})
+        self.prepared: Prepared = base.prepare(numerics, dataset.input_shape, execution.device)
+        self.module = copy.deepcopy(base.module).to(execution.device)
+        self.level = plan.level(len(radii), self.prepared.classes)
+        plan.warn_if_hopeless(self.level)
+        low, high = dataset.value_range()
+        self.clip = low >= 0 and high <= 1
+
+    def attack(self, records: Sequence[Record], settled: Callable[[int], None]) -> Iterator[AttackedInput]:
+        """Attack a batch of inputs; answers come in their order."""
+        wrong = {record.index for record in records if _wrong_without_attack(record)}
+        settled(len(wrong) * len(self.radii))
+        standing = [record for record in records if record.index not in wrong]
+        breaks: dict[int, Break] = {}
+        for number, radius in enumerate(self.radii):
+            if not standing:
+                break
+            found = self._breaks(standing, radius)
+            settled(len(standing) + len(found) * (len(self.radii) - number - 1))
+            breaks |= found
+            standing = [record for record in standing if record.index not in found]
+        for record in records:
+            yield AttackedInput(record, record.index in wrong, breaks.get(record.index))
+
+    def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
+        """Those of the inputs that an adversary within ``radius`` breaks, by index."""
+        x = torch.from_numpy(self.dataset.inputs([record.index for record in records]))
+        adversaries = self._in_parallel(records, x, radius)
+        distances = norms(adversaries.double() - x.double())
+        inside = distances < radius
+        if not bool(inside.all()):
+            raise RuntimeError(f"{self.plan.attack} left the ball of radius {radius}: {distances.tolist()}")
+        jobs = (
+            Job(record.index, point.numpy(), self.noise, _poll(self.plan.n))
+            for record, point in zip(records, adversaries)
+        )
+        engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution)
+        tallies = {done.job.index: done.answer for done in engine.run(jobs)}
+        found = {}
+        for record, distance in zip(records, distances.tolist()):
+            votes = tallies[record.index].counts
+            rival, p_value = strongest_rival(votes, record.label)
+            if p_value <= self.level:
+                found[record.index] = Break(radius, distance, rival, votes, p_value)
+        return found
+
+    def _in_parallel(self, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
+        """Adversaries for all inputs, a batch to a worker."""
+
+        def attacked(start: int) -> Tensor:
+            stop = start + self.batch
+            return self._adversaries(records[start:stop], x[start:stop], radius)
+
+        # One OpenMP thread each, as when votes are cast: no result may depend on how many cores there are.
+        with one_openmp_thread(), ThreadPoolExecutor(self.execution.worker_count()) as pool:
+            return torch.cat(list(pool.map(attacked, range(0, len(records), self.batch))))
+
+    def _adversaries(self, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
+        """The most promising candidate for each input, strictly inside the ball around it."""
+        device = self.execution.device
+        near, labels = x.to(device), torch.tensor([record.label for record in records], device=device)
+        candidates = [
+            points
+            for restart in range(self.plan.restarts)
+            for points in ATTACKS[self.plan.attack](
+                self.module,
+                near,
+                labels,
+                self._copies(records, radius, restart),
+                radius=radius * (1 - _ROOM),
+                steps=self.plan.steps,
+                clip=self.clip,
+            )
+        ]
+        if len(candidates) == 1:
+            return candidates[0].cpu()
+        fresh = self._copies(records, radius, self.plan.restarts)
+        margins = torch.stack([_margins(self.module, points, labels, fresh) for points in candidates])
+        return torch.stack(candidates)[margins.argmin(0), torch.arange(len(x), device=device)].cpu()
+
+    def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
+        """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
+        generator, seed = BlockGenerator(), _seed("copies", self.seed, radius)
+        copies = torch.empty((len(records), self.plan.copies, *self.dataset.input_shape))
+        for own, record in zip(copies, records):
+            self.noise.fill(own, generator.seek(Stream(seed, record.index, Phase.PREDICTION), restart))
+        return copies.transpose(0, 1).to(self.execution.device)
+
+
+def strongest_rival(votes: Sequence[int], label: int) -> tuple[int, float]:
+    """The class other than ``label`` with the most votes, and how surprising its lead would be if it led by chance.
+
+    The p-value is of the one-sided exact binomial test of the rival against the label: 1 unless it is ahead.
+    """
+    rival = max((c for c in range(len(votes)) if c != label), key=votes.__getitem__)
+    if votes[rival] <= votes[label]:
+        return rival, 1.0
+    # The test of the two classes ahead is two-sided by doubling; halving is exact.
+    return rival, top_two_p_value(votes[rival], votes[label]) / 2
+
+
+@ATTACKS.register("pgd")
+def _by_gradient(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """Projected gradient ascent within the radius."""
+    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
+
+
+@ATTACKS.register("gradient-free")
+def _by_values(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """The same ascent along directions estimated from values alone: not fooled by gradients that vanish."""
+    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip, gradient_free=True)]
+
+
+@ATTACKS.register("ddn")
+def _by_direction(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """The smallest adversary found, and the point at the full radius in its direction.
+
+    The smallest one sits on the decision boundary, where no vote is significant. Where DDN sees nothing to do
+    (the copies are fooled already), the direction is the gradient's.
+    """
+    smallest = ddn(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)
+    way = smallest - x
+    unmoved = norms(way) == 0
+    if bool(unmoved.any()):
+        way = loss_gradient(module, x, y, noise)[0].where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), way)
+    full = x + rescale(way, x.new_full((len(x),), radius))
+    return [smallest, stay_near(full, x, radius, clip)]
+
+
+def _margins(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """How far the label's smoothed log-probability is ahead of its strongest rival's."""
+    with torch.no_grad():
+        log_probs = smoothed_log_probs(noisy_logits(module, x, noise))
+    of_label = log_probs.gather(1, y[:, None]).squeeze(1)
+    return of_label - log_probs.scatter(1, y[:, None], -math.inf).amax(1)
+
+
+def _poll(n: int) -> Procedure[Tally]:
+    tally = yield Draw(Phase.PREDICTION, n)
+    return tally
+
+
+def _seed(purpose: str, seed: int, radius: float) -> int:
+    """Names streams of this purpose and radius, none of which any run has drawn from."""
+    key = f"smoothcert attack 1|{purpose}|{seed}|{radius.hex()}".encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
+
+
+def _wrong_without_attack(record: Record) -> bool:
+    assert record.estimation is not None  # every record of a certify run has its votes
+    votes = record.estimation.counts
+    return votes[record.label] < max(votes)
+
+
+def _ascending(radii: Sequence[float]) -> tuple[float, ...]:
+    for radius in radii:
+        check_positive("radius", radius)
+    if not radii or len(set(radii)) < len(radii):
+        raise InvalidValueError(f"radii must be one or more different numbers, got {list(radii)}")
+    return tuple(sorted(float(radius) for radius in radii))
+
+
+def _checked_model(run: Run, model: Any) -> TorchClassifier:
+    base = adapt(model, "hard")
+    if not isinstance(base, TorchClassifier):
+        raise ModelError(
+            f"{base.name} can't be attacked: attacks follow gradients, which only a torch model has, and this is "
+            f"a {type(base).__name__}; certify the network it was made from"
+        )
+    there, here = run.manifest.model["sha256"], base.fingerprint()
+    if there != here:
+        raise ModelError(
+            f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "
+            f"run's is {there[:12]}…; give that one with --model"
+        )
+    return base
+
+
+def _check_data(run: Run, dataset: Dataset) -> None:
+    there, here = run.manifest.data["sha256"], dataset.fingerprint()
+    if there != here:
+        raise DataError(
+            f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
+            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data['name']}, "
+            f"{run.manifest.data['inputs']} inputs); give that data set, split and folder with --dataset, --split "
+            "and --data-dir"
+        )

@@ -1,0 +1,185 @@
+"""certify → attack on digits: table, JSON, TSV, what was moved or changed, and a run that was tampered with."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+
+from smoothcert.analysis.metrics import certified_accuracy
+from smoothcert.commands import main
+from smoothcert.commands.attack import AttackName
+from smoothcert.empirical import ATTACKS
+from smoothcert.runs import read_run
+from smoothcert.weights import load_model, save_model
+
+FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
+
+
+@pytest.fixture(scope="module")
+def run(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "digits"
+    words = ["certify", str(digits_model), "--n", "1000", "--max", "20", "--skip", "3", "--quiet"]
+    main([*words, "--out", str(out)])
+    return out
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 2) -> str:
+    """The message of a command that ends with ``code``, on one line."""
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    shown = capsys.readouterr().err
+    assert caught.value.code == code
+    assert "Traceback" not in shown
+    return " ".join(shown.split())
+
+
+def without_origin(run: Path, copy: Path) -> Path:
+    """The run as versions before origins were kept have left it."""
+    shutil.copytree(run, copy)
+    manifest = json.loads((copy / "run.json").read_text())
+    del manifest["origin"]
+    (copy / "run.json").write_text(json.dumps(manifest))
+    return copy
+
+
+def test_choices_on_the_command_line_are_the_librarys() -> None:
+    assert sorted(get_args(AttackName)) == ATTACKS.names()
+
+
+def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:
+    assert read_run(run).manifest.origin == {
+        "model": str(digits_model),
+        "architecture": None,
+        "dataset": "digits",
+        "split": "test",
+        "data_dir": None,
+    }
+
+
+def test_a_table_of_both_accuracies(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["attack", str(run), "--radii", "1.5", "0.25", *FAST])
+    shown = capsys.readouterr().out
+    assert "accuracy (%) over 20 inputs at ℓ2 radius" in shown
+    assert all(heading in shown for heading in ("radius", "certified", "empirical", "broken"))
+    assert shown.index("0.25") < shown.index("1.5")
+
+
+def test_json_and_lines_agree(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "inputs.tsv"
+    main(["attack", str(run), "--radii", "0.25,.5,1.5", *FAST, "--json", "--out", str(out)])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    found = json.loads(shown.out)
+    records = read_run(run).records
+    radii = ["0.25", ".5", "1.5"]
+    assert found["radii"] == radii
+    assert found["inputs"] == 20
+    assert found["attack"]["alpha"] == 0.001
+    assert found["contradictions"] == []
+    assert (
+        list(found["certified_accuracy"].values()) == certified_accuracy(records, [0.25, 0.5, 1.5]).tolist()
+    )
+    with out.open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [int(row["idx"]) for row in rows] == [record.index for record in records]
+    for radius in radii:
+        held = sum(row["broken_at"] == "" or float(row["broken_at"]) > float(radius) for row in rows)
+        assert found["empirical_accuracy"][radius] == held / 20
+        assert found["empirical_accuracy"][radius] >= found["certified_accuracy"][radius]
+    for row, record in zip(rows, records):
+        assert float(row["certified_radius"]) <= record.radius
+        assert float(row["certified_radius"]) == pytest.approx(record.correct * record.radius, abs=2e-6)
+
+
+def test_fewer_inputs_in_both_columns(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["attack", str(run), "--skip", "2", "--max", "4", "--radii", "0.5", *FAST, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["inputs"] == 4
+    expected = certified_accuracy(read_run(run).records[0:8:2], [0.5]).tolist()
+    assert list(found["certified_accuracy"].values()) == expected
+
+
+def test_quiet_says_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["attack", str(run), "--max", "2", *FAST, "--quiet"])
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_old_run_is_told_where_its_model_is(
+    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = without_origin(run, tmp_path / "old")
+    assert "doesn't say where its model (small-cnn) was found; give it with --model" in refusal(
+        capsys, "attack", old
+    )
+    main(["attack", str(old), "--model", str(digits_model), "--max", "2", *FAST, "--quiet"])
+
+
+def test_a_moved_model_stops_neither_resume_nor_attack(
+    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(digits_model, moved)
+    mine = tmp_path / "run"
+    words = ["--n", "1000", "--skip", "3", "--quiet", "--out", str(mine)]
+    main(["certify", str(moved), "--max", "1", *words])
+    moved = moved.rename(tmp_path / "elsewhere")
+    assert f"{tmp_path / 'moved'}, which isn't there; give it with --model" in refusal(capsys, "attack", mine)
+    main(["certify", str(moved), "--max", "2", *words])
+    assert len(read_run(mine).records) == 2
+    main(["attack", str(mine), "--model", str(moved), *FAST, "--quiet"])
+
+
+def test_another_model_or_split_is_refused(
+    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, spec = load_model(digits_model)
+    with torch.no_grad():
+        next(module.parameters()).add_(1e-3)
+    other = tmp_path / "other"
+    other.mkdir()
+    save_model(module, spec, other)
+    assert "is not the model that" in refusal(capsys, "attack", run, "--model", other)
+    assert "does not hold the inputs that" in refusal(capsys, "attack", run, "--split", "train")
+
+
+def test_runs_that_cannot_be_attacked_say_why(
+    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common = ["--n", "100", "--max", "1", "--quiet"]
+    main(["certify", str(digits_model), "--noise", "uniform", *common, "--out", "uniform"])
+    assert "certified with uniform noise in l1" in refusal(capsys, "attack", "uniform")
+    Path("mymodel_to_attack.py").write_text(
+        "def scores(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
+    )
+    function = ["certify", "mymodel_to_attack:scores", "--dataset", "digits", "--sigma", "0.1"]
+    main([*function, *common, "--out", "function"])
+    assert "attacks follow gradients" in refusal(capsys, "attack", "function")
+    assert "radius must be positive" in refusal(capsys, "attack", "function", "--radii", "0")
+
+
+def test_a_run_with_false_radii_is_found_out(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    false = tmp_path / "false"
+    shutil.copytree(run, false)
+    with sqlite3.connect(false / "journal.sqlite") as journal:
+        journal.execute("UPDATE records SET radius = radius + 3 WHERE predicted = label")
+    journal.close()
+    words = ["attack", false, "--radii", "3", *FAST, "--quiet"]
+    shown = refusal(capsys, *words, code=3)
+    assert "contradicts its certificate: class" in shown
+    assert "contradict their certificates" in shown
+    assert "don't trust the run" in shown
+    with pytest.raises(SystemExit):
+        main([str(word) for word in [*words, "--json"]])
+    contradictions = json.loads(capsys.readouterr().out)["contradictions"]
+    assert len(contradictions) > 10
+    assert all(one["distance"] < 3 <= one["certified_radius"] for one in contradictions)

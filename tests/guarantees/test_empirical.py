@@ -1,0 +1,79 @@
+"""An attack tells a wrong certificate from a right one, and calls nothing broken that may be whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from smoothcert.empirical import ATTACKS, AttackPlan, attack_run, strongest_rival
+from tests.test_empirical import SIGMA, at_distances, certified, half_space
+
+DISTANCES = [0.3, 0.5, 0.7, 0.9]
+
+
+@pytest.mark.parametrize("attack", ATTACKS.names())
+def test_a_sound_run_is_not_contradicted(tmp_path: Path, attack: str) -> None:
+    data = at_distances(DISTANCES)
+    run = certified(tmp_path, data)
+    radii = [record.radius for record in run.records]
+    assert min(radii) > 0
+    report = attack_run(run, half_space(), data, radii, AttackPlan(attack, n=5000))
+    assert report.contradictions() == ()
+    assert report.chance_of_contradictions() == 1.0
+
+
+def test_doubled_radii_are_contradicted(tmp_path: Path) -> None:
+    """A half-space is the worst case of the theorem: twice the certified radius is beyond its boundary."""
+    data = at_distances(DISTANCES)
+    run = certified(tmp_path, data)
+    doubled = replace(run, records=tuple(replace(record, radius=2 * record.radius) for record in run.records))
+    radii = [record.radius for record in doubled.records]
+    report = attack_run(doubled, half_space(), data, radii, AttackPlan(n=5000))
+    assert len(report.contradictions()) == len(DISTANCES)
+    for one, distance in zip(report.contradictions(), DISTANCES):
+        assert one.broken is not None
+        assert distance < one.broken.distance < one.broken.radius <= one.certified_radius
+    assert report.chance_of_contradictions() == pytest.approx(binom.sf(3, 4, 0.002))
+    assert report.chance_of_contradictions() < 1e-10
+
+
+def test_a_certificate_is_tried_up_to_its_very_radius(tmp_path: Path) -> None:
+    """One radius above the certified one is no contradiction, one equal to it is."""
+    data = at_distances([0.3])
+    run = certified(tmp_path, data)
+    for radius, contradicted in ((1.0, 1), (np.nextafter(1.0, 0), 0)):
+        claimed = replace(run, records=(replace(run.records[0], radius=float(radius)),))
+        report = attack_run(claimed, half_space(), data, [1.0])
+        assert report.broken() == (1,)
+        assert len(report.contradictions()) == contradicted
+
+
+def test_the_doubt_benefits_the_label(tmp_path: Path) -> None:
+    """At the boundary itself, where votes are even, inputs are called broken no more often than α allows."""
+    count, alpha = 300, 0.05
+    data = at_distances([0.5] * count)
+    run = certified(tmp_path, data, n=500)
+    right = sum(record.correct for record in run.records)
+    assert right == count
+    # The adversary sits a hair before the boundary: the label is right there, by one vote in 100 000.
+    report = attack_run(run, half_space(), data, [0.5], AttackPlan(steps=2, copies=2, n=400, alpha=alpha))
+    (broken,) = report.broken()
+    assert 0 < broken <= binom.ppf(0.9999, count, alpha)
+    beyond = attack_run(run, half_space(), data, [0.5 + 0.02 * SIGMA], AttackPlan(steps=2, copies=2, n=400))
+    assert beyond.empirical_accuracy()[0] > 0.95
+
+
+@pytest.mark.parametrize("classes", [2, 10, 1000])
+def test_many_rivals_are_not_many_chances(classes: int) -> None:
+    """The strongest of many equal rivals is chosen by the votes that test it; the level allows for that."""
+    alpha, trials, radii = 0.05, 2000, 1
+    level = AttackPlan(alpha=alpha).level(radii, classes)
+    votes = np.random.default_rng(0).multinomial(1000, [1 / classes] * classes, size=trials)
+    p_values = np.array([strongest_rival(row.tolist(), 0)[1] for row in votes])
+    assert (p_values <= level).sum() <= binom.ppf(0.9999, trials, alpha)
+    if classes > 2:
+        assert (p_values <= alpha).sum() > binom.ppf(0.9999, trials, alpha)

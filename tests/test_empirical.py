@@ -1,0 +1,279 @@
+"""Attacks on certified runs: known boundaries are found, answers don't depend on the batch, misfits are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binomtest
+from torch import nn
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.analysis.metrics import certified_accuracy
+from smoothcert.datasets import load
+from smoothcert.datasets.base import Dataset
+from smoothcert.empirical import (
+    ATTACKS,
+    AttackedInput,
+    AttackPlan,
+    AttackProgress,
+    AttackReport,
+    attack_run,
+    strongest_rival,
+)
+from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.runs import Run
+from smoothcert.smoothing import TooFewVotesWarning
+from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.weights import load_model
+
+SIGMA = 0.5
+NORMAL = np.array([0.6, 0.0, -0.8, 0.0])
+
+
+def half_space(bias: float = 0.0) -> nn.Linear:
+    """Class 1 where NORMAL·x + bias > 0: smoothed, it still changes exactly there, at distance |NORMAL·x + bias|."""
+    module = nn.Linear(len(NORMAL), 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor(np.stack([-NORMAL, NORMAL])))
+        module.bias.copy_(torch.tensor([-bias, bias]))
+    return module
+
+
+def at_distances(distances: list[float]) -> Dataset:
+    """Inputs of class 1 at these distances from the boundary, anywhere along it."""
+    along = np.random.default_rng(1).normal(size=(len(distances), len(NORMAL)))
+    along -= np.outer(along @ NORMAL, NORMAL)
+    x = along + np.outer(distances, NORMAL)
+    return Dataset("made-up", x, np.ones(len(x), dtype=np.int64), ("left", "right"))
+
+
+def certified(out: Path, data: Dataset, module: nn.Module | None = None, **options: Any) -> Run:
+    plan = {"sigma": SIGMA, "n": 2000} | options
+    return certify_dataset(SmoothedClassifier(module or half_space(), **plan), data, out / "run")
+
+
+@pytest.mark.parametrize(
+    ("attack", "copies", "gap"), [("pgd", 4, 0.05), ("ddn", 4, 0.05), ("gradient-free", 256, 0.2)]
+)
+def test_inputs_break_just_beyond_their_true_distance(
+    tmp_path: Path, attack: str, copies: int, gap: float
+) -> None:
+    distances = [0.4, 0.9, 1.4]
+    data = at_distances(distances)
+    radii = [distance + sign * gap for distance in distances for sign in (-1, 1)]
+    plan = AttackPlan(attack, copies=copies, n=20_000)
+    report = attack_run(certified(tmp_path, data), half_space(), data, radii, plan)
+    assert [one.broken_at for one in report.inputs] == pytest.approx([d + gap for d in distances])
+    assert report.empirical_accuracy() == (1, 2 / 3, 2 / 3, 1 / 3, 1 / 3, 0)
+    assert report.broken() == (0, 1, 1, 2, 2, 3)
+    for one, distance in zip(report.inputs, distances):
+        assert one.broken is not None
+        assert distance < one.broken.distance < one.broken.radius
+        assert one.broken.rival == 0
+    assert report.contradictions() == ()
+
+
+def test_restarts_keep_what_is_found(tmp_path: Path) -> None:
+    data = at_distances([0.4, 1.4])
+    plan = AttackPlan("gradient-free", copies=16, restarts=5, n=20_000)
+    report = attack_run(certified(tmp_path, data), half_space(), data, [0.7, 1.9], plan)
+    assert [one.broken_at for one in report.inputs] == [0.7, 1.9]
+
+
+def test_what_the_run_gets_wrong_needs_no_attack(tmp_path: Path) -> None:
+    data = at_distances([-0.5, 1.0])
+    settled: list[int] = []
+    seen: list[AttackedInput] = []
+    report = attack_run(
+        certified(tmp_path, data),
+        half_space(),
+        data,
+        [0.25, 0.5],
+        progress=AttackProgress(settled.append, seen.append),
+    )
+    assert [(one.wrong, one.broken, one.broken_at) for one in report.inputs] == [
+        (True, None, 0.0),
+        (False, None, None),
+    ]
+    assert [one.certified_radius > 0 for one in report.inputs] == [False, True]
+    assert (report.wrong, report.broken(), report.empirical_accuracy()) == (1, (0, 0), (0.5, 0.5))
+    assert tuple(seen) == report.inputs
+    assert sum(settled) == 4
+
+
+def test_a_tie_of_the_runs_votes_goes_to_the_label(tmp_path: Path) -> None:
+    data = at_distances([1.0])
+    run = certified(tmp_path, data)
+    tie = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 2000, (1000, 1000))
+    run = replace(run, records=(replace(run.records[0], estimation=tie),))
+    assert not attack_run(run, half_space(), data, [0.1]).inputs[0].wrong
+
+
+def test_adversaries_stay_where_the_data_do(tmp_path: Path) -> None:
+    """Beyond 1 no adversary exists if all data lie in [0, 1]; a single input outside lifts the fence."""
+    module = nn.Linear(1, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[1.0], [-1.0]]))
+        module.bias.copy_(torch.tensor([-1.1, 1.1]))
+    for far, broken_at in ((0.0, None), (-1.0, 0.5)):
+        data = Dataset("made-up", np.array([[0.9], [far]]), np.array([1, 1]), ("high", "low"))
+        run = certified(tmp_path / str(far), data, module, sigma=0.25)
+        assert attack_run(run, module, data, [0.5]).inputs[0].broken_at == broken_at
+
+
+@pytest.mark.parametrize("attack", ATTACKS.names())
+def test_neither_batch_nor_workers_nor_other_inputs_and_radii_matter(tmp_path: Path, attack: str) -> None:
+    data = at_distances(list(np.linspace(0.1, 1.5, 9)))
+    run = certified(tmp_path, data)
+
+    def breaks(report: AttackReport) -> list[tuple[int, float | None]]:
+        return [(one.record.index, one.broken_at) for one in report.inputs]
+
+    plan = AttackPlan(attack, copies=32)
+    expected = attack_run(run, half_space(), data, [0.5, 1.0], plan)
+    for batch, execution in ((1, None), (4, Execution(workers=3)), (99, Execution(workers=1, batch=64))):
+        found = attack_run(run, half_space(), data, [1.0, 0.5], plan, batch=batch, execution=execution)
+        assert breaks(found) == breaks(expected)
+    fewer = replace(run, records=run.records[1::3])
+    assert breaks(attack_run(fewer, half_space(), data, [0.5, 1.0], plan)) == breaks(expected)[1::3]
+    alone = attack_run(replace(run, records=run.records[:1]), half_space(), data, [0.5], plan)
+    assert alone.inputs[0].broken is not None
+    assert expected.inputs[0].broken is not None
+    assert alone.inputs[0].broken.votes == expected.inputs[0].broken.votes
+
+
+def test_votes_are_fresh_at_every_radius_and_seed(tmp_path: Path) -> None:
+    data = at_distances([0.1])
+    found = set()
+    for seed in (0, 1):
+        run = certified(tmp_path / str(seed), data, seed=seed)
+        for radius in (1.0, 1.0 + 1e-9):
+            broken = attack_run(run, half_space(), data, [radius]).inputs[0].broken
+            assert broken is not None
+            found.add(broken.votes)
+    assert len(found) == 4
+
+
+@pytest.mark.parametrize("attack", ["pgd", "ddn"])
+def test_empirical_accuracy_is_no_less_than_certified(
+    digits_model: Path, tmp_path: Path, attack: str
+) -> None:
+    module, _ = load_model(digits_model)
+    data = load("digits")
+    classifier = SmoothedClassifier(module, sigma=0.25, n=2000)
+    run = certify_dataset(classifier, data, tmp_path, Choice(skip=20))
+    radii = [0.2, 0.4, 0.6, 1.5]
+    plan = AttackPlan(attack, steps=10, copies=8, n=500)
+    report = attack_run(run, module, data, radii, plan)
+    empirical = report.empirical_accuracy()
+    assert report.contradictions() == ()
+    assert all(
+        left >= proved for left, proved in zip(empirical, certified_accuracy(run.records, radii), strict=True)
+    )
+    assert list(empirical) == sorted(empirical, reverse=True)
+    assert empirical[-1] < 0.2
+    other = attack_run(run, module, data, radii, plan, batch=7)
+    assert [one.broken_at for one in other.inputs] == [one.broken_at for one in report.inputs]
+
+
+@pytest.mark.parametrize(
+    ("votes", "label", "rival", "p_value"),
+    [
+        ((10, 3, 5), 0, 2, 1.0),
+        ((5, 5), 1, 0, 1.0),
+        ((0, 0, 12), 0, 2, 2.0**-12),
+        ((30, 7, 51, 12), 0, 2, binomtest(51, 81, alternative="greater").pvalue),
+        ((3, 900, 97), 2, 1, binomtest(900, 997, alternative="greater").pvalue),
+    ],
+)
+def test_the_test_against_the_label(votes: tuple[int, ...], label: int, rival: int, p_value: float) -> None:
+    assert strongest_rival(votes, label) == (rival, pytest.approx(p_value, rel=1e-9))
+
+
+def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path: Path) -> None:
+    data = at_distances([0.3])
+    run = certified(tmp_path, data)
+    with pytest.warns(TooFewVotesWarning, match=r"the smallest n that could is 11\b"):
+        report = attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=10))
+    assert report.broken() == (0, 0)
+    assert attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=11)).broken() == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attack": "fgsm"}, "unknown attack 'fgsm'"),
+        ({"steps": 0}, "steps must be"),
+        ({"copies": 0}, "copies must be"),
+        ({"restarts": 0}, "restarts must be"),
+        ({"n": 0}, "n must be"),
+        ({"alpha": 1.0}, "alpha must lie"),
+    ],
+)
+def test_bad_plans(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        AttackPlan(**fields)
+
+
+@pytest.mark.parametrize(
+    ("radii", "message"), [([], "one or more"), ([0.5, 0.5], "different"), ([0.0], "positive")]
+)
+def test_bad_radii(tmp_path: Path, radii: list[float], message: str) -> None:
+    data = at_distances([1.0])
+    with pytest.raises(InvalidValueError, match=message):
+        attack_run(certified(tmp_path, data), half_space(), data, radii)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"noise": "uniform"}, "certified with uniform noise in l1"), ({"bound": "hoeffding"}, "soft votes")],
+)
+def test_runs_of_another_kind_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    data = at_distances([1.0])
+    with pytest.raises(RunError, match=message):
+        attack_run(certified(tmp_path, data, **options), half_space(), data, [0.5])
+
+
+def test_imported_and_empty_runs_are_refused(tmp_path: Path) -> None:
+    data = at_distances([1.0])
+    run = certified(tmp_path, data)
+    with pytest.raises(RunError, match="kind 'import'"):
+        attack_run(replace(run, manifest=replace(run.manifest, kind="import")), half_space(), data, [0.5])
+    with pytest.raises(RunError, match="no input has been certified"):
+        attack_run(replace(run, records=()), half_space(), data, [0.5])
+
+
+def test_only_the_certified_model_and_data_are_attacked(tmp_path: Path) -> None:
+    data = at_distances([1.0])
+    run = certified(tmp_path, data)
+    with pytest.raises(ModelError, match=r"Linear is not the model that .* was certified with.*--model"):
+        attack_run(run, half_space(bias=1e-6), data, [0.5])
+    with pytest.raises(DataError, match=r"made-up does not hold the inputs.*--data-dir"):
+        attack_run(run, half_space(), at_distances([1.1]), [0.5])
+
+
+def test_models_without_gradients_are_refused(tmp_path: Path) -> None:
+    data = at_distances([1.0])
+    run = certified(tmp_path, data)
+    with pytest.raises(ModelError, match=r"attacks follow gradients.*FunctionClassifier"):
+        attack_run(run, lambda batch: batch[:, :2], data, [0.5])
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    path = tmp_path / "m.onnx"
+    tensor, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["x"], ["scores"])],
+        "same",
+        [tensor("x", number, ["rows", 4])],
+        [tensor("scores", number, ["rows", 4])],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
+    with pytest.raises(ModelError, match=r"m\.onnx can't be attacked.*OnnxClassifier"):
+        attack_run(run, path, data, [0.5])
