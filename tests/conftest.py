@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from smoothcert.datasets import load
-from smoothcert.training import TrainPlan
-from smoothcert.training.runs import train_into
+from smoothcert.training import Recipe, TrainPlan, train_into
 
 # Tests run side by side, one process per core: more threads in each would only wait for one another.
 torch.set_num_threads(1)
@@ -36,5 +35,5 @@ def digits_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("sklearn")
     out = tmp_path_factory.mktemp("model") / "digits"
     plan = TrainPlan(sigma=0.25, epochs=12, batch_size=64, lr=0.1, schedule="cosine")
-    train_into(out, load("digits", "train"), plan, "small-cnn")
+    train_into(out, Recipe("digits", plan, "small-cnn"), load("digits", "train"))
     return out

@@ -15,12 +15,15 @@ SOURCE = ROOT / "src" / "smoothcert"
 
 # From the top of the house to its foundation: a room may use rooms below it, and its own.
 FLOORS = [
+    {"__main__"},
     {"commands"},
-    {"analysis", "training", "evaluation"},
+    {"sweeps"},
+    {"analysis", "training", "evaluation", "empirical"},
     {"objectives", "smoothing"},
     {"sampling", "certificates", "runs", "weights", "attacks"},
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
+    {"knobs"},
     {"registry", "rounding", "files"},
     {"errors"},
 ]

@@ -35,7 +35,28 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
     assert len(shown.splitlines()) > 8
 
 
-@pytest.mark.parametrize("command", ["--help", "certify --help", "--version"])
+def test_commands_loaded_when_asked_for_show_their_first_line_in_the_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    main(["--help"])
+    rows = {
+        words[1]: " ".join(words[2:])
+        for line in capsys.readouterr().out.splitlines()
+        if len(words := line.split()) > 2 and words[1] in COMMANDS
+    }
+    assert rows["train"].startswith("Train a classifier under noise and save it")
+    assert all(len(rows[command]) > 20 for command in COMMANDS)
+    main(["train", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.count("Train a classifier under noise") == 1
+    assert "Parameters ----" not in shown  # the docstring's section became options
+    assert "Run directory; made if missing" in shown
+
+
+@pytest.mark.parametrize(
+    "command", ["--help", "certify --help", "recipes --help", "methods --help", "--version"]
+)
 def test_help_needs_no_torch(command: str) -> None:
     program = (
         f"import sys; from smoothcert.commands import COMMANDS, main; main({command.split()!r}); "

@@ -40,10 +40,13 @@ def test_train_writes_a_model_that_certify_knows_everything_about(tmp_path: Path
         ["train", "digits", "--sigma", "0.3", "--epochs", "1", "--max", "200", "--quiet", "--out", str(model)]
     )
     assert sorted(p.name for p in model.iterdir()) == [
+        ".lock",
+        "checkpoint.pt",
         "metrics.jsonl",
         "model.json",
         "model.safetensors",
-        "train.json",
+        "recipe.toml",
+        "run.json",
     ]
     main(["certify", str(model), "--n", "100", "--max", "2", "--quiet", "--out", str(out)])
     manifest = read_run(out).manifest

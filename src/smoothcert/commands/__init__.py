@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
 import smoothcert
 from smoothcert.commands.console import report_mistake, show_warnings
 
-COMMANDS = ("quickstart", "train", "certify", "predict", "table", "plot", "import-log", "export-log")
+COMMANDS = (
+    "quickstart",
+    "recipes",
+    "methods",
+    "train",
+    "sweep",
+    "certify",
+    "predict",
+    "attack",
+    "table",
+    "plot",
+    "import-log",
+    "export-log",
+)
+
+# Their options are made from the objectives' knobs, and reading those takes torch.
+_LOADED_WHEN_ASKED_FOR = {"train", "sweep"}
 
 _HELP = """Certified robustness by randomized smoothing.
 
 Noise is added to an input many times, the model votes, and the votes give a radius inside which no attack can
-change the answer. Start with `smoothcert quickstart`; then `train`, `certify`, `table` and `plot`.
-Every command explains itself: `smoothcert certify --help`.
+change the answer. Start with `smoothcert quickstart`; then `train`, `certify`, `table` and `plot`, or a `sweep` of
+methods. Every command explains itself: `smoothcert certify --help`.
 """
 
 
@@ -31,13 +50,32 @@ def make_app() -> App:
     )
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
-        module = import_module(f"smoothcert.commands.{function}")
-        app.command(getattr(module, function), name=name, sort_key=position)
+        module = f"smoothcert.commands.{function}"
+        if name in _LOADED_WHEN_ASKED_FOR:
+            app.command(
+                f"{module}:{function}", name=name, sort_key=position, help=_written_help(module, function)
+            )
+        else:
+            app.command(getattr(import_module(module), function), name=name, sort_key=position)
     return app
 
 
+def _written_help(module: str, function: str) -> str:
+    """A function's docstring up to its parameters, read from the source without importing it."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == function:
+            return (ast.get_docstring(node) or "").partition("Parameters\n---")[0]
+    raise LookupError(f"{module} has no function {function}")
+
+
 def main(tokens: list[str] | None = None) -> None:
-    """Run the command line. Exit codes: 0 done, 1 a bug, 2 a mistake in what was asked, 130 interrupted."""
+    """Run the command line.
+
+    Exit codes: 0 done, 1 a bug, 2 a mistake in what was asked, 3 a certificate contradicted (attack), 130 interrupted.
+    """
     from smoothcert.errors import SmoothcertError
 
     show_warnings()
@@ -56,5 +94,7 @@ def main(tokens: list[str] | None = None) -> None:
         report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}")
         sys.exit(2)
     except KeyboardInterrupt:
-        report_mistake("interrupted; give the same command again to go on where it stopped")
+        report_mistake(
+            "interrupted; train, certify and sweep go on where they stopped when given the same command again"
+        )
         sys.exit(130)

@@ -34,8 +34,7 @@ def quickstart(
     from smoothcert.evaluation import Choice
     from smoothcert.sampling.models import TorchClassifier
     from smoothcert.smoothing import SmoothedClassifier
-    from smoothcert.training import TrainPlan
-    from smoothcert.training.runs import train_into
+    from smoothcert.training import Recipe, TrainPlan, train_into
     from smoothcert.weights import WEIGHTS_NAME, load_model
 
     quiet = output.quiet or output.json
@@ -46,12 +45,15 @@ def quickstart(
         note(f"σ = {sigma}: a small CNN sees digits with noise, then unseen digits are certified", quiet)
         if not (model_dir / WEIGHTS_NAME).exists():
             plan = TrainPlan(sigma=sigma, epochs=40, batch_size=64, lr=0.05, schedule="cosine")
+            recipe = Recipe("digits", plan, "small-cnn")
             with progress_bar("training", "steps", quiet) as bar:
-                train_into(model_dir, train_set, plan, "small-cnn", on_step=bar.step)
+                train_into(model_dir, recipe, train_set, test_set=test_set, on_step=bar.step)
         module, spec = load_model(model_dir)
         classifier = SmoothedClassifier(TorchClassifier(module, spec.architecture), sigma=sigma, n=n)
         choice = Choice(skip=_EVERY)
-        runs.append(certify_with_bar(classifier, test_set, out / f"digits-sigma{sigma}", choice, quiet))
+        origin = {"model": str(model_dir), "dataset": "digits"}
+        folder = out / f"digits-sigma{sigma}"
+        runs.append(certify_with_bar(classifier, test_set, folder, choice, quiet, origin))
     radii = default_radii(runs)
     summaries = [summarise(run, [float(r) for r in radii]) for run in runs]
     curve, gallery = out / "certified-accuracy.png", out / "digits.png"

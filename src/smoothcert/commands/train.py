@@ -2,104 +2,129 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
+from smoothcert.architectures import ARCHITECTURES
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.recipe_options import KnobOptions, PlanOptions, given
+from smoothcert.datasets import DATASETS
+from smoothcert.objectives import OBJECTIVES
 
 
 def train(
-    dataset: str,
+    dataset: Annotated[
+        str | None,
+        Parameter(help=f"{', '.join(DATASETS)}, folder:PATH or npz:PATH; its train split is used."),
+    ] = None,
     *,
-    sigma: float,
     out: Path,
-    objective: str = "gaussian",
-    architecture: str | None = None,
-    epochs: int = 90,
-    batch_size: int = 256,
-    lr: float = 0.01,
-    schedule: Literal["step", "cosine"] = "step",
-    step_epochs: int = 30,
-    weight_decay: float = 1e-4,
+    recipe: str | None = None,
+    objective: Annotated[
+        str | None,
+        Parameter(help=f"Training method: {', '.join(OBJECTIVES)} (see `smoothcert methods`)."),
+    ] = None,
+    architecture: Annotated[
+        str | None,
+        Parameter(
+            help=f"{', '.join(ARCHITECTURES)}, timm:NAME or torchvision:NAME (default: by the size of the inputs)."
+        ),
+    ] = None,
+    normalise: bool | None = None,
     max: Annotated[int | None, Parameter(help="Train on the first M inputs only.")] = None,
-    seed: int = 0,
+    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
+    plan: PlanOptions = PlanOptions(),
+    knobs: KnobOptions = KnobOptions(),
     data_dir: Path | None = None,
     device: str = "cpu",
+    tensorboard: Annotated[bool, Parameter(negative="")] = False,
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Train a classifier under Gaussian noise and save it with everything needed to certify it.
+    """Train a classifier under noise and save it with everything needed to certify it.
 
-    `--out` receives model.safetensors with its description model.json, train.json (the plan) and metrics.jsonl.
+    Take a published setting with `--recipe` (`smoothcert recipes` lists them), or say what you want; every field of
+    a recipe can be overridden. Interrupted, the same command goes on after the last finished epoch and ends with
+    the same weights. On several cards or machines: `torchrun --nproc-per-node 4 -m -- smoothcert train …`.
+
+    `--out` receives recipe.toml (what was done, ready for `--recipe`), metrics.jsonl (a line per epoch), checkpoint.pt
+    and, at the end, model.safetensors.
 
     Example: `smoothcert train digits --sigma 0.25 --epochs 30 --lr 0.05 --out runs/digits`
 
+    Example: `smoothcert train --recipe mnist-smoothmix-1.0 --epochs 10 --eta 1 --out runs/short`
+
     Parameters
     ----------
-    dataset
-        digits, mnist, fashion-mnist, cifar10, folder:PATH or npz:PATH; its train split is used.
-    sigma
-        Standard deviation of the training noise, in input units (pixels in [0, 1]).
     out
-        Directory to write.
-    objective
-        Training method.
-    architecture
-        lenet, small-cnn, cifar_resnet20 or cifar_resnet110 (default: by the size of the inputs).
-    epochs
-        Passes over the data.
-    batch_size
-        Inputs per step.
-    lr
-        Learning rate at the start.
-    schedule
-        step: ×0.1 every --step-epochs; cosine: down to 0.
-    step_epochs
-        Epochs between steps of the schedule.
-    weight_decay
-        Weight decay.
-    seed
-        Fixes initial weights, order and noise.
+        Run directory; made if missing, continued if it holds the same run.
+    recipe
+        Name of a shipped recipe, or a recipe.toml.
+    normalise
+        Standardise inputs in the model's first layer, where the data set has published statistics (default: yes).
+    ramp
+        Knobs that rise during training, KNOB[=START]:EPOCHS[@AFTER]: `epsilon:10` from 0 over 10 epochs, `lam:0@60`
+        jumps after 60; lr, sigma or a number among the knobs.
     data_dir
         Where the data set's files are (default: the environment variable SMOOTHCERT_DATA).
     device
         Where to train: cpu, cuda, mps.
+    tensorboard
+        Also write TensorBoard events to OUT/tensorboard.
     """
     from smoothcert import datasets
     from smoothcert.commands.console import note, progress_bar
+    from smoothcert.errors import DataError
     from smoothcert.sampling.execution import check_device
-    from smoothcert.training import TrainPlan
-    from smoothcert.training.runs import default_architecture, train_into
+    from smoothcert.training import find_recipe, make_recipe, train_into
+    from smoothcert.training.processes import connect
+    from smoothcert.training.tensorboard import TensorBoard
 
     check_device(device)
-    plan = TrainPlan(
-        sigma=sigma,
-        objective=objective,
-        epochs=epochs,
-        batch_size=batch_size,
-        lr=lr,
-        weight_decay=weight_decay,
-        schedule=schedule,
-        step_epochs=step_epochs,
-        seed=seed,
+    values = given(plan) | {
+        "dataset": dataset,
+        "architecture": architecture,
+        "normalise": normalise,
+        "inputs": max,
+        "ramps": None if ramp is None else list(ramp),
+    }
+    values = {name: value for name, value in values.items() if value is not None}
+    chosen = (
+        make_recipe(values, objective or "gaussian", given(knobs))
+        if recipe is None
+        else find_recipe(recipe).changed(values, objective, given(knobs))
     )
-    inputs = datasets.load(dataset, "train", data_dir).first(max)
-    quiet = output.quiet or output.json
-    with progress_bar("training", "steps", quiet) as bar:
+    inputs = datasets.load(chosen.dataset, "train", data_dir)
+    try:
+        test_set = None if chosen.plan.holdout else datasets.load(chosen.dataset, "test", data_dir)
+    except DataError:
+        test_set = None  # only reported on, so a data set without a test split can be trained on too
+    processes = connect(device)
+    quiet = output.quiet or output.json or not processes.is_first
+    with ExitStack() as stack:
+        listeners = []
+        if tensorboard and processes.is_first:
+            listeners = [stack.enter_context(closing(TensorBoard(out / "tensorboard")))]
+        bar = stack.enter_context(progress_bar("training", "steps", quiet))
         history = train_into(
             out,
+            chosen,
             inputs,
-            plan,
-            architecture or default_architecture(inputs.input_shape),
+            test_set=test_set,
             on_step=bar.step,
-            device=device,
+            listeners=listeners,
+            processes=processes,
         )
     last = history[-1]
-    if output.json:
-        import json
-
+    if output.json and processes.is_first:
         print(
             json.dumps({"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy})
         )
-    note(f"{out}: loss {last.loss:.4f}, noisy training accuracy {100 * last.accuracy:.1f} %", quiet)
+    note(
+        f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
+        f"{last.validated_on} inputs\nNext: smoothcert certify {out} --out {out}-certified",
+        quiet,
+    )

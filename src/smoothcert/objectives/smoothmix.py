@@ -39,8 +39,8 @@ class SmoothMix(Objective):
     cross-entropy; it is differentiated through y_mix. The model is attacked in eval mode.
 
     Published: η = 1 or 5, α = 1, 4 copies and 2, 4, 8 steps at σ = 0.25, 0.5, 1.0 for MNIST; η = 5, 4 steps, 2
-    copies, α = 0.5, 1, 2 for CIFAR-10; 1 step, 1 copy, α = 8, ``max_norm`` 1 for ImageNet. η and the
-    one-step norm ramp up over 10 epochs.
+    copies, α = 0.5, 1, 2 for CIFAR-10; 1 step, 1 copy, α = 8, ``one_step`` within norm 1 for ImageNet. η and
+    the one-step norm ramp up over 10 epochs.
     """
 
     paper: ClassVar[str] = "Jeong et al., 2021"

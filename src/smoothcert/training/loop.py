@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -15,18 +16,20 @@ from torch import Tensor, nn
 
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, ModelError, SmoothcertError
+from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import gaussian_noise
-from smoothcert.training.plan import TrainPlan
+from smoothcert.training.augmentation import check_augmentable
+from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
+from smoothcert.training.plan import Settings, TrainPlan
+from smoothcert.training.precision import WithPrecision, check_precision
+from smoothcert.training.processes import Processes
+from smoothcert.training.streams import Purpose, stream, stream_seed
 
 Progress: TypeAlias = Callable[[int, int, int, int, float], None]
 """Called after each step with (epoch, epochs, batch, batches, loss), counted from 1."""
 
-ACCURACY_INPUTS = 1000
-"""At most this many training inputs are voted on once each for an epoch's noisy accuracy."""
-
-# One random stream for each purpose, so that drawing more of one never shifts another.
-_SHUFFLE, _NOISE, _MODEL, _SAMPLE, _SAMPLE_NOISE = range(5)
+VALIDATION_INPUTS = 1000
+"""At most this many inputs are voted on once each for an epoch's noisy accuracy."""
 
 
 class TrainingDivergedError(SmoothcertError):
@@ -35,13 +38,23 @@ class TrainingDivergedError(SmoothcertError):
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """What one epoch did; ``accuracy`` is that of the model after it, on noisy training inputs."""
+    """What one epoch did; ``accuracy`` is that of the base classifier after it, on noisy validation inputs."""
 
     epoch: int
     loss: float
     accuracy: float
+    validated_on: Literal["holdout", "test", "train"]
     learning_rate: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class State:
+    """Training between two epochs: all that is needed to go on exactly."""
+
+    history: tuple[EpochMetrics, ...] = ()
+    tensors: dict[str, Any] = field(default_factory=dict)
+    """State dicts of model, optimizer and loss scaler; empty before the first epoch."""
 
 
 def train(
@@ -49,89 +62,194 @@ def train(
     dataset: Dataset,
     plan: TrainPlan,
     *,
+    test_set: Dataset | None = None,
     progress: Progress | None = None,
-    device: str | torch.device = "cpu",
-) -> list[EpochMetrics]:
-    """Train ``model`` in place and leave it in eval mode on ``device``.
+    after_epoch: Callable[[State], None] | None = None,
+    state: State | None = None,
+    processes: Processes | None = None,
+) -> tuple[EpochMetrics, ...]:
+    """Train ``model`` in place and leave it in eval mode on the processes' device.
 
-    Every random draw comes from streams made of the plan's seed and the epoch, and the global stream is left
-    as it was. So on one machine's CPU, with one number of threads (floating-point sums depend on how they
-    are split), the same initial weights, data and plan give the same weights.
+    Every random draw comes from streams made of the plan's seed, the epoch and the shard, and the global
+    stream is left as it was. So on one machine's CPU, with one number of threads (floating-point sums depend on
+    how they are split), the same initial weights, data and plan give the same weights, whether or not training
+    was interrupted between two epochs and continued from its ``state``. Validation only reports: on the holdout,
+    or else the test set if given, or else training inputs.
     """
-    model.to(device)
-    _check_fit(model, dataset, torch.device(device))
-    optimizer = torch.optim.SGD(
-        model.parameters(), plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=True
-    )
-    history = []
-    for epoch in range(plan.epochs):
-        with seeded_fork(_stream_seed(plan.seed, epoch, _MODEL)):
-            history.append(_run_epoch(model, dataset, plan, epoch, optimizer, progress, torch.device(device)))
-    return history
+    trainer = _Trainer(model, dataset, plan, test_set, progress, processes or Processes())
+    state = state or State()
+    trainer.restore(state)
+    for epoch in range(len(state.history), plan.epochs):
+        with seeded_fork(stream_seed(plan.seed, epoch, Purpose.MODEL)):
+            metrics = trainer.run_epoch(epoch)
+        state = State((*state.history, metrics), trainer.snapshot() if after_epoch else {})
+        if after_epoch is not None:
+            after_epoch(state)
+    model.eval()
+    return state.history
 
 
-def _run_epoch(
-    model: nn.Module,
-    dataset: Dataset,
-    plan: TrainPlan,
-    epoch: int,
-    optimizer: torch.optim.Optimizer,
-    progress: Progress | None,
-    device: torch.device,
-) -> EpochMetrics:
-    started = time.perf_counter()
-    objective = plan.make_objective()
-    learning_rate = plan.learning_rate(epoch)
-    for group in optimizer.param_groups:
-        group["lr"] = learning_rate
-    order = torch.randperm(len(dataset), generator=_stream(plan.seed, epoch, _SHUFFLE)).numpy()
-    noise = _stream(plan.seed, epoch, _NOISE, device)
-    batches = math.ceil(len(dataset) / plan.batch_size)
-    total = 0.0
-    model.train()
-    for batch, (x, y) in enumerate(_batches(dataset, order, plan.batch_size, device), start=1):
-        optimizer.zero_grad(set_to_none=True)
-        loss = objective.loss(model, x, y, plan.sigma, noise)
-        value = loss.item()
-        if not math.isfinite(value):
-            raise TrainingDivergedError(
-                f"the loss of objective {plan.objective_name!r} became {value} in epoch {epoch + 1}, "
-                f"batch {batch} of {batches}: try a learning rate below {learning_rate:g}"
+class _Trainer:
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: Dataset,
+        plan: TrainPlan,
+        test_set: Dataset | None,
+        progress: Progress | None,
+        processes: Processes,
+    ) -> None:
+        self.plan, self.processes, self._progress = plan, processes, progress
+        self._model = model.to(processes.device)
+        self._dataset = dataset
+        check_augmentable(dataset.input_shape, plan.flip, plan.shift)
+        check_precision(plan.precision, processes.device)
+        _check_fit(model, dataset, processes.device)
+        self._network = WithPrecision(model, plan.precision, processes.device)
+        self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
+        self._validation = _choose_validation(dataset, self._inputs, held_out, test_set)
+        self._shards = plan.shards or processes.count
+        if self._shards % processes.count:
+            raise InvalidValueError(
+                f"shards must be a multiple of the {processes.count} processes, got {self._shards}"
             )
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
-        total += value * len(y)
-        if progress is not None:
-            progress(epoch + 1, plan.epochs, batch, batches, value)
-    accuracy = _noisy_accuracy(model, dataset, plan, epoch, device)
-    return EpochMetrics(
-        epoch + 1, total / len(dataset), accuracy, learning_rate, time.perf_counter() - started
-    )
+        if len(EpochBatches(dataset, self._inputs, plan, 0, self._shards)) == 0:
+            raise InvalidValueError(
+                f"shards must not exceed the {min(plan.inputs_per_step, len(self._inputs))} inputs of a batch, "
+                f"got {self._shards}"
+            )
+        self._optimizer = torch.optim.SGD(
+            model.parameters(), plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=True
+        )
+        self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
 
-
-def _batches(
-    dataset: Dataset, order: NDArray[np.int64], size: int, device: torch.device
-) -> Iterator[tuple[Tensor, Tensor]]:
-    for start in range(0, len(order), size):
-        chosen = order[start : start + size]
-        yield (
-            torch.from_numpy(dataset.inputs(chosen)).to(device),
-            torch.from_numpy(dataset.labels[chosen]).to(device),
+    def snapshot(self) -> dict[str, Any]:
+        # Copies: the next epoch changes the tensors in place.
+        return copy.deepcopy(
+            {
+                "model": self._model.state_dict(),
+                "optimizer": self._optimizer.state_dict(),
+                "scaler": self._scaler.state_dict(),
+            }
         )
 
+    def restore(self, state: State) -> None:
+        if state.history:
+            self._model.load_state_dict(state.tensors["model"])
+            self._optimizer.load_state_dict(copy.deepcopy(state.tensors["optimizer"]))
+            self._scaler.load_state_dict(state.tensors["scaler"])
 
-@torch.no_grad()
-def _noisy_accuracy(
-    model: nn.Module, dataset: Dataset, plan: TrainPlan, epoch: int, device: torch.device
-) -> float:
-    model.eval()
-    chooser = _stream(plan.seed, epoch, _SAMPLE)
-    sample = torch.randperm(len(dataset), generator=chooser)[:ACCURACY_INPUTS].numpy()
-    noise = _stream(plan.seed, epoch, _SAMPLE_NOISE, device)
-    right = 0
-    for x, y in _batches(dataset, sample, plan.batch_size, device):
-        right += int((model(x + gaussian_noise(x, plan.sigma, noise)).argmax(1) == y).sum())
-    return right / len(sample)
+    def run_epoch(self, epoch: int) -> EpochMetrics:
+        started = time.perf_counter()
+        settings = self.plan.at(epoch)
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.lr
+        loss = self._train(epoch, settings)
+        self._share_statistics()
+        self._check_weights(epoch, settings)
+        accuracy = self._noisy_accuracy(epoch, settings.sigma)
+        return EpochMetrics(
+            epoch + 1, loss, accuracy, self._validation.kind, settings.lr, time.perf_counter() - started
+        )
+
+    def _train(self, epoch: int, settings: Settings) -> float:
+        batches = EpochBatches(self._dataset, self._inputs, self.plan, epoch, self._shards)
+        device, per_process = self.processes.device, self._shards // self.processes.count
+        mine = range(self.processes.rank * per_process, (self.processes.rank + 1) * per_process)
+        noise = {shard: stream(self.plan.seed, epoch, Purpose.NOISE, shard, device) for shard in mine}
+        # What the model itself draws (dropout) is the shard's own too, whichever process works on it.
+        draws = {shard: stream(self.plan.seed, epoch, Purpose.MODEL, shard).get_state() for shard in mine}
+        total = torch.zeros(2, dtype=torch.float64)
+        self._model.train()
+        for number, shards in enumerate(batches.read(mine, device), start=1):
+            where = f"epoch {epoch + 1}, batch {number} of {len(batches)}"
+            value = self._step(shards, settings, noise, draws, where)
+            inputs = sum(len(shard.y) for shard in shards)
+            total += torch.tensor([value * inputs, inputs], dtype=torch.float64)
+            if self._progress is not None:
+                self._progress(epoch + 1, self.plan.epochs, number, len(batches), value)
+        self.processes.sum([total])
+        return float(total[0] / total[1])
+
+    def _step(
+        self,
+        shards: list[Shard],
+        settings: Settings,
+        noise: dict[int, torch.Generator],
+        draws: dict[int, Tensor],
+        where: str,
+    ) -> float:
+        """One step of the optimizer; the mean loss over this process's inputs."""
+        self._optimizer.zero_grad(set_to_none=True)
+        total = 0.0
+        for shard in shards:
+            torch.default_generator.set_state(draws[shard.number])
+            loss = settings.objective.loss(
+                self._network, shard.x, shard.y, settings.sigma, noise[shard.number]
+            )
+            draws[shard.number] = torch.default_generator.get_state()
+            value = loss.item()
+            if not math.isfinite(value):
+                raise TrainingDivergedError(
+                    f"the loss of objective {self.plan.objective_name!r} became {value} in {where}: "
+                    f"try a learning rate below {settings.lr:g}"
+                )
+            total += value * len(shard.y)
+            self._scaler.scale(loss * shard.weight).backward()  # type: ignore[no-untyped-call]
+        self.processes.sum([p.grad for p in self._model.parameters() if p.grad is not None])
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        return total / sum(len(shard.y) for shard in shards)
+
+    @torch.no_grad()
+    def _share_statistics(self) -> None:
+        """Give every process the mean of their batch-norm statistics, so that all go on with one model."""
+        statistics = [buffer for buffer in self._model.buffers() if buffer.is_floating_point()]
+        self.processes.sum(statistics)
+        if self.processes.count > 1:
+            for buffer in statistics:
+                buffer /= self.processes.count
+
+    @torch.no_grad()
+    def _check_weights(self, epoch: int, settings: Settings) -> None:
+        """Refuse to go on, and to save, when the last step of an epoch went to infinity."""
+        state = self._model.state_dict().values()
+        if not all(bool(torch.isfinite(tensor).all()) for tensor in state):
+            raise TrainingDivergedError(
+                f"the weights of objective {self.plan.objective_name!r} are no longer finite after epoch {epoch + 1}: "
+                f"try a learning rate below {settings.lr:g}"
+            )
+
+    @torch.no_grad()
+    def _noisy_accuracy(self, epoch: int, sigma: float) -> float:
+        self._model.eval()
+        dataset, inputs = self._validation.dataset, self._validation.inputs
+        chooser = stream(self.plan.seed, epoch, Purpose.VALIDATION)
+        sample = inputs[torch.randperm(len(inputs), generator=chooser)[:VALIDATION_INPUTS].numpy()]
+        noise = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
+        right = 0
+        for start in range(0, len(sample), self.plan.batch_size):
+            chosen = sample[start : start + self.plan.batch_size]
+            x, y = tensors(dataset, chosen, self.processes.device)
+            right += int((self._network(x + gaussian_noise(x, sigma, noise)).argmax(1) == y).sum())
+        return right / len(sample)
+
+
+@dataclass(frozen=True)
+class _Validation:
+    kind: Literal["holdout", "test", "train"]
+    dataset: Dataset
+    inputs: NDArray[np.int64]
+
+
+def _choose_validation(
+    dataset: Dataset, training: NDArray[np.int64], held_out: NDArray[np.int64], test_set: Dataset | None
+) -> _Validation:
+    if len(held_out):
+        return _Validation("holdout", dataset, held_out)
+    if test_set is not None:
+        return _Validation("test", test_set, np.arange(len(test_set)))
+    return _Validation("train", dataset, training)
 
 
 @torch.no_grad()
@@ -153,11 +271,3 @@ def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> None
             f"{dataset.name} has label {highest} but the model knows {logits.shape[1]} classes "
             f"(0..{logits.shape[1] - 1}): build it for {len(dataset.classes)} classes"
         )
-
-
-def _stream_seed(seed: int, epoch: int, purpose: int) -> int:
-    return int(np.random.SeedSequence([seed, epoch, purpose]).generate_state(1, np.uint64)[0])
-
-
-def _stream(seed: int, epoch: int, purpose: int, device: torch.device | str = "cpu") -> torch.Generator:
-    return torch.Generator(device).manual_seed(_stream_seed(seed, epoch, purpose))

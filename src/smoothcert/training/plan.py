@@ -3,40 +3,60 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
-from smoothcert.objectives import OBJECTIVES, Objective, objective_name
+from smoothcert.knobs import knob
+from smoothcert.objectives import Objective, objective_name
+from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.registry import unknown_name
+from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What holds during one epoch."""
+
+    lr: float
+    sigma: float
+    objective: Objective
 
 
 @dataclass(frozen=True)
 class TrainPlan:
     """An objective, its noise level, and stochastic gradient descent with Nesterov momentum.
 
-    The defaults are the recipe that the papers' MNIST experiments share. ``sigma`` is in the units of
-    the inputs; 0 trains without noise. The ``step`` schedule multiplies the learning rate by 0.1 every
-    ``step_epochs`` epochs, ``cosine`` lowers it from ``lr`` towards 0 over all epochs.
+    The defaults are the recipe that the papers' MNIST experiments share. Names in ``ramps`` are ``lr``,
+    ``sigma`` or any number among the objective's knobs.
     """
 
-    sigma: float
-    objective: str | Objective = "gaussian"
-    epochs: int = 90
-    batch_size: int = 256
-    lr: float = 0.01
-    momentum: float = 0.9
-    weight_decay: float = 1e-4
-    schedule: Schedule = "step"
-    step_epochs: int = 30
-    seed: int = 0
+    sigma: float = field(metadata={"help": "standard deviation of the noise, in input units; 0: no noise"})
+    objective: Objective = field(default_factory=Gaussian)
+    epochs: int = knob(90, "passes over the data")
+    batch_size: int = knob(256, "rows per step; an objective with m noise copies takes 1/m as many inputs")
+    lr: float = knob(0.01, "learning rate")
+    momentum: float = knob(0.9, "Nesterov momentum")
+    weight_decay: float = knob(1e-4, "weight decay")
+    schedule: Schedule = knob("step", "step: ×0.1 at intervals or milestones; cosine: down towards 0")
+    step_epochs: int = knob(30, "epochs between steps of the schedule")
+    milestones: tuple[int, ...] = knob(
+        (), "epochs after which the step schedule drops (instead of intervals)"
+    )
+    ramps: tuple[Ramp, ...] = ()
+    flip: bool = knob(False, "augmentation: mirror half of the images")
+    shift: int = knob(0, "augmentation: move images by up to so many pixels")
+    holdout: int = knob(0, "training inputs kept apart for validation (0: validate on the test split)")
+    precision: Precision = knob("float32", "numeric type of the network's passes")
+    shards: int | None = knob(
+        None, "parts of a batch, spread over processes, else one after the other (default: one per process)"
+    )
+    seed: int = knob(0, "fixes initial weights, order and noise")
 
     def __post_init__(self) -> None:
-        if isinstance(self.objective, str):
-            # Looked up here so that a misspelt name fails now and not when training starts.
-            _ = OBJECTIVES[self.objective]
         for name in ("sigma", "weight_decay"):
             check_not_negative(name, getattr(self, name))
         check_positive("lr", self.lr)
@@ -44,21 +64,83 @@ class TrainPlan:
             raise InvalidValueError(f"momentum must lie strictly between 0 and 1, got {self.momentum}")
         for name in ("epochs", "batch_size", "step_epochs"):
             check_count(name, getattr(self, name))
-        check_count("seed", self.seed, least=0)
-        if self.schedule not in get_args(Schedule):
-            raise unknown_name("schedule", str(self.schedule), list(get_args(Schedule)))
+        for name in ("seed", "shift", "holdout"):
+            check_count(name, getattr(self, name), least=0)
+        if self.shards is not None:
+            check_count("shards", self.shards)
+        _check_choice("schedule", self.schedule, get_args(Schedule))
+        _check_choice("precision", self.precision, get_args(Precision))
+        for milestone in self.milestones:
+            check_count("milestones", milestone)
+        if list(self.milestones) != sorted(set(self.milestones)):
+            raise InvalidValueError(f"milestones must rise, got {list(self.milestones)}")
+        if not isinstance(self.objective, Objective):
+            raise InvalidValueError(f"objective must be an Objective, got {self.objective!r}")
+        if self.batch_size < self.objective.draws:
+            raise InvalidValueError(
+                f"batch_size must be at least the {self.objective.draws} noise copies of {self.objective_name}, "
+                f"got {self.batch_size}"
+            )
+        _check_ramps(self.ramps)
+        self.at(0)  # so that a ramp of an unknown knob fails now and not when training starts
 
     @property
     def objective_name(self) -> str:
         """The objective's registered name."""
-        return self.objective if isinstance(self.objective, str) else objective_name(self.objective)
+        return objective_name(self.objective)
 
-    def make_objective(self) -> Objective:
-        """The objective given, or the named one with its default knobs."""
-        return OBJECTIVES[self.objective]() if isinstance(self.objective, str) else self.objective
+    @property
+    def inputs_per_step(self) -> int:
+        """Inputs in a batch: its rows, shared among the objective's noise copies."""
+        return self.batch_size // self.objective.draws
 
-    def learning_rate(self, epoch: int) -> float:
-        """The learning rate during ``epoch``, counted from 0."""
-        if self.schedule == "step":
-            return self.lr * 0.1 ** (epoch // self.step_epochs)
-        return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+    def at(self, epoch: int) -> Settings:
+        """What holds during ``epoch``, counted from 0."""
+        settings = Settings(self._scheduled_rate(epoch), self.sigma, self.objective)
+        for ramp in self.ramps:
+            if ramp.knob == "lr":
+                settings = replace(settings, lr=ramp.value(settings.lr, epoch))
+            elif ramp.knob == "sigma":
+                settings = replace(settings, sigma=ramp.value(settings.sigma, epoch))
+            else:
+                value = self._ramped_knob(ramp, epoch)
+                settings = replace(settings, objective=replace(settings.objective, **{ramp.knob: value}))
+        return settings
+
+    def _ramped_knob(self, ramp: Ramp, epoch: int) -> float:
+        final = getattr(self.objective, ramp.knob, None)
+        if final is None and ramp.knob in {each.name for each in fields(self.objective)}:
+            raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value that it shall reach")
+        known = _number_knobs(self.objective)
+        if ramp.knob not in known:
+            raise unknown_name("knob to ramp", ramp.knob, ["lr", "sigma", *known])
+        assert isinstance(final, (int, float))
+        value = ramp.value(final, epoch)
+        return max(1, round(value)) if isinstance(final, int) else value
+
+    def _scheduled_rate(self, epoch: int) -> float:
+        if self.schedule == "cosine":
+            return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
+        if self.milestones:
+            return self.lr * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
+        return self.lr * 0.1 ** (epoch // self.step_epochs)
+
+
+def _number_knobs(objective: Objective) -> list[str]:
+    # The number of copies sets the size of a batch, which stays the same throughout.
+    values = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "copies"}
+    return [name for name, value in values.items() if type(value) in (int, float)]
+
+
+def _check_ramps(ramps: tuple[Ramp, ...]) -> None:
+    knobs = [ramp.knob for ramp in ramps]
+    for ramp in ramps:
+        if knobs.count(ramp.knob) > 1:
+            raise InvalidValueError(f"ramps must name each knob once, {ramp.knob} has several")
+        if ramp.knob in ("lr", "sigma"):
+            check_not_negative(f"ramps: the start of {ramp}", ramp.start)
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise unknown_name(name, str(value), list(known))

@@ -1,56 +1,156 @@
-"""A training run on disk: weights, their description, the plan and the metrics."""
+"""A training run on disk: its statement, metrics as they come, a checkpoint after each epoch, the model at the end."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
-from smoothcert.architectures import ModelSpec, initialise
+import torch
+
+from smoothcert.architectures import ModelSpec, initialise, normalisation_for
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
-from smoothcert.training.loop import EpochMetrics, Progress, train
-from smoothcert.training.plan import TrainPlan
+from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.manifest import current_versions
+from smoothcert.training.checkpoint import FILE_NAME as CHECKPOINT_NAME
+from smoothcert.training.checkpoint import load_state, save_state
+from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
+from smoothcert.training.processes import Processes
+from smoothcert.training.recipe import Recipe
 from smoothcert.weights import WEIGHTS_NAME, save_model
 
-PLAN_NAME = "train.json"
+RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"
+
+EpochListener: TypeAlias = Callable[[EpochMetrics], None]
+"""Called in the first process after each epoch's checkpoint is on disk."""
 
 
 def default_architecture(input_shape: tuple[int, ...]) -> str:
     """A network that suits inputs of this shape: a ResNet for colour, LeNet from 16×16 on, else a small CNN."""
     if len(input_shape) == 3 and input_shape[0] == 3 and min(input_shape[1:]) >= 32:
-        return "cifar_resnet20"
+        return "resnet50" if min(input_shape[1:]) >= 128 else "cifar_resnet20"
     return "lenet" if len(input_shape) == 3 and min(input_shape[1:]) >= 16 else "small-cnn"
 
 
 def train_into(
     out: Path,
+    recipe: Recipe,
     dataset: Dataset,
-    plan: TrainPlan,
-    architecture: str,
+    *,
+    test_set: Dataset | None = None,
     on_step: Progress | None = None,
-    device: str = "cpu",
-) -> list[EpochMetrics]:
-    """Train a fresh model and write it to ``out``, which must not hold one yet."""
-    if (out / WEIGHTS_NAME).exists():
-        raise RunError(f"{out} holds a trained model already; choose another --out")
-    spec = ModelSpec(architecture, dataset.input_shape, dataset.classes)
-    model = initialise(spec, plan.seed)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RunError(f"{out} can't be made: {error.strerror}") from None
-    history = train(model, dataset, plan, progress=on_step, device=device)
+    listeners: Sequence[EpochListener] = (),
+    processes: Processes | None = None,
+) -> tuple[EpochMetrics, ...]:
+    """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
+
+    A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
+    uninterrupted run. Another recipe, data set or kind of device is refused.
+    """
+    processes = processes or Processes()
+    dataset = dataset.first(recipe.inputs)
+    recipe = _resolved(recipe, dataset, processes)
+    spec = _spec(recipe, dataset)
+    manifest = _manifest(recipe, spec, dataset, processes)
+    if processes.is_first:
+        _check_place(out)
+    # One process writes; the others must not read before it has made sure that the run is theirs.
+    with claim_run(out, manifest) if processes.is_first else nullcontext():
+        if processes.is_first:
+            write_atomically(out / RECIPE_NAME, recipe.to_toml().encode())
+        processes.wait()
+        state = load_state(out) or State()
+        model = initialise(spec, recipe.plan.seed)
+
+        def record(state: State) -> None:
+            if processes.is_first:
+                save_state(out, state)
+                _write_metrics(out, state.history)
+                for listener in listeners:
+                    listener(state.history[-1])
+
+        try:
+            history = train(
+                model,
+                dataset,
+                recipe.plan,
+                test_set=test_set,
+                progress=on_step,
+                after_epoch=record,
+                state=state,
+                processes=processes,
+            )
+        except TrainingDivergedError as error:
+            raise TrainingDivergedError(f"{error}. {_what_is_left(out)}") from None
+        if processes.is_first:
+            _write_metrics(out, history)
+            save_model(model.cpu(), spec, out)
+        processes.wait()
+    return history
+
+
+def _check_place(out: Path) -> None:
+    """Refuse to go on from a checkpoint, or to replace a model, of which nothing says how it was made."""
+    for name in (CHECKPOINT_NAME, WEIGHTS_NAME):
+        if (out / name).exists() and not (out / MANIFEST_NAME).exists():
+            raise RunError(f"{out} holds {name} but no {MANIFEST_NAME}: restore it or choose another --out")
+
+
+def _resolved(recipe: Recipe, dataset: Dataset, processes: Processes) -> Recipe:
+    """The recipe with what it left open decided, so that it can be repeated to the letter."""
+    return replace(
+        recipe,
+        architecture=recipe.architecture or default_architecture(dataset.input_shape),
+        plan=replace(recipe.plan, shards=recipe.plan.shards or processes.count),
+    )
+
+
+def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
+    statistics = normalisation_for(dataset.name, dataset.input_shape[0]) if recipe.normalise else None
+    mean, std = statistics or (None, None)
+    assert recipe.architecture is not None
+    return ModelSpec(recipe.architecture, dataset.input_shape, dataset.classes, mean, std)
+
+
+def _manifest(recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes) -> Manifest:
+    plan = recipe.to_json()
+    objective = plan.pop("objective")
+    for about in ("source", "published_acr", "dataset", "architecture"):
+        del plan[about]
+    plan |= {"objective": objective.pop("name")} | {
+        f"objective.{knob}": objective[knob] for knob in objective
+    }
+    model = spec.to_json()
+    model["classes"] = len(spec.classes)
+    return Manifest(
+        kind="train",
+        plan=plan | {"device": processes.device.type},
+        model=model,
+        data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
+        versions=current_versions() | {"threads": str(torch.get_num_threads())},
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _write_metrics(out: Path, history: tuple[EpochMetrics, ...]) -> None:
     lines = "".join(json.dumps(asdict(metrics)) + "\n" for metrics in history)
     write_atomically(out / METRICS_NAME, lines.encode())
-    facts = asdict(plan) | {
-        "dataset": dataset.name,
-        "dataset_sha256": dataset.fingerprint(),
-        "inputs": len(dataset),
-        "architecture": architecture,
-    }
-    write_atomically(out / PLAN_NAME, (json.dumps(facts, indent=2) + "\n").encode())
-    save_model(model.cpu(), spec, out)
-    return history
+
+
+def _what_is_left(out: Path) -> str:
+    state = load_state(out)
+    if state is None:
+        return "It was the first epoch: nothing was saved"
+    last = state.history[-1]
+    return (
+        f"The last good checkpoint, of epoch {last.epoch} (loss {last.loss:.4f}), is kept in {out}; "
+        "another plan needs another --out"
+    )

@@ -1,0 +1,5 @@
+"""`python -m smoothcert`, which is what torchrun starts."""
+
+from smoothcert.commands import main
+
+main()

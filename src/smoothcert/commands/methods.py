@@ -1,0 +1,60 @@
+"""`smoothcert methods`: the training objectives, their knobs and what a step costs."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def methods(
+    name: str | None = None,
+    *,
+    markdown: Annotated[bool, Parameter(negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """List the training objectives, or explain one with its knobs.
+
+    Example: `smoothcert methods smoothmix`
+
+    Parameters
+    ----------
+    name
+        Explain this objective.
+    markdown
+        The list as a Markdown table.
+    json_
+        One JSON object on standard output.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from smoothcert.training.methods import describe, descriptions, markdown_rows
+
+    if markdown:
+        print(markdown_rows(), end="")
+        return
+    console = Console(highlight=False)
+    chosen = descriptions() if name is None else [describe(name)]
+    if json_:
+        print(json.dumps({method.name: method.to_json() for method in chosen}, ensure_ascii=False))
+        return
+    if name is None:
+        table = Table("objective", "what it optimises", "cost of a step", "paper")
+        for method in chosen:
+            table.add_row(method.name, escape(method.summary), method.cost, escape(method.paper))
+        console.print(table)
+        console.print("Knobs: smoothcert methods NAME")
+        return
+    (method,) = chosen
+    console.print(f"[bold]{method.name}[/]  {escape(method.paper)}\n\n{escape(method.text)}\n")
+    console.print(f"cost of a step: {method.cost}")
+    table = Table("knob", "default", "what it does")
+    for knob in method.knobs:
+        table.add_row(f"--{knob.name.replace('_', '-')}", escape(str(knob.default)), escape(knob.help))
+    if method.knobs:
+        console.print(table)
+    if method.recipes:
+        console.print(f"recipes: {', '.join(method.recipes)}")

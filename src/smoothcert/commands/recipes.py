@@ -1,0 +1,55 @@
+"""`smoothcert recipes`: the published settings that come with the package."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def recipes(
+    name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json", negative="")] = False
+) -> None:
+    """List the shipped recipes with their source and published ACR, or print one.
+
+    Example: `smoothcert recipes mnist-smoothmix-1.0 > mine.toml`, change it, `smoothcert train --recipe mine.toml …`
+
+    Parameters
+    ----------
+    name
+        Print this recipe as TOML; a part of a name lists the recipes that have it.
+    json_
+        One JSON object on standard output.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from smoothcert.registry import unknown_name
+    from smoothcert.training import shipped_recipes
+
+    shipped = shipped_recipes()
+    if name in shipped and not json_:
+        sys.stdout.write(shipped[name].to_toml())
+        return
+    chosen = [recipe for recipe in shipped.values() if name is None or name in recipe.name]
+    if not chosen:
+        raise unknown_name("recipe", str(name), list(shipped))
+    if json_:
+        print(json.dumps({recipe.name: recipe.to_json() for recipe in chosen}, ensure_ascii=False))
+        return
+    table = Table(title="smoothcert train --recipe NAME --out DIR", title_justify="left")
+    table.add_column("name", no_wrap=True)
+    table.add_column("epochs", justify="right")
+    table.add_column("published ACR", justify="right", max_width=9)
+    table.add_column("source")
+    for recipe in chosen:
+        table.add_row(
+            recipe.name,
+            str(recipe.plan.epochs),
+            "–" if recipe.published_acr is None else f"{recipe.published_acr:.3f}",
+            escape(recipe.source),
+        )
+    Console(highlight=False).print(table)

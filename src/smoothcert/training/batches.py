@@ -1,0 +1,114 @@
+"""The inputs of an epoch: shuffled, cut into batches and those into shards, read one batch ahead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError
+from smoothcert.training.augmentation import Changes, change, draw_changes
+from smoothcert.training.plan import TrainPlan
+from smoothcert.training.streams import Purpose, stream
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A part of a batch that goes through the objective by itself, with random draws of its own."""
+
+    number: int
+    x: Tensor
+    y: Tensor
+    weight: float
+    """Its share of the batch's inputs."""
+
+
+@dataclass(frozen=True)
+class EpochBatches:
+    """The batches of one epoch; each process takes its own shards of every batch.
+
+    A shard depends on the plan alone, never on the number of processes: one process that takes all of them
+    computes what several do together. A last batch too small to give every shard an input is left out.
+    """
+
+    dataset: Dataset
+    inputs: NDArray[np.int64]
+    plan: TrainPlan
+    epoch: int
+    shards: int
+
+    def __len__(self) -> int:
+        size = self.plan.inputs_per_step
+        full, rest = divmod(len(self.inputs), size)
+        return full * (size >= self.shards) + (rest >= self.shards)
+
+    def read(self, mine: Sequence[int], device: torch.device) -> Iterator[list[Shard]]:
+        """The shards ``mine`` of each batch, the next batch being read while one is worked on."""
+        order = torch.randperm(len(self.inputs), generator=self._stream(Purpose.SHUFFLE)).numpy()
+        changes = self._stream(Purpose.AUGMENTATION)
+        size = self.plan.inputs_per_step
+        with ThreadPoolExecutor(1) as reader:
+            ahead: Future[list[Shard]] | None = None
+            for number in range(len(self)):
+                chosen = self.inputs[order[number * size : (number + 1) * size]]
+                drawn = self._draw_changes(len(chosen), changes)
+                reading = reader.submit(self._shards, chosen, drawn, mine, device)
+                if ahead is not None:
+                    yield ahead.result()
+                ahead = reading
+            if ahead is not None:
+                yield ahead.result()
+
+    def _shards(
+        self, chosen: NDArray[np.int64], changes: Changes | None, mine: Sequence[int], device: torch.device
+    ) -> list[Shard]:
+        edges = [len(chosen) * shard // self.shards for shard in range(self.shards + 1)]
+        return [
+            self._shard(number, chosen, changes, slice(edges[number], edges[number + 1]), device)
+            for number in mine
+        ]
+
+    def _shard(
+        self,
+        number: int,
+        chosen: NDArray[np.int64],
+        changes: Changes | None,
+        part: slice,
+        device: torch.device,
+    ) -> Shard:
+        x, y = tensors(self.dataset, chosen[part], device)
+        if changes is not None:
+            x = change(x, changes.part(part))
+        return Shard(number, x, y, len(y) / len(chosen))
+
+    def _draw_changes(self, images: int, generator: torch.Generator) -> Changes | None:
+        if not (self.plan.flip or self.plan.shift):
+            return None
+        return draw_changes(images, self.plan.flip, self.plan.shift, generator)
+
+    def _stream(self, purpose: Purpose) -> torch.Generator:
+        return stream(self.plan.seed, self.epoch, purpose)
+
+
+def tensors(dataset: Dataset, chosen: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Inputs and labels on the device."""
+    return (
+        torch.from_numpy(dataset.inputs(chosen)).to(device),
+        torch.from_numpy(dataset.labels[chosen]).to(device),
+    )
+
+
+def split_holdout(size: int, holdout: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions to train on and ``holdout`` positions kept apart, chosen by the seed."""
+    if holdout >= size:
+        raise InvalidValueError(f"holdout must be less than the {size} training inputs, got {holdout}")
+    if holdout == 0:
+        return np.arange(size), np.arange(0)
+    order = torch.randperm(size, generator=stream(seed, 0, Purpose.HOLDOUT)).numpy()
+    return np.sort(order[holdout:]), np.sort(order[:holdout])

@@ -1,0 +1,58 @@
+"""Knobs that change in the course of training: warm-up, and terms that set in late."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from smoothcert.errors import InvalidValueError, check_count
+
+_FORM = re.compile(r"(?P<knob>\w+)(=(?P<start>[^:@=]+))?:(?P<epochs>\d+)(@(?P<after>\d+))?")
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """``knob`` stays at ``start`` for ``after`` epochs, then rises evenly to its value over ``epochs`` epochs.
+
+    The first epoch of a rise over 10 is at a tenth of the way, as in the papers' recipes; a rise over 0 epochs
+    is a jump.
+    """
+
+    knob: str
+    epochs: int
+    start: float = 0.0
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("epochs of a ramp", self.epochs, least=0)
+        check_count("first epochs of a ramp", self.after, least=0)
+        if not math.isfinite(self.start):
+            raise InvalidValueError(f"ramp of {self.knob} must start at a finite number, got {self.start}")
+
+    def value(self, final: float, epoch: int) -> float:
+        """The knob's value during ``epoch``, counted from 0."""
+        if epoch < self.after:
+            return self.start
+        risen = epoch + 1 - self.after
+        return final if risen >= self.epochs else self.start + (final - self.start) * risen / self.epochs
+
+    def __str__(self) -> str:
+        start = f"={self.start!r}".removesuffix(".0") if self.start else ""
+        after = f"@{self.after}" if self.after else ""
+        return f"{self.knob}{start}:{self.epochs}{after}"
+
+    @classmethod
+    def parse(cls, text: str) -> Ramp:
+        """A ramp from ``KNOB[=START]:EPOCHS[@AFTER]``: ``epsilon:10``, ``lr=0.001:5``, ``lam:0@60``."""
+        match = _FORM.fullmatch(text)
+        try:
+            if match is None:
+                raise ValueError
+            start = float(match["start"] or 0)
+        except ValueError:
+            raise InvalidValueError(
+                f"ramp {text!r} is not of the form KNOB[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
+                "10 epochs), lr=0.001:5 or lam:0@60 (jump after 60 epochs)"
+            ) from None
+        return cls(match["knob"], int(match["epochs"]), start, int(match["after"] or 0))

@@ -1,0 +1,165 @@
+"""Recipes: a training run as a TOML file, shipped for the published settings or written by anyone."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import DataError, InvalidValueError, SmoothcertError, check_count
+from smoothcert.knobs import from_mapping
+from smoothcert.objectives import OBJECTIVES, Objective
+from smoothcert.registry import unknown_name
+from smoothcert.training.plan import TrainPlan
+from smoothcert.training.ramps import Ramp
+
+SUFFIX = ".toml"
+_OBJECTIVE, _RAMPS = "objective", "ramps"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A plan, what it is for and where it comes from. ``architecture`` None: one that suits the inputs."""
+
+    dataset: str
+    plan: TrainPlan
+    architecture: str | None = None
+    normalise: bool = True
+    """Whether the model's first layer standardises, for data sets that have published statistics."""
+    inputs: int | None = None
+    """Train on so many inputs only, the first ones."""
+    name: str = ""
+    source: str = ""
+    published_acr: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.inputs is not None:
+            check_count("inputs", self.inputs)
+
+    def changed(
+        self,
+        values: Mapping[str, object],
+        objective: str | None = None,
+        knobs: Mapping[str, object] | None = None,
+    ) -> Recipe:
+        """The recipe with other values; another objective brings its own default knobs, and no ramps of them.
+
+        What is changed is no longer what was published, so the figure published for it goes.
+        """
+        if not values and objective is None and not knobs:
+            return self
+        plain = self.to_json()
+        table: dict[str, object] = plain.pop(_OBJECTIVE)
+        if objective is not None and objective != table["name"]:
+            table = {"name": objective}
+            plain[_RAMPS] = [str(ramp) for ramp in self.plan.ramps if ramp.knob in ("lr", "sigma")]
+        changed = _from_plain(plain | dict(values) | {_OBJECTIVE: table | dict(knobs or {})}, self.name)
+        return changed if changed == self else replace(changed, published_acr=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, as in a recipe file; None stands for what the file leaves out."""
+        own = {
+            each.name: getattr(self, each.name)
+            for each in fields(Recipe)
+            if each.name not in ("plan", "name")
+        }
+        plan = {each.name: getattr(self.plan, each.name) for each in fields(TrainPlan)}
+        plan[_OBJECTIVE] = {"name": self.plan.objective_name} | {
+            each.name: getattr(self.plan.objective, each.name) for each in fields(self.plan.objective)
+        }
+        plan[_RAMPS] = [str(ramp) for ramp in self.plan.ramps]
+        plan["milestones"] = list(self.plan.milestones)
+        return own | plan
+
+    def to_toml(self) -> str:
+        """The text of a recipe file that reads back as this recipe."""
+        plain = self.to_json()
+        table = plain.pop(_OBJECTIVE)
+        return _toml_lines(plain) + f"\n[{_OBJECTIVE}]\n" + _toml_lines(table)
+
+
+def _toml_lines(values: Mapping[str, object]) -> str:
+    # A JSON text, number, boolean or list of them is a TOML one too.
+    return "".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        for name, value in values.items()
+        if value not in (None, "", [])
+    )
+
+
+def _from_plain(values: Mapping[str, object], name: str) -> Recipe:
+    given = {key: value for key, value in values.items() if value is not None}
+    in_plan = {each.name for each in fields(TrainPlan)}
+    in_recipe = {each.name for each in fields(Recipe)} - {"plan", "name"}
+    for key in given:
+        if key not in in_plan | in_recipe:
+            raise unknown_name("recipe field", key, sorted(in_plan | in_recipe))
+    for required in ("dataset", "sigma"):
+        if required not in given:
+            raise InvalidValueError(f"{required} is missing: give it in the recipe or on the command line")
+    given[_OBJECTIVE] = _objective(given.get(_OBJECTIVE, {"name": "gaussian"}))
+    given[_RAMPS] = _ramps(given.get(_RAMPS, []))
+    plan = from_mapping(TrainPlan, {key: given[key] for key in given if key in in_plan}, "recipe")
+    own = {key: given[key] for key in given if key in in_recipe}
+    return from_mapping(Recipe, own | {"plan": plan, "name": name}, "recipe")
+
+
+def _objective(table: object) -> Objective:
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise InvalidValueError(f"[{_OBJECTIVE}] must be a table with a name, got {table!r}")
+    name = table["name"]
+    knobs = {key: value for key, value in table.items() if key != "name" and value is not None}
+    return from_mapping(OBJECTIVES[name], knobs, name)
+
+
+def _ramps(texts: object) -> list[Ramp]:
+    if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
+        raise InvalidValueError(f"ramps must be a list of texts such as 'epsilon:10', got {texts!r}")
+    return [Ramp.parse(each) for each in texts]
+
+
+def make_recipe(
+    values: Mapping[str, object], objective: str = "gaussian", knobs: Mapping[str, object] | None = None
+) -> Recipe:
+    """A recipe from plain values alone."""
+    return _from_plain({**values, _OBJECTIVE: {"name": objective, **(knobs or {})}}, name="")
+
+
+def read_recipe(path: Path) -> Recipe:
+    """The recipe in a TOML file."""
+    return _parse(path, path.stem)
+
+
+@cache
+def shipped_recipes() -> dict[str, Recipe]:
+    """The recipes that come with the package, by name."""
+    folder = resources.files("smoothcert.training") / "recipes"
+    files = sorted(
+        (file for file in folder.iterdir() if file.name.endswith(SUFFIX)), key=lambda file: file.name
+    )
+    return {name: _parse(file, name) for file in files for name in [file.name.removesuffix(SUFFIX)]}
+
+
+def find_recipe(name: str) -> Recipe:
+    """A recipe by the path of its file, or by the name of a shipped one."""
+    if name.endswith(SUFFIX):
+        return read_recipe(Path(name))
+    recipes = shipped_recipes()
+    if name not in recipes:
+        raise unknown_name("recipe", name, list(recipes))
+    return recipes[name]
+
+
+def _parse(file: Path | Traversable, name: str) -> Recipe:
+    try:
+        return _from_plain(tomllib.loads(file.read_text(encoding="utf-8")), name)
+    except OSError as error:
+        raise DataError(f"recipe {file} can't be read: {error.strerror or error}") from None
+    except (ValueError, SmoothcertError) as error:
+        raise DataError(f"recipe {file}: {error}") from None

@@ -1,0 +1,309 @@
+"""`smoothcert train`: its options are made from the plan and the objectives' knobs, its runs survive a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.commands import main, recipe_options
+from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.recipe_options import KnobOptions, PlanOptions, given
+from smoothcert.commands.train import train
+from smoothcert.knobs import knob
+from smoothcert.objectives import OBJECTIVES, Objective
+from smoothcert.training import TrainPlan, find_recipe
+from smoothcert.training.checkpoint import load_state
+from tests.commands.test_bad_input import refusal
+
+KNOBS = {field.name for name in OBJECTIVES for field in dataclasses.fields(OBJECTIVES[name])}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Small images in a file, as --dataset takes them."""
+    path = tmp_path_factory.mktemp("data") / "images.npz"
+    numbers = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    x = numbers.uniform(0, 0.3, (60, 1, 8, 8)).astype(np.float32) + 0.2 * labels[:, None, None, None]
+    np.savez(path, x_train=x[:40], y_train=labels[:40], x_test=x[40:], y_test=labels[40:])
+    return f"npz:{path}"
+
+
+def words(data: str, out: Path, *more: str, epochs: int = 2) -> list[str]:
+    common = [
+        "train",
+        data,
+        "--sigma",
+        "0.1",
+        "--epochs",
+        str(epochs),
+        "--batch-size",
+        "16",
+        "--out",
+        str(out),
+    ]
+    return [*common, *more]
+
+
+def option_names(fields: list[tuple[str, object, None]]) -> list[str]:
+    return [name for name, _, _ in fields]
+
+
+def weights(out: Path) -> bytes:
+    return (out / "model.safetensors").read_bytes()
+
+
+# Options
+
+
+def test_every_field_of_the_plan_is_an_option() -> None:
+    in_plan = {field.name for field in dataclasses.fields(TrainPlan)}
+    assert set(option_names(recipe_options._plan_fields())) == in_plan - {"objective", "ramps"}
+
+
+def test_every_knob_of_every_objective_is_an_option(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {field.name for field in dataclasses.fields(KnobOptions)} == KNOBS
+    monkeypatch.setenv("COLUMNS", "140")
+    main(["train", "--help"])
+    shown = capsys.readouterr().out
+    for name in KNOBS | {field.name for field in dataclasses.fields(PlanOptions)}:
+        assert f" --{name.replace('_', '-')} " in shown, name
+    for switch in ("--no-clip", "--no-one-step", "--no-flip", "--no-normalise"):
+        assert switch in shown
+    for nonsense in ("--no-lam", "--no-milestones", "--empty-milestones", "--no-attack", "--no-quiet"):
+        assert nonsense not in shown
+    assert "[consistency 2, macer 16, smoothadv 4, smoothmix 4]" in " ".join(shown.replace("│", " ").split())
+
+
+def test_no_two_options_have_one_name() -> None:
+    own = set(inspect.signature(train).parameters) - {"plan", "knobs", "output"}
+    groups = [
+        own,
+        *({f.name for f in dataclasses.fields(g)} for g in (PlanOptions, KnobOptions, OutputOptions)),
+    ]
+    assert sum(map(len, groups)) == len(set.union(*groups))
+
+
+def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Toy(Objective):
+        wobble: int | None = knob(None, "how much it wobbles")
+        lam: float = knob(9.0, "weight of the wobble")
+
+        def loss(self, *_: object) -> torch.Tensor:
+            return torch.zeros(())
+
+    assert "wobble" not in option_names(recipe_options._knob_fields())
+    monkeypatch.setitem(OBJECTIVES._members, "toy", Toy)
+    fields = recipe_options._knob_fields()
+    made = recipe_options._options("KnobOptions", fields)
+    assert "wobble" in option_names(fields)
+    assert given(made(wobble=3)) == {"wobble": 3}
+    helps = {name: kind.__metadata__[0].help for name, kind, _ in fields}
+    assert helps["wobble"] == "how much it wobbles \\[toy]"
+    assert helps["lam"].endswith("weight of the wobble \\[toy 9.0]")
+
+
+def test_only_what_was_given_counts() -> None:
+    assert given(PlanOptions()) == given(KnobOptions()) == {}
+    assert given(PlanOptions(flip=False, shift=0)) == {"flip": False, "shift": 0}
+
+
+def test_options_reach_the_recipe(data: str, tmp_path: Path) -> None:
+    options = (
+        "--objective smoothmix --eta 1 --steps 1 --copies 2 --no-clip --max-norm 2 --ramp eta:3 lr=0.01:2 "
+        "--milestones 1 2 --flip --shift 1 --holdout 5 --precision bfloat16 --seed 3 --max 30 --no-normalise --quiet"
+    )
+    main(words(data, tmp_path, *options.split()))
+    recipe = find_recipe(str(tmp_path / "recipe.toml"))
+    plan, objective = recipe.plan, recipe.plan.objective
+    assert (recipe.dataset, recipe.inputs, recipe.normalise, recipe.architecture) == (
+        data,
+        30,
+        False,
+        "small-cnn",
+    )
+    assert (objective.eta, objective.steps, objective.copies, objective.clip) == (1.0, 1, 2, False)
+    assert (objective.max_norm, objective.only_correct) == (2.0, True)
+    assert [str(ramp) for ramp in plan.ramps] == ["eta:3", "lr=0.01:2"]
+    assert (plan.milestones, plan.flip, plan.shift, plan.holdout) == ((1, 2), True, 1, 5)
+    assert (plan.precision, plan.seed, plan.sigma, plan.epochs, plan.batch_size) == (
+        "bfloat16",
+        3,
+        0.1,
+        2,
+        16,
+    )
+
+
+# Recipes
+
+
+def test_a_runs_recipe_repeats_it(data: str, tmp_path: Path) -> None:
+    main(
+        words(
+            data, tmp_path / "first", "--objective", "macer", "--copies", "2", "--ramp", "lam:0@1", "--quiet"
+        )
+    )
+    main(
+        [
+            "train",
+            "--recipe",
+            str(tmp_path / "first" / "recipe.toml"),
+            "--quiet",
+            "--out",
+            str(tmp_path / "second"),
+        ]
+    )
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")
+    assert (tmp_path / "first" / "recipe.toml").read_bytes() == (
+        tmp_path / "second" / "recipe.toml"
+    ).read_bytes()
+
+
+def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path: Path) -> None:
+    short = ["--epochs", "1", "--architecture", "small-cnn", "--objective", "gaussian", "--quiet"]
+    main(["train", data, "--recipe", "mnist-smoothadv-0.5", *short, "--out", str(tmp_path)])
+    recipe = find_recipe(str(tmp_path / "recipe.toml"))
+    assert (recipe.dataset, recipe.plan.objective_name, recipe.plan.ramps) == (data, "gaussian", ())
+    assert (recipe.published_acr, recipe.plan.sigma, recipe.plan.lr) == (None, 0.5, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--recipe", "mnist-gausian-0.5"], "Did you mean 'mnist-gaussian-0.5'"),
+        (["--recipe", "nowhere.toml"], "nowhere.toml can't be read: No such file"),
+        (["digits"], "sigma is missing"),
+        (["--sigma", "0.5"], "dataset is missing"),
+        (["digits", "--sigma", "-1"], "sigma must be finite and not negative, got -1.0"),
+        (["digits", "--sigma", "1", "--objective", "mace"], "Did you mean 'macer'"),
+        (["digits", "--sigma", "1", "--lam", "3"], "unknown knob of gaussian 'lam'"),
+        (["digits", "--sigma", "1", "--ramp", "lr"], "ramp 'lr' is not of the form"),
+        (["digits", "--sigma", "1", "--max", "0"], "must be an integer of at least 1, got 0"),
+        (["digits", "--sigma", "1", "--precision", "float16"], "float16 needs a CUDA device"),
+        (
+            ["digits", "--sigma", "1", "--shift", "9"],
+            "shift must be less than the image's sides (8, 8), got 9",
+        ),
+        (["digits", "--sigma", "1", "--architecture", "lenett"], "lenet"),
+        (["digits", "--sigma", "1", "--device", "abacus"], "device 'abacus' can't be used"),
+        (["digits", "--sigma", "1", "--schedule", "cosin"], "cosine"),
+    ],
+)
+def test_mistakes(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn")
+    assert message in refusal(capsys, "train", *options, "--out", tmp_path / "run")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+# Runs
+
+
+def test_the_result_is_said_in_one_way_or_the_other(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(words(data, tmp_path / "run", "--json"))
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert answer == {
+        "out": str(tmp_path / "run"),
+        "epochs": 2,
+        "loss": last["loss"],
+        "accuracy": last["accuracy"],
+    }
+    assert last["validated_on"] == "test"
+    assert shown.err == ""
+    main(words(data, tmp_path / "run"))
+    shown = capsys.readouterr()
+    assert "right on noisy test inputs Next: smoothcert certify" in " ".join(shown.err.split())
+    assert shown.out == ""
+    main(words(data, tmp_path / "run", "--quiet"))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_another_plan_needs_another_place(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(words(data, tmp_path, "--quiet"))
+    shown = refusal(capsys, *words(data, tmp_path, "--lr", "0.5"))
+    assert "plan.lr: the run has 0.01, now 0.5" in shown
+    assert "Choose another --out" in shown
+
+
+def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The rate jumps to something absurd after two epochs."""
+    jump = ["--lr", "1e30", "--ramp", "lr=0.01:0@2"]
+    shown = refusal(capsys, *words(data, tmp_path / "run", *jump, epochs=4))
+    assert "objective 'gaussian'" in shown
+    assert "epoch 3" in shown
+    assert "try a learning rate below 1e+30" in shown
+    assert "The last good checkpoint, of epoch 2 (loss" in shown
+    state = load_state(tmp_path / "run")
+    assert state is not None
+    assert len(state.history) == 2
+    assert all(torch.isfinite(tensor).all() for tensor in state.tensors["model"].values())
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_a_damaged_checkpoint_says_what_to_do(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(words(data, tmp_path, "--quiet"))
+    (tmp_path / "checkpoint.pt").write_bytes(b"garbage")
+    assert "delete it to train from the beginning" in refusal(capsys, *words(data, tmp_path))
+
+
+@pytest.mark.filterwarnings("ignore")  # tensorboard's own dependencies'
+def test_tensorboard_events(data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tensorboard")
+    main(words(data, tmp_path / "run", "--tensorboard", "--quiet"))
+    (events,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert events.name.startswith("events.out.tfevents")
+    assert b"accuracy" in events.read_bytes()
+    refusal(capsys, *words(data, tmp_path / "run", "--tensorboard", "--seed", "1"))
+    assert list((tmp_path / "run" / "tensorboard").iterdir()) == [events]
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data: str, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "smoothcert",
+        *words(data, tmp_path / "killed", "--quiet", epochs=60),
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    with subprocess.Popen(command, env=environment) as process:
+        while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
+            assert process.poll() is None, "ended before it was killed"
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    state = load_state(tmp_path / "killed")
+    assert state is not None
+    assert 2 <= len(state.history) < 60
+    assert not (tmp_path / "killed" / "model.safetensors").exists()
+    subprocess.run(command, env=environment, check=True)
+    main(words(data, tmp_path / "straight", "--quiet", epochs=60))
+    assert weights(tmp_path / "killed") == weights(tmp_path / "straight")
+    assert len(metrics.read_text().splitlines()) == 60

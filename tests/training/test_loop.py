@@ -1,0 +1,279 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, InvalidValueError, ModelError
+from smoothcert.objectives import Objective
+from smoothcert.objectives.macer import Macer
+from smoothcert.training import Ramp, TrainingDivergedError, TrainPlan, train
+from smoothcert.training.loop import VALIDATION_INPUTS
+from tests.training.toys import CLASSES, Diverging, InDouble, Recorder, flat, halves, new_model, numbers, plan
+
+
+def weights_after(model, dataset, chosen):
+    train(model, dataset, chosen)
+    return flat(model)
+
+
+def test_learns_what_can_be_learnt():
+    model = new_model()
+    history = train(model, halves(300), plan())
+    assert history[-1].accuracy > 0.98
+    assert history[-1].loss < 0.1 < history[0].loss
+    assert [metrics.epoch for metrics in history] == [1, 2, 3, 4]
+    assert all(metrics.seconds > 0 for metrics in history)
+    assert not model.training
+
+
+@pytest.mark.parametrize("architecture", ["small-cnn", "cifar_resnet20"])
+def test_same_seed_same_weights(architecture):
+    spec = ModelSpec(architecture, (1, 8, 8), CLASSES)
+    runs = []
+    for disturbance in (1, 2):
+        torch.manual_seed(disturbance)
+        runs.append(weights_after(initialise(spec, 0), halves(), plan(epochs=2)))
+    assert torch.equal(*runs)
+
+
+def test_another_seed_gives_other_weights():
+    first, second = (weights_after(new_model(), halves(), plan(seed=seed)) for seed in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_a_model_with_randomness_of_its_own_is_deterministic_and_global_state_untouched():
+    def dropout_model():
+        return nn.Sequential(nn.Dropout(0.5), new_model())
+
+    before = torch.get_rng_state()
+    runs = [weights_after(dropout_model(), halves(), plan(epochs=2)) for _ in range(2)]
+    assert torch.equal(*runs)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_one_step_is_nesterov_sgd_written_out():
+    """One full batch, no noise: the first Nesterov step is θ − lr·(1 + momentum)·(gradient + decay·θ)."""
+    dataset = halves(12)
+    model, reference = InDouble(new_model()), new_model().double()
+    x, y = torch.from_numpy(dataset.inputs(slice(None))).double(), torch.from_numpy(dataset.labels)
+    nn.functional.cross_entropy(reference(x), y).backward()
+    expected = [
+        parameter - 0.05 * 1.9 * (parameter.grad + 1e-2 * parameter) for parameter in reference.parameters()
+    ]
+    train(model, dataset, TrainPlan(0.0, epochs=1, batch_size=12, lr=0.05, weight_decay=1e-2))
+    for parameter, value in zip(model.parameters(), expected):
+        torch.testing.assert_close(parameter, value, rtol=1e-10, atol=1e-12)
+
+
+def test_every_epoch_sees_each_input_once_with_its_label_in_another_order():
+    recorder = Recorder()
+    history = train(nn.Linear(1, 3), numbers(10), plan(objective=recorder, epochs=2, batch_size=4, sigma=0.5))
+    assert [len(labels) for _, labels, _ in recorder.seen] == [4, 4, 2] * 2
+    assert all(label == int(x) % 3 for xs, ys, _ in recorder.seen for x, label in zip(xs, ys))
+    assert all(sigma == 0.5 for _, _, sigma in recorder.seen)
+    epochs = [[x for xs, _, _ in recorder.seen[start : start + 3] for x in xs] for start in (0, 3)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(10))
+    assert epochs[0] != epochs[1]
+    # Batches of 4, 4 and 2 have losses 4, 4 and 2; the epoch's is the mean over inputs, not over batches.
+    assert history[0].loss == pytest.approx((4 * 4 + 4 * 4 + 2 * 2) / 10)
+
+
+def test_learning_rate_follows_the_schedule():
+    history = train(new_model(), halves(), plan(epochs=3, step_epochs=1))
+    assert [metrics.learning_rate for metrics in history] == pytest.approx([0.05, 0.005, 0.0005])
+
+
+def test_progress_is_called_after_every_batch():
+    calls = []
+    history = train(new_model(), halves(50), plan(epochs=2), progress=lambda *call: calls.append(call))
+    assert [call[:4] for call in calls] == [
+        (epoch, 2, batch, 4) for epoch in (1, 2) for batch in (1, 2, 3, 4)
+    ]
+    sizes = np.array([16, 16, 16, 2])
+    assert history[0].loss == pytest.approx(np.dot(sizes, [call[4] for call in calls[:4]]) / 50)
+
+
+def test_a_loss_that_is_no_number_stops_before_it_reaches_the_weights():
+    model = new_model()
+    with pytest.raises(
+        TrainingDivergedError, match=r"'Diverging' became nan in epoch 2, batch 1 of 2.*0\.05"
+    ):
+        train(model, halves(32), plan(objective=Diverging()))
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_an_infinite_loss_is_no_number_either():
+    class Endless(Objective):
+        """Infinite."""
+
+        def loss(self, model, x, y, sigma, generator):
+            return model(x).sum() * 0 + float("inf")
+
+    with pytest.raises(TrainingDivergedError, match="'Endless' became inf in epoch 1, batch 1 of 4"):
+        train(new_model(), halves(), plan(objective=Endless()))
+
+
+def test_weights_that_the_last_step_spoilt_are_not_saved():
+    """The loss is finite, its gradient isn't, and no later batch would tell."""
+
+    class Pole(Objective):
+        """√0."""
+
+        def loss(self, model, x, y, sigma, generator):
+            return (model(x).sum() * 0).sqrt()
+
+    states = []
+    with pytest.raises(
+        TrainingDivergedError, match=r"weights of objective 'Pole' are no longer finite after epoch 1.*0\.05"
+    ):
+        train(new_model(), halves(16), plan(objective=Pole()), after_epoch=states.append)
+    assert states == []
+
+
+def test_labels_the_model_has_no_logit_for():
+    with pytest.raises(DataError, match="halves has label 2 but the model knows 2 classes"):
+        train(new_model(("left", "right")), halves(), plan())
+
+
+def test_inputs_the_model_cannot_take():
+    with pytest.raises(ModelError, match=r"halves, of shape \(1, 8, 8\)"):
+        train(new_model(shape=(3, 8, 8)), halves(), plan())
+
+
+def test_output_that_is_not_logits():
+    with pytest.raises(ModelError, match=r"logits of shape \(n, classes\), it gave \(1, 1, 8, 8\)"):
+        train(nn.Conv2d(1, 1, 1), halves(), plan())
+
+
+def test_knobs_of_the_epoch_reach_the_objective():
+    sigmas, hinges = [], []
+
+    @dataclasses.dataclass(frozen=True)
+    class Watched(Macer):
+        def loss(self, model, x, y, sigma, generator):
+            sigmas.append(sigma)
+            hinges.append(self.lam)
+            return super().loss(model, x, y, sigma, generator)
+
+    ramps = (Ramp("lam", 0, after=2), Ramp("sigma", 2))
+    train(new_model(), halves(2), plan(objective=Watched(copies=2, lam=6.0), ramps=ramps, batch_size=4))
+    assert hinges == [0.0, 0.0, 6.0, 6.0]
+    assert sigmas == pytest.approx([0.125, 0.25, 0.25, 0.25])
+
+
+def test_after_each_epoch_its_state_is_handed_out():
+    states = []
+    history = train(new_model(), halves(), plan(epochs=3), after_epoch=states.append)
+    assert [len(state.history) for state in states] == [1, 2, 3]
+    assert states[-1].history == history
+    # Each is of its own time: going on doesn't change what was handed out.
+    weights = [state.tensors["model"]["1.fc2.bias"] for state in states]
+    assert not torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[1], weights[2])
+
+
+def test_a_state_can_be_continued_from_twice():
+    states = []
+    train(new_model(), halves(), plan(epochs=1), after_epoch=states.append)
+    ends = [new_model(), new_model()]
+    for model in ends:
+        train(model, halves(), plan(epochs=3), state=states[0])
+    assert torch.equal(*map(flat, ends))
+
+
+def test_the_holdout_is_never_trained_on():
+    recorder = Recorder()
+    history = train(
+        nn.Linear(1, 3), numbers(20), plan(objective=recorder, holdout=5, epochs=3), test_set=numbers(7)
+    )
+    seen = [sorted(xs) for xs, _, _ in recorder.seen]
+    assert seen[0] == seen[1] == seen[2]
+    assert len(seen[0]) == 15
+    assert {metrics.validated_on for metrics in history} == {"holdout"}
+
+
+class Says(nn.Module):
+    """Always right about one kind of data: numbers up to a limit are labelled rightly, others never."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit, self.weight, self.rows = limit, nn.Parameter(torch.zeros(1)), []
+
+    def forward(self, x):
+        if not self.training:
+            self.rows.append(len(x))
+        label = torch.where(x[:, 0] < self.limit, x[:, 0].long() % 3, (x[:, 0].long() + 1) % 3)
+        return nn.functional.one_hot(label, 3) + 0 * self.weight
+
+
+@pytest.mark.parametrize(
+    ("holdout", "test_size", "kind"),
+    [(4, 40, "holdout"), (0, 40, "test"), (4, None, "holdout"), (0, None, "train")],
+)
+def test_validation_is_on_the_holdout_or_the_test_set_or_training_inputs(holdout, test_size, kind):
+    model = Says(limit=10)
+    (metrics,) = train(
+        model,
+        numbers(10),
+        plan(sigma=0.0, epochs=1, holdout=holdout),
+        test_set=None if test_size is None else numbers(test_size),
+    )
+    assert metrics.validated_on == kind
+    assert metrics.accuracy == {"holdout": 1.0, "test": 0.25, "train": 1.0}[kind]
+    validated = {"holdout": holdout, "test": test_size, "train": 10 - holdout}[kind]
+    assert sum(model.rows[1:]) == validated  # the first row is the look whether model and data fit
+
+
+def test_validation_adds_the_noise_of_the_epoch_drawn_anew():
+    class Sees(nn.Linear):
+        seen: list = []  # noqa: RUF012
+
+        def forward(self, x):
+            self.seen.append(x.detach().clone())
+            return super().forward(x)
+
+    zeros = Dataset("zeros", np.zeros((400, 9), np.float32), np.zeros(400, np.int64), CLASSES)
+    ramps = (Ramp("sigma", 2),)
+    train(Sees(9, 3), zeros, plan(sigma=2.0, epochs=2, batch_size=400, ramps=ramps))
+    _, *seen = Sees.seen  # the first is the look whether model and data fit
+    assert [x.std().item() for x in seen] == pytest.approx([1.0, 1.0, 2.0, 2.0], rel=0.05)
+    draws = [tuple(x.flatten()[:20].tolist()) for x in seen]
+    assert len(set(draws)) == 4
+
+
+def test_validation_takes_a_thousand_inputs_at_most():
+    model = Says(limit=10_000)
+    train(model, numbers(3), plan(sigma=0.0, epochs=1, batch_size=300), test_set=numbers(5000))
+    assert VALIDATION_INPUTS == 1000
+    assert model.rows[1:] == [300, 300, 300, 100]
+
+
+@pytest.mark.parametrize("architecture", ["small-cnn", "cifar_resnet20"])
+def test_validation_never_changes_the_weights(architecture):
+    def after(test_set):
+        model = new_model(architecture=architecture)
+        train(model, halves(), plan(epochs=2), test_set=test_set)
+        return flat(model)
+
+    assert torch.equal(after(None), after(halves(9)))
+
+
+def test_a_holdout_of_everything_is_refused():
+    with pytest.raises(InvalidValueError, match="holdout must be less than the 50 training inputs"):
+        train(new_model(), halves(50), plan(holdout=50))
+
+
+def test_quickstart_settings_on_digits():
+    digits = pytest.importorskip("sklearn.datasets").load_digits()
+    labels, classes = digits.target.astype(np.int64), tuple("0123456789")
+    training = Dataset("digits", digits.images[:1297, None], labels[:1297], classes, 1 / 16)
+    model = new_model(classes)
+    train(model, training, TrainPlan(0.25, epochs=10, batch_size=64, lr=0.05, schedule="cosine"))
+    x = torch.tensor(digits.images[1297:, None] / 16, dtype=torch.float32)
+    with torch.no_grad():
+        noisy = model(x + 0.25 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1))).argmax(1)
+    assert (noisy.numpy() == labels[1297:]).mean() > 0.85

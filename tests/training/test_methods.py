@@ -1,0 +1,117 @@
+"""The objectives as people read about them."""
+
+import dataclasses
+import json
+
+import pytest
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import OBJECTIVES, Objective, Passes
+from smoothcert.training import shipped_recipes
+from smoothcert.training.methods import Knob, Method, describe, descriptions
+
+COSTS = {
+    "gaussian": "1 forward + 1 backward × 1 row",
+    "stability": "1 forward + 1 backward × 2 rows",
+    "consistency": "1 forward + 1 backward × 2 rows",
+    "macer": "1 forward + 1 backward × 16 rows",
+    "smoothadv": "10 forward, 10 backward to inputs, 1 forward + 1 backward × 4 rows",
+    "smoothmix": "4 forward, 4 backward to inputs, 2 forward + 2 backward × 4 rows",
+}
+KNOBS = {
+    "gaussian": {},
+    "stability": {"lam": 2.0},
+    "consistency": {"lam": 5.0, "eta": 0.5, "copies": 2},
+    "macer": {"lam": 16.0, "gamma": 8.0, "beta": 16.0, "copies": 16},
+    "smoothadv": {
+        "attack": "pgd",
+        "epsilon": 1.0,
+        "steps": 10,
+        "copies": 4,
+        "ddn_gamma": 0.05,
+        "ddn_start_norm": 1.0,
+        "clip": True,
+    },
+    "smoothmix": {
+        "eta": 5.0,
+        "steps": 4,
+        "alpha": 1.0,
+        "copies": 4,
+        "one_step": False,
+        "one_step_norm": None,
+        "max_norm": None,
+        "only_correct": True,
+        "clip": True,
+    },
+}
+
+
+def test_every_objective_is_described():
+    assert [method.name for method in descriptions()] == OBJECTIVES.names() == sorted(COSTS)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES.names())
+class TestEveryMethod:
+    def test_cost_in_words(self, name):
+        assert describe(name).cost == COSTS[name]
+
+    def test_knobs_with_defaults_and_help(self, name):
+        knobs = describe(name).knobs
+        assert {knob.name: knob.default for knob in knobs} == KNOBS[name]
+        assert all(knob.help for knob in knobs)
+
+    def test_summary_paper_and_text(self, name):
+        method = describe(name)
+        assert 20 < len(method.summary) < 120
+        assert method.text.startswith(method.summary)
+        assert "``" not in method.text + method.summary
+        assert method.paper[-4:].isdigit()
+
+    def test_recipes_are_those_of_the_objective(self, name):
+        assert describe(name).recipes == tuple(
+            each for each, recipe in shipped_recipes().items() if recipe.plan.objective_name == name
+        )
+        assert f"mnist-{name}-0.25" in describe(name).recipes
+
+    def test_plain_values(self, name):
+        plain = json.loads(json.dumps(describe(name).to_json()))
+        assert {knob["name"]: knob["default"] for knob in plain["knobs"]} == KNOBS[name]
+        assert plain["passes"]["rows"] == describe(name).passes.rows
+
+
+def test_the_cost_leaves_out_what_is_not_done():
+    method = Method("x", "", "", "", Passes(1, attack_forward=3), (), ())
+    assert method.cost == "3 forward, 1 forward + 1 backward × 1 row"
+    both = dataclasses.replace(method, passes=Passes(2, attack_forward=3, attack_backward=1, training=4))
+    assert both.cost == "3 forward, 1 backward to inputs, 4 forward + 4 backward × 2 rows"
+
+
+def test_an_unknown_method_is_guessed():
+    with pytest.raises(InvalidValueError, match=r"unknown objective 'mace'. Did you mean 'macer'\?"):
+        describe("mace")
+
+
+def test_a_new_objective_describes_itself(monkeypatch):
+    @dataclasses.dataclass(frozen=True)
+    class Toy(Objective):
+        """One line.
+
+        And ``more``
+        of it.
+        """
+
+        paper = "Nobody, 2030"
+        weight: float = 2.0
+
+        def loss(self, model, x, y, sigma, generator):
+            return model(x).sum()
+
+    monkeypatch.setitem(OBJECTIVES._members, "toy", Toy)
+    method = describe("toy")
+    assert (method.summary, method.text, method.paper) == (
+        "One line",
+        "One line.\n\nAnd more of it.",
+        "Nobody, 2030",
+    )
+    assert method.knobs == (Knob("weight", 2.0, ""),)
+    assert (method.recipes, method.cost) == ((), "1 forward + 1 backward × 1 row")

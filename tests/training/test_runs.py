@@ -1,0 +1,301 @@
+"""A training run on disk."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from smoothcert.architectures import initialise
+from smoothcert.errors import InvalidValueError, OutputError, RunError
+from smoothcert.objectives.macer import Macer
+from smoothcert.runs import Manifest
+from smoothcert.training import Ramp, Recipe, TrainingDivergedError, checkpoint, find_recipe, train_into
+from smoothcert.training.checkpoint import load_state
+from smoothcert.training.runs import default_architecture
+from smoothcert.weights import load_model
+from tests.training.toys import Diverging, Meeting, flat, halves, numbers, plan, recipe
+
+
+def contents(out):
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
+def weights(out):
+    return (out / "model.safetensors").read_bytes()
+
+
+def metrics(out):
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_holds_what_was_done_and_the_model(tmp_path):
+    history = train_into(tmp_path, recipe(), halves())
+    names = {
+        ".lock",
+        "checkpoint.pt",
+        "metrics.jsonl",
+        "model.json",
+        "model.safetensors",
+        "recipe.toml",
+        "run.json",
+    }
+    assert set(contents(tmp_path)) == names
+    assert metrics(tmp_path) == [dataclasses.asdict(each) for each in history]
+    model, spec = load_model(tmp_path)
+    assert torch.equal(flat(model), flat(load_into(tmp_path)))
+    assert (spec.architecture, spec.input_shape, spec.classes) == (
+        "small-cnn",
+        (1, 8, 8),
+        ("left", "right", "both"),
+    )
+
+
+def load_into(out):
+    """A model with the weights of the checkpoint."""
+    model, _ = load_model(out)
+    model.load_state_dict(load_state(out).tensors["model"])
+    return model
+
+
+def test_a_finished_run_does_nothing(tmp_path):
+    history = train_into(tmp_path, recipe(), halves())
+    before, steps, epochs = contents(tmp_path), [], []
+    again = train_into(
+        tmp_path, recipe(), halves(), on_step=lambda *call: steps.append(call), listeners=[epochs.append]
+    )
+    assert again == history
+    assert contents(tmp_path) == before
+    assert steps == epochs == []
+
+
+def test_a_model_lost_after_the_last_epoch_is_written_again(tmp_path):
+    train_into(tmp_path, recipe(), halves())
+    before = contents(tmp_path)
+    for name in ("model.safetensors", "model.json", "metrics.jsonl"):
+        (tmp_path / name).unlink()
+    train_into(tmp_path, recipe(), halves())
+    assert contents(tmp_path) == before
+
+
+def interrupted_after(epoch):
+    def listener(done):
+        if done.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return [listener]
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_interrupted_and_continued_ends_the_same(epoch, tmp_path):
+    chosen = recipe(epochs=3)
+    straight = train_into(tmp_path / "straight", chosen, halves())
+    with pytest.raises(KeyboardInterrupt):
+        train_into(tmp_path / "run", chosen, halves(), listeners=interrupted_after(epoch))
+    assert len(metrics(tmp_path / "run")) == epoch
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+    history = train_into(tmp_path / "run", chosen, halves())
+    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
+    assert [each.loss for each in history] == [each.loss for each in straight]
+    assert [line["epoch"] for line in metrics(tmp_path / "run")] == [1, 2, 3]
+
+
+def test_listeners_hear_of_each_epoch_when_it_is_on_disk(tmp_path):
+    heard = []
+
+    def listener(done):
+        assert load_state(tmp_path).history[-1] == done
+        assert metrics(tmp_path)[-1]["epoch"] == done.epoch
+        heard.append(done)
+
+    history = train_into(tmp_path, recipe(epochs=3), halves(), listeners=[listener, lambda done: None])
+    assert tuple(heard) == history
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"lr": 0.01}, "plan.lr: the run has 0.05, now 0.01"),
+        ({"seed": 1}, "plan.seed: the run has 0, now 1"),
+        ({"epochs": 5}, "plan.epochs: the run has 2, now 5"),
+        ({"shards": 2}, "plan.shards: the run has 1, now 2"),
+        ({"objective": Macer()}, 'plan.objective: the run has "gaussian", now "macer"'),
+        ({"ramps": (Ramp("lr", 5),)}, "plan.ramps"),
+        ({"milestones": (1,)}, "plan.milestones"),
+        ({"precision": "bfloat16"}, "plan.precision"),
+    ],
+)
+def test_another_plan_is_refused_and_said(changes, field, tmp_path):
+    train_into(tmp_path, recipe(), halves())
+    before = contents(tmp_path)
+    with pytest.raises(RunError) as caught:
+        train_into(tmp_path, recipe(**changes), halves())
+    assert field in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_another_knob_architecture_or_data_is_refused_too(tmp_path):
+    chosen = recipe(objective=Macer(copies=2))
+    train_into(tmp_path, chosen, halves())
+    with pytest.raises(RunError, match=r"plan\.objective\.lam: the run has 16\.0, now 6\.0"):
+        train_into(tmp_path, recipe(objective=Macer(copies=2, lam=6.0)), halves())
+    with pytest.raises(RunError, match=r"model\.architecture"):
+        train_into(tmp_path, dataclasses.replace(chosen, architecture="cifar_resnet20"), halves())
+    with pytest.raises(RunError, match=r"data\.sha256"):
+        train_into(tmp_path, chosen, halves(49))
+    with pytest.raises(RunError, match=r"plan\.inputs: the run has null, now 50"):
+        train_into(tmp_path, dataclasses.replace(chosen, inputs=50), halves())
+
+
+@pytest.mark.parametrize("name", ["checkpoint.pt", "model.safetensors"])
+def test_what_nobody_knows_the_plan_of_is_neither_continued_nor_replaced(name, tmp_path):
+    train_into(tmp_path / "run", recipe(), halves())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run" / name).rename(tmp_path / "other" / name)
+    before = contents(tmp_path / "other")
+    with pytest.raises(RunError, match=f"holds {name} but no run.json: restore it or choose another --out"):
+        train_into(tmp_path / "other", recipe(seed=1), halves())
+    assert contents(tmp_path / "other") == before
+
+
+def test_a_run_has_one_writer(tmp_path):
+    def second(done):
+        with pytest.raises(RunError, match="another process is writing this run"):
+            train_into(tmp_path, recipe(), halves())
+
+    assert len(train_into(tmp_path, recipe(), halves(), listeners=[second])) == 2
+
+
+def test_where_a_recipe_comes_from_may_change(tmp_path):
+    train_into(tmp_path, recipe(), halves())
+    train_into(tmp_path, dataclasses.replace(recipe(), source="a paper", published_acr=1.0), halves())
+
+
+def test_the_recipe_in_the_run_repeats_it_to_the_bit(tmp_path):
+    ramps = (Ramp("lam", 3, start=1 / 3), Ramp("lr", 2, 0.00123456789))
+    chosen = dataclasses.replace(
+        recipe(objective=Macer(copies=2), ramps=ramps, flip=True, milestones=(1,), lr=0.0123456789012345),
+        architecture=None,
+        inputs=40,
+    )
+    train_into(tmp_path / "first", chosen, halves())
+    written = find_recipe(str(tmp_path / "first" / "recipe.toml"))
+    assert written.plan == dataclasses.replace(chosen.plan, shards=1)
+    assert written == dataclasses.replace(chosen, name="recipe", architecture="small-cnn", plan=written.plan)
+    train_into(tmp_path / "second", written, halves())
+    assert weights(tmp_path / "first") == weights(tmp_path / "second")
+
+
+def test_the_seed_fixes_the_initial_weights(tmp_path):
+    train_into(tmp_path, recipe(seed=5, lr=1e-30, epochs=1), halves())
+    model, spec = load_model(tmp_path)
+    assert torch.equal(flat(model), flat(initialise(spec, 5)))
+    assert not torch.equal(flat(model), flat(initialise(spec, 0)))
+
+
+def test_only_the_first_inputs_are_trained_on(tmp_path):
+    train_into(tmp_path / "limited", dataclasses.replace(recipe(), inputs=20), halves(50))
+    train_into(tmp_path / "small", recipe(), halves(50).first(20))
+    assert weights(tmp_path / "limited") == weights(tmp_path / "small")
+    assert Manifest.load(tmp_path / "limited").data["inputs"] == 20
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch):
+    train_into(tmp_path / "straight", recipe(epochs=3), halves())
+    write, written = checkpoint.write_atomically, []
+
+    def fills_up(path, content):
+        if len(written) == 1:
+            raise OutputError(f"{path} can't be written: No space left on device")
+        written.append(path)
+        write(path, content)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(checkpoint, "write_atomically", fills_up)
+        with pytest.raises(OutputError, match="No space left"):
+            train_into(tmp_path / "run", recipe(epochs=3), halves())
+    assert len(load_state(tmp_path / "run").history) == 1
+    train_into(tmp_path / "run", recipe(epochs=3), halves())
+    assert weights(tmp_path / "run") == weights(tmp_path / "straight")
+
+
+def test_a_damaged_checkpoint_stops_before_training(tmp_path):
+    train_into(tmp_path, recipe(), halves())
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(path.read_bytes()[:1000])
+    before = contents(tmp_path)
+    with pytest.raises(RunError, match="delete it to train from the beginning"):
+        train_into(tmp_path, recipe(), halves())
+    assert contents(tmp_path) == before
+    path.unlink()
+    train_into(tmp_path, recipe(), halves())
+    assert weights(tmp_path) == before["model.safetensors"]
+
+
+def diverging(calls):
+    return recipe(objective=Diverging(calls), epochs=3)  # 4 batches an epoch
+
+
+def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
+    kept = []
+    with pytest.raises(TrainingDivergedError) as caught:
+        train_into(
+            tmp_path,
+            diverging(calls=10),
+            halves(),
+            listeners=[lambda done: kept.append((tmp_path / "checkpoint.pt").read_bytes())],
+        )
+    message = str(caught.value)
+    assert "objective 'Diverging' became nan in epoch 3, batch 2 of 4" in message
+    assert f"The last good checkpoint, of epoch 2 (loss 0.0000), is kept in {tmp_path}" in message
+    assert (tmp_path / "checkpoint.pt").read_bytes() == kept[1]
+    state = load_state(tmp_path)
+    assert len(state.history) == 2
+    assert all(torch.isfinite(tensor).all() for tensor in state.tensors["model"].values())
+    assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_divergence_in_the_first_epoch_says_that_nothing_was_saved(tmp_path):
+    with pytest.raises(
+        TrainingDivergedError, match=r"epoch 1, batch 2 of 4.*It was the first epoch: nothing was saved"
+    ):
+        train_into(tmp_path, diverging(calls=2), halves())
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_one_rank_writes_and_all_agree(tmp_path):
+    chosen, listened = recipe(shards=2), []
+
+    def work(processes):
+        return train_into(
+            tmp_path / "together",
+            chosen,
+            halves(),
+            listeners=[lambda done: listened.append(processes.rank)],
+            processes=processes,
+        )
+
+    first, second = Meeting(2).run(work)
+    assert [each.loss for each in first] == [each.loss for each in second]
+    assert listened == [0, 0]
+    alone = train_into(tmp_path / "alone", chosen, halves())
+    assert [each.loss for each in first] == pytest.approx([each.loss for each in alone], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("shape", "architecture"),
+    [
+        ((3, 224, 224), "resnet50"),
+        ((3, 32, 32), "cifar_resnet20"),
+        ((1, 28, 28), "lenet"),
+        ((1, 8, 8), "small-cnn"),
+        ((3, 16, 16), "lenet"),
+    ],
+)
+def test_a_network_that_suits_the_inputs(shape, architecture):
+    assert default_architecture(shape) == architecture
+
+
+def test_vectors_need_a_network_of_their_own(tmp_path):
+    with pytest.raises(InvalidValueError, match="small-cnn"):
+        train_into(tmp_path, Recipe("numbers", plan()), numbers(10))

@@ -1,0 +1,180 @@
+"""The recipes that come with the package, against the papers' figures written out here."""
+
+import dataclasses
+from importlib import resources
+
+import pytest
+
+from smoothcert.architectures import ARCHITECTURES
+from smoothcert.datasets import DATASETS
+from smoothcert.training import Ramp, find_recipe, read_recipe, shipped_recipes
+
+RECIPES = shipped_recipes()
+SIGMAS = ("0.25", "0.5", "1.0")
+
+# Jeong et al. 2021, Table 5 (five seeds): σ = 0.25, 0.5, 1.0
+MNIST_ACR = {
+    "gaussian": (0.9108, 1.5581, 1.6184),
+    "stability": (0.9152, 1.5719, 1.6341),
+    "smoothadv": (0.9322, 1.6872, 1.7786),
+    "macer": (0.9201, 1.5899, 1.5950),
+    "consistency": (0.9279, 1.6549, 1.7376),
+    "smoothmix-eta1": (0.9296, 1.6776, 1.7867),
+    "smoothmix-eta1-onestep": (0.9330, 1.6932, 1.8169),
+    "smoothmix": (0.9317, 1.6932, 1.8185),
+    "smoothmix-onestep": (0.9332, 1.6851, 1.8212),
+}
+
+ADV = {"attack": "pgd", "epsilon": 1.0, "steps": 10, "clip": True}
+MIX = {"alpha": 1.0, "copies": 4, "only_correct": True, "clip": True, "max_norm": None}
+MACER = {"gamma": 8.0, "beta": 16.0, "copies": 16}
+CONSISTENCY = {"eta": 0.5, "copies": 2}
+
+# Knobs of each family of recipes at σ = 0.25, 0.5, 1.0
+KNOBS = {
+    "mnist-stability": [{"lam": 2.0}] * 3,
+    "mnist-smoothadv": [ADV | {"copies": 4}] * 3,
+    "mnist-macer": [MACER | {"lam": lam} for lam in (16.0, 16.0, 6.0)],
+    "mnist-macer-440": [MACER | {"lam": 16.0}] * 3,
+    "mnist-consistency": [CONSISTENCY | {"lam": lam} for lam in (10.0, 5.0, 5.0)],
+    "mnist-smoothmix": [MIX | {"eta": 5.0, "steps": steps, "one_step": False} for steps in (2, 4, 8)],
+    "mnist-smoothmix-onestep": [
+        MIX | {"eta": 5.0, "steps": steps, "one_step": True, "one_step_norm": 1.0} for steps in (2, 4, 8)
+    ],
+    # The published rows of η = 1 at σ = 0.25 were made with 3 steps.
+    "mnist-smoothmix-eta1": [MIX | {"eta": 1.0, "steps": steps, "one_step": False} for steps in (3, 4, 8)],
+    "mnist-smoothmix-eta1-onestep": [
+        MIX | {"eta": 1.0, "steps": steps, "one_step": True, "one_step_norm": 1.0} for steps in (3, 4, 8)
+    ],
+    "cifar10-stability": [{"lam": lam} for lam in (2.0, 2.0, 1.0)],
+    "cifar10-smoothadv": [ADV | {"copies": 8}] * 3,
+    "cifar10-macer-150": [MACER | {"lam": lam} for lam in (12.0, 4.0, 12.0)],
+    "cifar10-macer-440": [MACER | {"lam": lam} for lam in (12.0, 4.0, 12.0)],
+    "cifar10-consistency": [CONSISTENCY | {"lam": lam} for lam in (20.0, 10.0, 10.0)],
+    "cifar10-smoothmix": [
+        {"eta": 5.0, "steps": 4, "alpha": alpha, "copies": 2, "one_step": False} for alpha in (0.5, 1.0, 2.0)
+    ],
+    "cifar10-smoothmix-onestep": [
+        {"eta": 5.0, "steps": 4, "alpha": alpha, "copies": 2, "one_step": True, "one_step_norm": alpha}
+        for alpha in (0.5, 1.0, 2.0)
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+class TestEveryRecipe:
+    def test_its_name_says_what_it_is(self, name):
+        recipe = RECIPES[name]
+        words = name.split("-")
+        assert words[0] == recipe.dataset
+        assert recipe.plan.objective_name in words
+        assert words[-1] == str(recipe.plan.sigma)
+        assert recipe.name == name
+
+    def test_names_its_source(self, name):
+        assert "20" in RECIPES[name].source  # a year
+        assert any(author in RECIPES[name].source for author in ("Jeong", "Zhai", "Alfarra", "Cohen"))
+
+    def test_is_of_data_and_networks_that_are_there(self, name):
+        assert RECIPES[name].dataset in DATASETS
+        assert RECIPES[name].architecture in ARCHITECTURES
+
+    def test_reads_back_the_same(self, name, tmp_path):
+        path = tmp_path / f"{name}.toml"
+        path.write_text(RECIPES[name].to_toml(), encoding="utf-8")
+        assert read_recipe(path) == RECIPES[name]
+
+    def test_is_at_a_published_figure_or_says_none(self, name):
+        published = RECIPES[name].published_acr
+        assert published is None or 0.3 < published < 2
+
+    def test_every_epoch_has_settings(self, name):
+        plan = RECIPES[name].plan
+        for epoch in range(plan.epochs):
+            plan.at(epoch)
+        assert plan.at(plan.epochs - 1).objective == plan.objective  # every ramp has reached its end
+
+
+def test_every_file_is_listed():
+    folder = resources.files("smoothcert.training") / "recipes"
+    assert sorted(RECIPES) == sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
+    assert find_recipe("mnist-gaussian-0.5") is RECIPES["mnist-gaussian-0.5"]
+
+
+@pytest.mark.parametrize("method", MNIST_ACR)
+def test_mnist_figures_are_those_of_the_table(method):
+    found = tuple(RECIPES[f"mnist-{method}-{sigma}"].published_acr for sigma in SIGMAS)
+    assert found == MNIST_ACR[method]
+
+
+@pytest.mark.parametrize("family", KNOBS)
+def test_knobs_are_the_published_ones(family):
+    for sigma, expected in zip(SIGMAS, KNOBS[family]):
+        knobs = dataclasses.asdict(RECIPES[f"{family}-{sigma}"].plan.objective)
+        assert {name: knobs[name] for name in expected} == expected, sigma
+
+
+def test_every_family_with_knobs_is_in_the_table():
+    families = {
+        name.rpartition("-")[0]
+        for name, recipe in RECIPES.items()
+        if recipe.dataset in ("mnist", "cifar10") and dataclasses.fields(recipe.plan.objective)
+    }
+    assert families == set(KNOBS)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if name.startswith("mnist") and "-440" not in name]
+)
+def test_mnist_is_trained_as_the_papers_share_it(name):
+    recipe, plan = RECIPES[name], RECIPES[name].plan
+    assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == ("lenet", 90, 256, 0.01)
+    assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 30, ())
+    assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, False, 0)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if name.startswith("cifar10") and "macer" not in name]
+)
+def test_cifar_is_trained_as_the_papers_share_it(name):
+    recipe, plan = RECIPES[name], RECIPES[name].plan
+    depth, epochs = ("cifar_resnet18", 200) if "resnet18" in name else ("cifar_resnet110", 150)
+    assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == (depth, epochs, 256, 0.1)
+    assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 50, ())
+    assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, True, 4)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if "macer-" in name and ("-440-" in name or "-150-" in name)]
+)
+def test_macers_own_schedule(name):
+    plan = RECIPES[name].plan
+    assert plan.lr == 0.01
+    assert (plan.epochs, plan.milestones) in [(440, (200, 400)), (150, (60, 120))]
+    assert str(plan.epochs) in name
+
+
+@pytest.mark.parametrize(
+    ("part", "ramps"),
+    [
+        ("smoothadv", (Ramp("epsilon", 10),)),
+        ("smoothmix-onestep", (Ramp("eta", 10), Ramp("one_step_norm", 10))),
+        ("cifar10-macer-150-1.0", (Ramp("lam", 0, after=60),)),
+        ("cifar10-macer-440-1.0", (Ramp("lam", 0, after=200),)),
+        ("gaussian", ()),
+        ("consistency", ()),
+        ("stability", ()),
+    ],
+)
+def test_what_rises_during_training(part, ramps):
+    found = [recipe.plan.ramps for name, recipe in RECIPES.items() if part in name]
+    assert found
+    assert all(each == ramps for each in found)
+
+
+def test_imagenet_mixes_with_one_large_step_kept_near_for_the_one_step_adversary():
+    """Jeong et al. 2021, appendix F: T = 1, m = 1, α = 8, the example that replaces the input within 1."""
+    for sigma in ("0.5", "1.0"):
+        objective = find_recipe(f"imagenet-smoothmix-{sigma}").plan.objective
+        assert (objective.steps, objective.copies, objective.alpha) == (1, 1, 8.0)
+        assert (objective.one_step, objective.one_step_norm) == (True, 1.0)
