@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from smoothcert.analysis.metrics import (
     correct_radii,
     summarise,
 )
+from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
 from smoothcert.errors import InvalidValueError
@@ -40,7 +42,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.lines import Line2D
 
-__all__ = ["certified_accuracy_steps", "plot_certified_accuracy", "plot_gallery", "radius_ceiling"]
+__all__ = [
+    "certified_accuracy_steps",
+    "plot_certified_accuracy",
+    "plot_gallery",
+    "plot_seed_groups",
+    "radius_ceiling",
+]
 
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 # Five styles to seven colours: 35 runs before a pair repeats. Dotted is kept for the ceiling.
@@ -48,6 +56,15 @@ _DASHES = ("-", (0, (6, 2)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5)), (0, (10, 2, 3, 
 _CEILING_DASHES = (0, (1, 2))
 _NORM_NAMES = {"l1": "ℓ1 radius", "l2": "ℓ2 radius"}
 _WIDTH, _PLOT_HEIGHT, _LEGEND_LINE = 6.4, 3.7, 0.166  # inches
+
+
+@dataclass(frozen=True)
+class _Curve:
+    label: str
+    radii: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+    spread: NDArray[np.float64] | None
+    ceiling: float | None
 
 
 def plot_certified_accuracy(runs: Sequence[Run], out: Path) -> None:
@@ -60,24 +77,59 @@ def plot_certified_accuracy(runs: Sequence[Run], out: Path) -> None:
         raise InvalidValueError("a plot needs at least one run, got none; name a run")
     summaries = [summarise(run, [0.0]) for run in runs]
     check_same_norm([(summary.run, summary.norm) for summary in summaries])
-    curves = [certified_accuracy_steps(run.records) for run in runs]
-    ceilings = [radius_ceiling(run) for run in runs]
-    reach = max(*(float(radii[-1]) for radii, _ in curves), *(ceiling or 0.0 for ceiling in ceilings))
-    legend_lines = len(runs) + any(ceiling is not None for ceiling in ceilings)
+    curves = [
+        _Curve(_label(summary), *certified_accuracy_steps(run.records), None, radius_ceiling(run))
+        for summary, run in zip(summaries, runs)
+    ]
+    _draw(curves, summaries[0].norm, out)
+
+
+def plot_seed_groups(groups: Sequence[SeedGroup], out: Path) -> None:
+    """Draw each group's mean certified accuracy against the radius, in a band of one standard deviation."""
+    check_picture_path(out)
+    if not groups:
+        raise InvalidValueError("a plot needs at least one group of runs, got none")
+    summaries = [summarise_seeds(group, [0.0]) for group in groups]
+    check_same_norm([(summary.method, summary.norm) for summary in summaries])
+    curves = []
+    for group, summary in zip(groups, summaries):
+        label = f"{group.method}  (σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
+        radii, mean, spread = mean_curve(group.runs)
+        curves.append(
+            _Curve(label, radii, mean, spread if summary.seeds > 1 else None, radius_ceiling(group.runs[0]))
+        )
+    _draw(curves, summaries[0].norm, out)
+
+
+def _draw(curves: Sequence[_Curve], norm: str, out: Path) -> None:
+    reach = max(max(float(curve.radii[-1]), curve.ceiling or 0.0) for curve in curves)
+    legend_lines = len(curves) + any(curve.ceiling is not None for curve in curves)
     legend_height = _LEGEND_LINE * legend_lines + 0.1
     height = _PLOT_HEIGHT + legend_height
     with new_figure(_WIDTH, height) as figure:
         axes = figure.add_axes((0.095, (legend_height + 0.5) / height, 0.88, (_PLOT_HEIGHT - 0.62) / height))
         handles = []
-        for k, ((radii, accuracy), ceiling) in enumerate(zip(curves, ceilings)):
+        for k, curve in enumerate(curves):
             colour, dashes = _COLOURS[k % len(_COLOURS)], _DASHES[k % len(_DASHES)]
+            accuracy = 100 * curve.accuracy
             handles += axes.step(
-                radii, 100 * accuracy, where="post", color=colour, linewidth=1.5, linestyle=dashes
+                curve.radii, accuracy, where="post", color=colour, linewidth=1.5, linestyle=dashes
             )
-            if ceiling is not None:
-                axes.axvline(ceiling, color=colour, linewidth=0.9, linestyle=_CEILING_DASHES, zorder=1)
-        _dress(axes, summaries[0].norm, reach)
-        _add_legend(axes, handles, [_label(summary) for summary in summaries], legend_lines, height)
+            if curve.spread is not None:
+                spread = 100 * curve.spread
+                axes.fill_between(
+                    curve.radii,
+                    accuracy - spread,
+                    accuracy + spread,
+                    step="post",
+                    color=colour,
+                    alpha=0.2,
+                    lw=0,
+                )
+            if curve.ceiling is not None:
+                axes.axvline(curve.ceiling, color=colour, linewidth=0.9, linestyle=_CEILING_DASHES, zorder=1)
+        _dress(axes, norm, reach)
+        _add_legend(axes, handles, [curve.label for curve in curves], legend_lines, height)
         save_figure(figure, out)
 
 

@@ -105,9 +105,15 @@ def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
 
 def _markdown(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
     header = ["run", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *radii]
-    rows = [[cell.replace("|", r"\|") for cell in _stated_cells(summary)] for summary in summaries]
+    rows = [_stated_cells(summary) for summary in summaries]
+    note = f"Certified accuracy (%) at {_norm_name(summaries)} radius:"
+    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 2, 3})}"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: set[int]) -> str:
+    """Aligned for reading as plain text too: ``text_columns`` to the left, the others to the right."""
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     widths = [max(3, *(len(cell) for cell in column)) for column in zip(header, *rows)]
-    text_columns = {0, 2, 3}
 
     def line(cells: Sequence[str]) -> str:
         padded = (
@@ -117,8 +123,7 @@ def _markdown(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
         return f"| {' | '.join(padded)} |"
 
     rule = ["-" * w if k in text_columns else "-" * (w - 1) + ":" for k, w in enumerate(widths)]
-    note = f"Certified accuracy (%) at {_norm_name(summaries)} radius:"
-    return "\n".join([note, "", line(header), line(rule), *map(line, rows)]) + "\n"
+    return "\n".join([line(header), line(rule), *map(line, rows)]) + "\n"
 
 
 def _latex(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:

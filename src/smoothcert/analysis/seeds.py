@@ -1,0 +1,181 @@
+"""Several runs that differ only in their seed: mean and standard deviation over them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
+from smoothcert.analysis.tables import markdown_table
+from smoothcert.errors import InvalidValueError
+from smoothcert.registry import unknown_name
+from smoothcert.runs import Run
+
+
+@dataclass(frozen=True)
+class SeedGroup:
+    """Runs of one method at one σ, each trained from another seed."""
+
+    method: str
+    sigma: float
+    runs: tuple[Run, ...]
+
+    def __post_init__(self) -> None:
+        if not self.runs:
+            raise InvalidValueError(f"{self.method} at σ = {self.sigma:g} has no run to average")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A mean over seeds and the sample standard deviation (None for one seed)."""
+
+    mean: float
+    sd: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of at least one value."""
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def text(self, digits: int, scale: float = 1.0) -> str:
+        """``1.558±0.002``, or the mean alone."""
+        mean = f"{scale * self.mean:.{digits}f}"
+        return mean if self.sd is None else f"{mean}±{scale * self.sd:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class SeedSummary:
+    """One row of a table over seeds; ``accuracy`` holds the certified accuracy (0 to 1) at each radius."""
+
+    method: str
+    sigma: float
+    seeds: int
+    inputs: int
+    n: int | None
+    bound: str | None
+    norm: str
+    acr: Spread
+    accuracy: tuple[Spread, ...]
+
+
+def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
+    """The group's figures; runs on different inputs or under different plans don't average."""
+    summaries = [summarise(run, radii) for run in group.runs]
+    first = summaries[0]
+    for summary, run in zip(summaries, group.runs):
+        for field in ("sigma", "bound", "n", "alpha", "norm", "inputs"):
+            if getattr(summary, field) != getattr(first, field):
+                raise InvalidValueError(
+                    f"{run.path} has {field} {getattr(summary, field)}, {group.runs[0].path} has "
+                    f"{getattr(first, field)}: only runs that differ in their seed alone can be averaged"
+                )
+    return SeedSummary(
+        group.method,
+        group.sigma,
+        len(summaries),
+        first.inputs,
+        first.n,
+        first.bound,
+        first.norm,
+        Spread.of([summary.acr for summary in summaries]),
+        tuple(Spread.of(column) for column in zip(*(summary.accuracy for summary in summaries))),
+    )
+
+
+def mean_curve(
+    runs: Sequence[Run],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Radii of all jumps from 0 on, and beyond each the mean and sd over runs of the certified accuracy (0 to 1)."""
+    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
+    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
+    beyond = [0.0, *np.nextafter(jumps, np.inf)]
+    radii = np.concatenate([[0.0], jumps])
+    curves = np.array([certified_accuracy(run.records, beyond) for run in runs])
+    spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(radii)
+    return radii, curves.mean(axis=0), spread
+
+
+def render_seed_table(summaries: Sequence[SeedSummary], radii_as_typed: Sequence[str], format: str) -> str:
+    """Mean ± sd over seeds as markdown, csv or json."""
+    if format not in SEED_TABLE_FORMATS:
+        raise unknown_name("table format", format, list(SEED_TABLE_FORMATS))
+    check_same_norm([(summary.method, summary.norm) for summary in summaries])
+    return SEED_TABLE_FORMATS[format](summaries, radii_as_typed)
+
+
+def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
+    header = ["method", "σ", "seeds", "inputs", "ACR", *radii]
+    rows = [
+        [
+            summary.method,
+            f"{summary.sigma:g}",
+            str(summary.seeds),
+            str(summary.inputs),
+            summary.acr.text(3),
+            *(spread.text(1, scale=100) for spread in summary.accuracy),
+        ]
+        for summary in summaries
+    ]
+    stated = ", ".join(
+        f"{name} = {value}" for name, value in (("n", summaries[0].n), ("bound", summaries[0].bound)) if value
+    )
+    norm = summaries[0].norm.replace("l", "ℓ")
+    note = f"Certified accuracy (%) at {norm} radius, mean±sd over seeds ({stated}):"
+    return f"{note}\n\n{markdown_table(header, rows, text_columns={0})}"
+
+
+def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        [
+            "method",
+            "sigma",
+            "seeds",
+            "inputs",
+            "acr",
+            "acr_sd",
+            *(f"{r}{end}" for r in radii for end in ("", "_sd")),
+        ]
+    )
+    for summary in summaries:
+        spreads = [summary.acr, *summary.accuracy]
+        figures = [figure for spread in spreads for figure in (spread.mean, spread.sd)]
+        writer.writerow([summary.method, summary.sigma, summary.seeds, summary.inputs, *figures])
+    return stream.getvalue()
+
+
+def _json(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
+    rows = [
+        {
+            "method": summary.method,
+            "sigma": summary.sigma,
+            "seeds": summary.seeds,
+            "inputs": summary.inputs,
+            "n": summary.n,
+            "bound": summary.bound,
+            "acr": summary.acr.mean,
+            "acr_sd": summary.acr.sd,
+            "certified_accuracy": {
+                radius: {"mean": spread.mean, "sd": spread.sd}
+                for radius, spread in zip(radii, summary.accuracy)
+            },
+        }
+        for summary in summaries
+    ]
+    return json.dumps({"norm": summaries[0].norm, "radii": list(radii), "rows": rows}, indent=2) + "\n"
+
+
+SEED_TABLE_FORMATS: dict[str, Callable[[Sequence[SeedSummary], Sequence[str]], str]] = {
+    "markdown": _markdown,
+    "csv": _csv,
+    "json": _json,
+}
+"""Every format a table over seeds can be written in."""

@@ -1,0 +1,141 @@
+"""`smoothcert sweep`: several methods, noise levels and seeds, trained, certified and compared."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from smoothcert.commands.options import (
+    BoundName,
+    DataOptions,
+    NumericsOptions,
+    OutputOptions,
+    SpeedOptions,
+)
+from smoothcert.commands.recipe_options import SweepOptions, given
+
+if TYPE_CHECKING:
+    from smoothcert.runs import Run
+    from smoothcert.sweeps import Cell
+
+
+def sweep(
+    dataset: str | None = None,
+    *,
+    methods: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")],
+    sigmas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")] = (0,),
+    out: Path,
+    architecture: str | None = None,
+    train_inputs: int | None = None,
+    n0: Annotated[int, Parameter(name="--n0")] = 100,
+    n: int = 100_000,
+    alpha: float = 0.001,
+    bound: BoundName = "two-class",
+    plan: SweepOptions = SweepOptions(),
+    data: DataOptions = DataOptions(),
+    numerics: NumericsOptions = NumericsOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Train and certify every method at every σ from every seed, and end in one table and one plot.
+
+    Each cell is a training run and a certification run in its own folder under `--out`. Interrupted, the same command
+    goes on where it stopped; ask for more methods, σ or seeds later and only those are added. `--out` also receives
+    table.md, table.json and certified-accuracy.png (mean and standard deviation over seeds).
+
+    Example: `smoothcert sweep digits --methods gaussian consistency smoothmix:eta=1,steps=4 --sigmas 0.25 0.5
+    --seeds 0 1 2 --epochs 30 --lr 0.05 --n 10000 --skip 5 --out sweeps/digits`
+
+    Example: `smoothcert sweep --methods mnist-gaussian-0.5 mnist-smoothmix-0.5 --out sweeps/published`
+
+    Parameters
+    ----------
+    dataset
+        Data set to train on and certify (recipes name their own).
+    methods
+        Objectives (`smoothmix`), with knobs (`smoothmix:eta=1,steps=8`), names of recipes, or recipe files.
+    sigmas
+        Noise levels (recipes have their own).
+    seeds
+        Seeds of training and certification.
+    out
+        Folder for all of it.
+    architecture
+        Network of every cell (default: the recipe's, or by the size of the inputs).
+    train_inputs
+        Train on the first so many inputs only.
+    n0
+        Votes that choose the class.
+    n
+        Fresh votes that bound its probability.
+    alpha
+        Probability that a certificate is wrong.
+    bound
+        two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
+    """
+    from smoothcert import datasets
+    from smoothcert.commands.certify_view import certify_with_bar
+    from smoothcert.commands.console import note, progress_bar, report_mistake
+    from smoothcert.evaluation import Choice
+    from smoothcert.sweeps import Trial, plan_cells
+    from smoothcert.training import TrainingDivergedError
+
+    quiet = output.quiet or output.json
+    common = given(plan) | {"dataset": dataset, "architecture": architecture, "inputs": train_inputs}
+    cells = plan_cells(
+        methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
+    )
+    certify_plan = {"n0": n0, "n": n, "alpha": alpha, "bound": bound, "numerics": numerics.numerics()}
+    trial = Trial(certify_plan, Choice(data.skip, data.max), speed.execution())
+    load = cache(lambda name, split: datasets.load(name, split, data.data_dir))
+    certify = partial(certify_with_bar, quiet=quiet)
+    done: list[tuple[Cell, Run]] = []
+    diverged = []
+    for number, cell in enumerate(cells, start=1):
+        note(f"{number}/{len(cells)}  {cell.method}  σ = {cell.sigma:g}  seed {cell.seed}", quiet)
+        train_set, test_set = (load(cell.recipe.dataset, split) for split in ("train", data.split))
+        try:
+            with progress_bar("training", "steps", quiet) as bar:
+                trial.train(cell, out, train_set, test_set, bar.step)
+            done.append((cell, trial.certify(cell, out, test_set, certify)))
+        except TrainingDivergedError as error:
+            report_mistake(f"{cell.folder}: {error}")
+            diverged.append(cell.folder)
+    if done:
+        _show(done, out, output)
+    if diverged:
+        report_mistake(
+            f"{len(diverged)} of {len(cells)} trainings diverged and are left out: {', '.join(diverged)}"
+        )
+        sys.exit(2)
+
+
+def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> None:
+    from smoothcert.analysis.plots import plot_seed_groups
+    from smoothcert.analysis.seeds import render_seed_table, summarise_seeds
+    from smoothcert.analysis.tables import default_radii
+    from smoothcert.commands.console import note
+    from smoothcert.errors import MissingExtraError
+    from smoothcert.files import write_atomically
+    from smoothcert.sweeps import group_by_seed
+
+    groups = group_by_seed(done)
+    radii = default_radii([run for _, run in done])
+    summaries = [summarise_seeds(group, [float(r) for r in radii]) for group in groups]
+    tables = {name: render_seed_table(summaries, radii, name) for name in ("markdown", "json")}
+    write_atomically(out / "table.md", tables["markdown"].encode())
+    write_atomically(out / "table.json", tables["json"].encode())
+    picture = out / "certified-accuracy.png"
+    quiet = output.quiet or output.json
+    try:
+        plot_seed_groups(groups, picture)
+        note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", quiet)
+    except MissingExtraError as error:
+        note(f"{out / 'table.md'}, {out / 'table.json'}; no plot: {error}", quiet)
+    if not output.quiet:
+        sys.stdout.write(tables["json" if output.json else "markdown"])

@@ -1,0 +1,72 @@
+"""methods × σ × seeds → a table and a plot, resumable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.runs import read_run
+
+pytest.importorskip("sklearn")
+
+WORDS = ["sweep", "digits", "--methods", "gaussian", "consistency:lam=1", "--sigmas", "0.25", "--epochs", "1"]
+SMALL = ["--train-inputs", "200", "--n", "200", "--skip", "100", "--quiet"]
+
+
+def results(out: Path) -> dict[str, list[tuple[int, float]]]:
+    return {
+        path.parent.name: [(record.index, record.radius) for record in read_run(path).records]
+        for path in sorted(out.glob("*/certified"))
+    }
+
+
+def test_a_table_a_plot_and_nothing_done_twice(tmp_path: Path) -> None:
+    main([*WORDS, "--seeds", "0", "--out", str(tmp_path), *SMALL])
+    weights = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/model/checkpoint.pt")}
+    first = results(tmp_path)
+    main([*WORDS, "--seeds", "0", "1", "--out", str(tmp_path), *SMALL])
+    assert {path: path.stat().st_mtime_ns for path in weights} == weights
+    after = results(tmp_path)
+    assert sorted(after) == [
+        f"{method}-sigma0.25-seed{seed}" for method in ("consistency-lam=1", "gaussian") for seed in (0, 1)
+    ]
+    assert {name: after[name] for name in first} == first
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert [(row["method"], row["seeds"], row["inputs"]) for row in rows] == [
+        ("gaussian", 2, 5),
+        ("consistency:lam=1", 2, 5),
+    ]
+    assert "±" in (tmp_path / "table.md").read_text()
+    assert (tmp_path / "certified-accuracy.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_diverged_training_is_told_and_the_others_go_on(tmp_path: Path, capsys) -> None:
+    words = [
+        "sweep",
+        "digits",
+        "--methods",
+        "gaussian",
+        "stability:lam=1e38",
+        "--sigmas",
+        "0.25",
+        "--epochs",
+        "2",
+    ]
+    with pytest.raises(SystemExit) as caught:
+        main([*words, "--lr", "0.5", "--out", str(tmp_path), *SMALL])
+    assert caught.value.code == 2
+    assert "1 of 2 trainings diverged" in capsys.readouterr().err
+    assert [row["method"] for row in json.loads((tmp_path / "table.json").read_text())["rows"]] == [
+        "gaussian"
+    ]
+
+
+def test_attack_finds_the_model_of_a_sweep(tmp_path: Path, capsys) -> None:
+    main([*WORDS[:4], *WORDS[5:], "--out", str(tmp_path), *SMALL])
+    capsys.readouterr()
+    run = tmp_path / "gaussian-sigma0.25-seed0" / "certified"
+    main(["attack", str(run), "--radii", "0.1", "--steps", "2", "--copies", "2", "--n", "100", "--json"])
+    assert json.loads(capsys.readouterr().out)

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.objectives.smoothadv import SmoothAdv
+from smoothcert.objectives.smoothmix import SmoothMix
+from smoothcert.sweeps import plan_cells
+
+COMMON = {"dataset": "digits", "epochs": 2}
+
+
+def test_every_method_at_every_sigma_from_every_seed() -> None:
+    cells = plan_cells(["gaussian", "smoothmix:eta=1,steps=8"], [0.25, 0.5], [0, 1], COMMON)
+    assert [(cell.method, cell.sigma, cell.seed) for cell in cells] == [
+        (method, sigma, seed)
+        for method in ("gaussian", "smoothmix:eta=1,steps=8")
+        for sigma in (0.25, 0.5)
+        for seed in (0, 1)
+    ]
+    assert cells[-1].recipe.plan.objective == SmoothMix(eta=1.0, steps=8)
+    assert cells[-1].folder == "smoothmix-eta=1-steps=8-sigma0.5-seed1"
+    assert all(cell.recipe.plan.epochs == 2 for cell in cells)
+
+
+def test_words_and_switches_as_knobs() -> None:
+    (cell,) = plan_cells(["smoothadv:attack=ddn,clip=false,ddn-gamma=0.1"], [0.5], [0], COMMON)
+    assert cell.recipe.plan.objective == SmoothAdv(attack="ddn", clip=False, ddn_gamma=0.1)
+
+
+def test_recipes_keep_their_own_sigma_and_knobs(tmp_path) -> None:
+    (tmp_path / "mine.toml").write_text(
+        'dataset = "digits"\nsigma = 0.3\n[objective]\nname = "macer"\nlam = 2\n'
+    )
+    cells = plan_cells(["mnist-smoothmix-1.0", str(tmp_path / "mine.toml")], [], [3], {"epochs": 2})
+    assert [(cell.sigma, cell.recipe.dataset, cell.seed) for cell in cells] == [
+        (1.0, "mnist", 3),
+        (0.3, "digits", 3),
+    ]
+    assert cells[1].folder == "mine-sigma0.3-seed3"
+    assert plan_cells(["mnist-smoothmix-1.0"], [0.5], [0], {})[0].sigma == 0.5
+
+
+@pytest.mark.parametrize(
+    ("methods", "sigmas", "seeds", "words"),
+    [
+        (["gausian"], [0.5], [0], "Did you mean 'gaussian'"),
+        (["macer:lamb=1"], [0.5], [0], "unknown knob of macer 'lamb'"),
+        (["macer:lam"], [0.5], [0], "NAME=VALUE"),
+        (["macer:lam=many"], [0.5], [0], "lam must be a number, got 'many'"),
+        (["gaussian"], [], [0], "sigma is missing"),
+        ([], [0.5], [0], "needs methods and seeds"),
+        (["gaussian"], [0.5], [0, 0], "asks twice for gaussian-sigma0.5-seed0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, words) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        plan_cells(methods, sigmas, seeds, COMMON)
