@@ -68,14 +68,16 @@ def certify_dataset(
             progress.begin(per_input * len(missing), len(indices) - len(missing))
         inputs = ((index, dataset.input(index)) for index in missing)
         for answer in classifier.certify_each(inputs, progress.votes):
-            record = record_of(answer, int(dataset.labels[answer.index]), classifier.plan.noise.sigma)
+            base = classifier.base_class(dataset.input(answer.index))
+            label = int(dataset.labels[answer.index])
+            record = record_of(answer, label, classifier.plan.noise.sigma, base)
             journal.append(record)
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
 
 
-def record_of(answer: Certification, label: int, sigma: float) -> Record:
+def record_of(answer: Certification, label: int, sigma: float, base: int | None = None) -> Record:
     """The journal's view of a certification."""
     return Record(
         answer.index,
@@ -86,6 +88,7 @@ def record_of(answer: Certification, label: int, sigma: float) -> Record:
         answer.seconds,
         answer.selection,
         answer.estimation,
+        base,
     )
 
 

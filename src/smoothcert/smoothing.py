@@ -268,6 +268,12 @@ class SmoothedClassifier:
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
             yield replace(done.answer, seconds=done.seconds)
 
+    def base_class(self, x: NDArray[Any]) -> int:
+        """The base model's class for one input without noise."""
+        self.prepare(x.shape)
+        assert self._prepared is not None
+        return self._prepared.label_of(x)
+
     def predict(
         self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
     ) -> Prediction | list[Prediction]:

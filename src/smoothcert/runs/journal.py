@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from smoothcert.errors import RunError
 from smoothcert.runs.records import Record
@@ -18,10 +19,11 @@ FILE_NAME = "journal.sqlite"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
     "index" INTEGER PRIMARY KEY, label INTEGER NOT NULL, predicted INTEGER NOT NULL, abstained INTEGER NOT NULL,
-    radius REAL NOT NULL, sigma REAL NOT NULL, seconds REAL NOT NULL, selection TEXT, estimation TEXT)
+    radius REAL NOT NULL, sigma REAL NOT NULL, seconds REAL NOT NULL, selection TEXT, estimation TEXT,
+    base INTEGER)
 """
 _TABLE_EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
-_COLUMNS = '"index", label, predicted, radius, sigma, seconds, selection, estimation'
+_COLUMNS = '"index", label, predicted, radius, sigma, seconds, selection, estimation, base'
 
 
 class Journal:
@@ -52,13 +54,19 @@ class Journal:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(_SCHEMA)
+        if not self._has_base():
+            self._connection.execute("ALTER TABLE records ADD COLUMN base INTEGER")
+
+    def _has_base(self) -> bool:
+        """Journals begun before base classes were kept lack their column."""
+        return any(column[1] == "base" for column in self._connection.execute("PRAGMA table_info(records)"))
 
     def append(self, record: Record) -> None:
         """Add a record and wait until it is on disk."""
         with self._explained():
             self._connection.execute(
                 'INSERT INTO records ("index", label, predicted, abstained, radius, sigma, seconds, selection, '
-                "estimation) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "estimation, base) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 _row(record),
             )
 
@@ -79,8 +87,9 @@ class Journal:
         if not self._begun:
             return []
         with self._explained():
-            rows = self._connection.execute(f'SELECT {_COLUMNS} FROM records ORDER BY "index"').fetchall()
-            return [Record(*row[:6], *map(_tally, row[6:])) for row in rows]
+            columns = _COLUMNS if self._has_base() else _COLUMNS.replace("base", "NULL")
+            rows = self._connection.execute(f'SELECT {columns} FROM records ORDER BY "index"').fetchall()
+            return [_record(*row) for row in rows]
 
     def indices(self) -> set[int]:
         """The inputs that are done."""
@@ -141,6 +150,14 @@ def _row(record: Record) -> tuple[object, ...]:
         record.sigma,
         record.seconds,
         *tallies,
+        record.base,
+    )
+
+
+def _record(*row: Any) -> Record:
+    index, label, predicted, radius, sigma, seconds, selection, estimation, base = row
+    return Record(
+        index, label, predicted, radius, sigma, seconds, _tally(selection), _tally(estimation), base
     )
 
 

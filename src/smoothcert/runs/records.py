@@ -15,7 +15,8 @@ class Record:
     """One certified input. ``radius`` is in full precision, 0 when abstained; ``seconds`` is the worker time that its
     votes took.
 
-    Tallies are None for results imported from another tool's log, which has none.
+    Tallies, and the base classifier's class for the input without noise, are None for results imported from another
+    tool's log, which has none.
     """
 
     index: int
@@ -26,6 +27,7 @@ class Record:
     seconds: float
     selection: Tally | None = None
     estimation: Tally | None = None
+    base: int | None = None
 
     @property
     def abstained(self) -> bool:
@@ -50,6 +52,7 @@ def results_digest(records: Iterable[Record]) -> str:
             record.sigma.hex(),
             record.selection and record.selection.as_json(),
             record.estimation and record.estimation.as_json(),
+            record.base,
         ]
         digest.update(json.dumps(fields).encode())
     return digest.hexdigest()

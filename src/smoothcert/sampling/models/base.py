@@ -5,11 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
-from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sampling.ballots import OutputKind, read_ballots
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
 
@@ -28,6 +30,13 @@ class Prepared:
     classes: int
     kind: OutputKind
     outputs: Callable[[torch.Tensor], torch.Tensor]
+
+    def label_of(self, x: NDArray[Any]) -> int:
+        """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
+        row = torch.as_tensor(x).to(self.numerics.noise_dtype())
+        with one_openmp_thread(), torch.inference_mode():
+            rows = row.expand(self.numerics.layout().chunk, *row.shape).contiguous()
+            return int(read_ballots(self.outputs(rows), self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
