@@ -1,0 +1,126 @@
+"""``python -m benchmarks.orderings --data-dir DIR``: do the methods rank as the papers say, on a reduced schedule?
+
+MNIST, LeNet, σ = 0.5: the published recipes with the same number of inputs, epochs and rows for all, their warm-up
+shortened in proportion. Interrupted, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from smoothcert.analysis.plots import plot_seed_groups
+from smoothcert.analysis.seeds import SeedGroup, SeedSummary, render_seed_table, summarise_seeds
+from smoothcert.analysis.tables import default_radii, markdown_table
+from smoothcert.datasets import load
+from smoothcert.evaluation import Choice
+from smoothcert.runs import Run
+from smoothcert.sampling import Execution
+from smoothcert.sweeps import Cell, Trial, group_by_seed
+from smoothcert.training import Recipe, find_recipe
+
+SIGMA = 0.5
+METHODS = ("gaussian", "stability", "consistency", "macer", "smoothmix", "smoothadv")
+ABOVE_GAUSSIAN = ("consistency", "smoothadv", "smoothmix")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train and certify every method, and print the table."""
+    options = _parser().parse_args(arguments)
+    train_set, test_set = (load("mnist", split, options.data_dir) for split in ("train", "test"))
+    trial = Trial({"n": options.n}, Choice(options.skip), Execution("cpu", options.workers))
+    done: list[tuple[Cell, Run]] = []
+    for seed in options.seeds:
+        for method in options.methods:
+            cell = Cell(method, _reduced(method, seed, options.epochs, options.inputs, options.batch_size))
+            began = time.perf_counter()
+            trial.train(cell, options.out, train_set, test_set)
+            trained = time.perf_counter()
+            done.append((cell, trial.certify(cell, options.out, test_set)))
+            times = f"trained in {trained - began:.0f} s, certified in {time.perf_counter() - trained:.0f} s"
+            print(f"{cell.folder}: {times}", file=sys.stderr, flush=True)
+    groups = group_by_seed(done)
+    text = _table(groups, options)
+    (options.out / "orderings.md").write_text(text, encoding="utf-8")
+    plot_seed_groups(groups, options.out / "orderings.png")
+    print(text)
+
+
+def _reduced(method: str, seed: int, epochs: int, inputs: int, batch_size: int) -> Recipe:
+    published = find_recipe(f"mnist-{method}-{SIGMA}")
+    share = epochs / published.plan.epochs
+    ramps = [replace(ramp, epochs=max(1, round(share * ramp.epochs))) for ramp in published.plan.ramps]
+    return published.changed(
+        {
+            "epochs": epochs,
+            "inputs": inputs,
+            "batch_size": batch_size,
+            "schedule": "cosine",
+            "ramps": [str(ramp) for ramp in ramps],
+            "seed": seed,
+        }
+    )
+
+
+def _table(groups: Sequence[SeedGroup], options: argparse.Namespace) -> str:
+    radii = default_radii([run for group in groups for run in group.runs])
+    summaries = [summarise_seeds(group, [float(radius) for radius in radii]) for group in groups]
+    acr = {summary.method: summary for summary in summaries}
+    rows = [_comparison(summary, acr["gaussian"]) for summary in summaries if "gaussian" in acr]
+    stated = (
+        f"MNIST, LeNet, σ = {SIGMA}: first {options.inputs} training inputs, {options.epochs} epochs, "
+        f"{options.batch_size} rows a step, cosine from 0.01, seeds {', '.join(map(str, options.seeds))}; "
+        f"certified on every {options.skip}th test input.\n"
+    )
+    header = ["method", "ACR", "ACR − gaussian's", "published ACR − gaussian's", "papers' ordering holds"]
+    return "\n".join(
+        [
+            stated,
+            render_seed_table(summaries, radii, "markdown"),
+            markdown_table(header, rows, text_columns={0, 4}),
+        ]
+    )
+
+
+def _comparison(summary: SeedSummary, gaussian: SeedSummary) -> list[str]:
+    published, baseline = (
+        find_recipe(f"mnist-{method}-{SIGMA}").published_acr for method in (summary.method, "gaussian")
+    )
+    assert published is not None
+    assert baseline is not None
+    difference = summary.acr.mean - gaussian.acr.mean
+    verdict = ""
+    if summary.method in ABOVE_GAUSSIAN:
+        verdict = "yes" if difference > 0 else "no"
+    return [
+        summary.method,
+        summary.acr.text(3),
+        f"{difference:+.3f}",
+        f"{published - baseline:+.3f}",
+        verdict,
+    ]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.orderings", description=main.__doc__)
+    parser.add_argument("--data-dir", type=Path, help="where MNIST is (default: SMOOTHCERT_DATA)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("benchmarks-orderings"), help="folder for runs and tables"
+    )
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--inputs", type=int, default=10_000, help="training inputs")
+    parser.add_argument("--batch-size", type=int, default=128, help="rows per step")
+    parser.add_argument("--n", type=int, default=10_000, help="votes per certified input")
+    parser.add_argument("--skip", type=int, default=50, help="certify every so many-th test input")
+    parser.add_argument("--workers", type=int, help="threads that certify (default: one per core)")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

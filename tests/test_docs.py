@@ -1,0 +1,80 @@
+"""Pages that say what the code does are held to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smoothcert.training.methods import markdown_rows
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_table_of_methods_is_the_registry() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"<!-- smoothcert methods --markdown -->\n(.*?)<!-- end -->", page, re.DOTALL)
+    assert table == markdown_rows(), (
+        "paste the output of `smoothcert methods --markdown` into docs/methods.md"
+    )
+
+
+@pytest.mark.slow
+def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    page = (ROOT / "docs" / "add-an-objective.md").read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "softened.py").write_text(source)
+    script = f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help\n'
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "share of the label that is spread over all classes [softened 0.1]" in done.stdout
+    assert "share = 0.2" in (tmp_path / "runs" / "softened" / "recipe.toml").read_text()
+    assert "softened:share=0.05" in (tmp_path / "sweeps" / "softened" / "table.md").read_text()
+    # The contract tests of the checkout take the plugin in.
+    contract = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "tests/objectives/test_objective_contract.py",
+            "-k",
+            "softened",
+            "-n",
+            "0",
+            "-q",
+        ],
+        cwd=ROOT,
+        env={**environment, "SMOOTHCERT_PLUGINS": str(tmp_path / "softened.py")},
+        capture_output=True,
+        text=True,
+    )
+    assert contract.returncode == 0, contract.stdout
+    assert re.search(r"\d+ passed", contract.stdout)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "no Python file"), ("import nowhere_to_be_found", "can't be imported")]
+)
+def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    plugin = tmp_path / "broken.py"
+    if content is not None:
+        plugin.write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "smoothcert", "methods"],
+        env={**os.environ, "SMOOTHCERT_PLUGINS": str(plugin)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "broken.py" in done.stderr
+    assert "Traceback" not in done.stderr
