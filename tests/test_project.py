@@ -18,7 +18,7 @@ FLOORS = [
     {"__main__"},
     {"commands"},
     {"sweeps"},
-    {"analysis", "training", "evaluation", "empirical"},
+    {"analysis", "training", "evaluation", "empirical", "diagnostics"},
     {"objectives", "smoothing"},
     {"sampling", "certificates", "runs", "weights", "attacks"},
     {"bounds", "regions", "architectures", "datasets"},

@@ -22,6 +22,7 @@ COMMANDS = (
     "certify",
     "predict",
     "attack",
+    "diagnose",
     "table",
     "plot",
     "import-log",

@@ -1,29 +1,21 @@
-"""Empirical accuracy: how many inputs of a certify run a smoothed classifier still gets right under attack.
-
-No attack is known to be the strongest, so the fraction that survives one only bounds the robust accuracy from
-above, as the certified accuracy bounds it from below. An adversary counts only if fresh votes show at level α
-that the smoothed classifier is wrong there: an input is never called broken on a doubt.
-"""
+"""Attacking the inputs of a run, and judging adversaries by fresh votes."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from scipy.special import bdtrc
-from torch import Tensor, nn
+from torch import Tensor
 
-from smoothcert.attacks import ddn, noisy_logits, pgd, smoothed_log_probs
-from smoothcert.attacks.steps import loss_gradient, norms, rescale, stay_near
+from smoothcert.attacks.steps import norms
 from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
+from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
+from smoothcert.empirical.strategies import ATTACKS, margins
 from smoothcert.errors import (
     DataError,
     InvalidValueError,
@@ -31,159 +23,17 @@ from smoothcert.errors import (
     RunError,
     check_count,
     check_positive,
-    check_probability,
 )
 from smoothcert.noise import Gaussian
-from smoothcert.registry import Registry
 from smoothcert.runs import Record, Run
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.sampling.streams import BlockGenerator
 from smoothcert.sampling.threads import one_openmp_thread
-from smoothcert.smoothing import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
 
 # The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
 _ROOM = 1e-5
-
-
-class Strategy(Protocol):
-    """An attack: points within ``radius`` of each input at which its label should do badly."""
-
-    def __call__(
-        self, module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-    ) -> list[Tensor]:
-        """One or more batches of candidates, each with a candidate for every input."""
-        ...
-
-
-ATTACKS: Registry[Strategy] = Registry("attack")
-
-
-@dataclass(frozen=True)
-class AttackPlan:
-    """What is tried against each input at each radius, and how sure its failure must be.
-
-    ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
-    promising adversary gets ``n`` fresh votes. With probability at least 1−``alpha`` over those votes, no input is
-    called broken at a point where the smoothed classifier is right, at any of its radii.
-    """
-
-    attack: str = "pgd"
-    steps: int = 20
-    copies: int = 16
-    restarts: int = 1
-    n: int = 1000
-    alpha: float = 0.001
-
-    def __post_init__(self) -> None:
-        ATTACKS[self.attack]
-        for name in ("steps", "copies", "restarts", "n"):
-            check_count(name, getattr(self, name))
-        check_probability("alpha", self.alpha)
-
-    def level(self, radii: int, classes: int) -> float:
-        """The level of a single test: α shared among all radii of an input and all rivals of its label."""
-        return self.alpha / (radii * (classes - 1))
-
-    def warn_if_hopeless(self, level: float) -> None:
-        """Say so when not even a unanimous vote could show an input broken."""
-        least = math.ceil(-math.log2(level))
-        if self.n < least:
-            warnings.warn(
-                f"no input can be shown broken: n = {self.n} votes can't succeed at level {level:.2g} (alpha = "
-                f"{self.alpha:g} over all radii and classes); the smallest n that could is {least}",
-                TooFewVotesWarning,
-                stacklevel=3,
-            )
-
-
-@dataclass(frozen=True)
-class Break:
-    """An adversary closer than ``radius`` at which ``rival`` got significantly more votes than the label."""
-
-    radius: float
-    distance: float
-    rival: int
-    votes: tuple[int, ...]
-    p_value: float
-
-
-@dataclass(frozen=True)
-class AttackedInput:
-    """What became of one input of the run."""
-
-    record: Record
-    wrong: bool
-    """Whether another class has more of the run's own votes than the label: no attack was needed."""
-    broken: Break | None = None
-
-    @property
-    def broken_at(self) -> float | None:
-        """The smallest radius tried at which it is wrong: 0 if no attack was needed, None if it held."""
-        if self.wrong:
-            return 0.0
-        return None if self.broken is None else self.broken.radius
-
-    @property
-    def certified_radius(self) -> float:
-        """The radius up to which the label is certified; 0 where the run abstained or certified another class."""
-        return self.record.radius if self.record.correct else 0.0
-
-    @property
-    def contradicts(self) -> bool:
-        """Whether it was broken inside the ball in which the run certifies its label."""
-        return self.broken is not None and self.broken.radius <= self.certified_radius
-
-
-@dataclass(frozen=True)
-class AttackReport:
-    """Every attacked input, and the figures that follow."""
-
-    plan: AttackPlan
-    radii: tuple[float, ...]
-    inputs: tuple[AttackedInput, ...]
-    certificate_alpha: float
-
-    @property
-    def wrong(self) -> int:
-        """How many inputs are wrong without any attack."""
-        return sum(one.wrong for one in self.inputs)
-
-    def broken(self) -> tuple[int, ...]:
-        """At each radius, how many inputs the attack has broken there or at a smaller one."""
-        radii = [one.broken.radius for one in self.inputs if one.broken is not None]
-        return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
-
-    def empirical_accuracy(self) -> tuple[float, ...]:
-        """At each radius, the fraction of all inputs that are right and weren't broken."""
-        count = len(self.inputs)
-        return tuple((count - self.wrong - broken) / count for broken in self.broken())
-
-    def contradictions(self) -> tuple[AttackedInput, ...]:
-        """Inputs broken where they are certified: a certificate or a test has erred."""
-        return tuple(one for one in self.inputs if one.contradicts)
-
-    def chance_of_contradictions(self) -> float:
-        """A bound of the probability that correct certificates and tests contradict each other so often.
-
-        A certificate errs with probability at most α and a test with probability at most its own, independently
-        for each input: the number of contradictions is at most binomial.
-        """
-        count = len(self.contradictions())
-        if count == 0:
-            return 1.0
-        rate = min(1.0, self.certificate_alpha + self.plan.alpha)
-        return float(bdtrc(count - 1, len(self.inputs), rate))
-
-
-@dataclass(frozen=True)
-class AttackProgress:
-    """What to tell whoever is watching; every callback may be left out."""
-
-    radii: Callable[[int], None] | None = None
-    """(how many more pairs of input and radius are settled)"""
-    attacked: Callable[[AttackedInput], None] | None = None
 
 
 def attack_run(
@@ -346,8 +196,8 @@ class _Attacker:
         if len(candidates) == 1:
             return candidates[0].cpu()
         fresh = self._copies(records, radius, self.plan.restarts)
-        margins = torch.stack([_margins(self.module, points, labels, fresh) for points in candidates])
-        return torch.stack(candidates)[margins.argmin(0), torch.arange(len(x), device=device)].cpu()
+        scores = torch.stack([margins(self.module, points, labels, fresh) for points in candidates])
+        return torch.stack(candidates)[scores.argmin(0), torch.arange(len(x), device=device)].cpu()
 
     def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
         """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
@@ -368,48 +218,6 @@ def strongest_rival(votes: Sequence[int], label: int) -> tuple[int, float]:
         return rival, 1.0
     # The test of the two classes ahead is two-sided by doubling; halving is exact.
     return rival, top_two_p_value(votes[rival], votes[label]) / 2
-
-
-@ATTACKS.register("pgd")
-def _by_gradient(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
-    """Projected gradient ascent within the radius."""
-    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
-
-
-@ATTACKS.register("gradient-free")
-def _by_values(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
-    """The same ascent along directions estimated from values alone: not fooled by gradients that vanish."""
-    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip, gradient_free=True)]
-
-
-@ATTACKS.register("ddn")
-def _by_direction(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
-    """The smallest adversary found, and the point at the full radius in its direction.
-
-    The smallest one sits on the decision boundary, where no vote is significant. Where DDN sees nothing to do
-    (the copies are fooled already), the direction is the gradient's.
-    """
-    smallest = ddn(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)
-    way = smallest - x
-    unmoved = norms(way) == 0
-    if bool(unmoved.any()):
-        way = loss_gradient(module, x, y, noise)[0].where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), way)
-    full = x + rescale(way, x.new_full((len(x),), radius))
-    return [smallest, stay_near(full, x, radius, clip)]
-
-
-def _margins(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-    """How far the label's smoothed log-probability is ahead of its strongest rival's."""
-    with torch.no_grad():
-        log_probs = smoothed_log_probs(noisy_logits(module, x, noise))
-    of_label = log_probs.gather(1, y[:, None]).squeeze(1)
-    return of_label - log_probs.scatter(1, y[:, None], -math.inf).amax(1)
 
 
 def _poll(n: int) -> Procedure[Tally]:

@@ -1,0 +1,68 @@
+"""Picture of SmoothMix's diagnostics: confidence on the way to an adversary, and where it turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.figures import (
+    BLUE,
+    GREY,
+    INK,
+    PALE,
+    VERMILION,
+    check_picture_path,
+    new_figure,
+    save_figure,
+)
+from smoothcert.errors import InvalidValueError
+
+
+def plot_confidence_lines(
+    ratios: NDArray[np.float64],
+    label_shares: NDArray[np.float64],
+    rival_shares: NDArray[np.float64],
+    turning: Sequence[float],
+    out: Path,
+) -> None:
+    """Left: the label's and the rival's share of votes at each mixing ratio, median and middle half over inputs
+    (rows). Right: the share of inputs that have turned by a ratio, among all rows.
+    """
+    check_picture_path(out)
+    if label_shares.ndim != 2 or not len(label_shares):
+        raise InvalidValueError("no input is right without attack, so there is no line to draw")
+    with new_figure(6.4, 2.9) as figure:
+        left = figure.add_axes((0.085, 0.165, 0.4, 0.79))
+        for shares, colour, name in (
+            (label_shares, BLUE, "label"),
+            (rival_shares, VERMILION, "strongest rival"),
+        ):
+            low, middle, high = 100 * np.quantile(shares, [0.25, 0.5, 0.75], axis=0)
+            left.fill_between(ratios, low, high, color=colour, alpha=0.18, lw=0)
+            left.plot(
+                ratios, middle, color=colour, lw=1.6, ls="-" if name == "label" else (0, (6, 2)), label=name
+            )
+        left.set_xlabel("mixing ratio: input 0, adversary 1")
+        left.set_ylabel("share of votes (%), median and middle half")
+        left.legend(frameon=False, fontsize=8.5, loc="center right")
+        right = figure.add_axes((0.58, 0.165, 0.4, 0.79))
+        right.step(
+            [0.0, *sorted(turning), 1.0],
+            [100 * k / len(label_shares) for k in [0, *range(1, len(turning) + 1), len(turning)]],
+            where="post",
+            color=INK,
+            lw=1.4,
+        )
+        right.axvline(0.5, color=GREY, lw=0.8, ls=(0, (1, 2)))
+        right.set_xlabel("equal-confidence mixing ratio")
+        right.set_ylabel("inputs that have turned (%)")
+        for axes in (left, right):
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 101.5)
+            axes.grid(color=PALE, lw=0.6)
+            axes.set_axisbelow(True)
+            axes.spines[["top", "right"]].set_visible(False)
+        save_figure(figure, out)

@@ -1,0 +1,141 @@
+"""What is asked of an attack, and what it found."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scipy.special import bdtrc
+
+from smoothcert.empirical.strategies import ATTACKS
+from smoothcert.errors import check_count, check_probability
+from smoothcert.runs import Record
+from smoothcert.smoothing import TooFewVotesWarning
+
+
+@dataclass(frozen=True)
+class AttackPlan:
+    """What is tried against each input at each radius, and how sure its failure must be.
+
+    ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
+    promising adversary gets ``n`` fresh votes. With probability at least 1−``alpha`` over those votes, no input is
+    called broken at a point where the smoothed classifier is right, at any of its radii.
+    """
+
+    attack: str = "pgd"
+    steps: int = 20
+    copies: int = 16
+    restarts: int = 1
+    n: int = 1000
+    alpha: float = 0.001
+
+    def __post_init__(self) -> None:
+        ATTACKS[self.attack]
+        for name in ("steps", "copies", "restarts", "n"):
+            check_count(name, getattr(self, name))
+        check_probability("alpha", self.alpha)
+
+    def level(self, radii: int, classes: int) -> float:
+        """The level of a single test: α shared among all radii of an input and all rivals of its label."""
+        return self.alpha / (radii * (classes - 1))
+
+    def warn_if_hopeless(self, level: float) -> None:
+        """Say so when not even a unanimous vote could show an input broken."""
+        least = math.ceil(-math.log2(level))
+        if self.n < least:
+            warnings.warn(
+                f"no input can be shown broken: n = {self.n} votes can't succeed at level {level:.2g} (alpha = "
+                f"{self.alpha:g} over all radii and classes); the smallest n that could is {least}",
+                TooFewVotesWarning,
+                stacklevel=3,
+            )
+
+
+@dataclass(frozen=True)
+class Break:
+    """An adversary closer than ``radius`` at which ``rival`` got significantly more votes than the label."""
+
+    radius: float
+    distance: float
+    rival: int
+    votes: tuple[int, ...]
+    p_value: float
+
+
+@dataclass(frozen=True)
+class AttackedInput:
+    """What became of one input of the run."""
+
+    record: Record
+    wrong: bool
+    """Whether another class has more of the run's own votes than the label: no attack was needed."""
+    broken: Break | None = None
+
+    @property
+    def broken_at(self) -> float | None:
+        """The smallest radius tried at which it is wrong: 0 if no attack was needed, None if it held."""
+        if self.wrong:
+            return 0.0
+        return None if self.broken is None else self.broken.radius
+
+    @property
+    def certified_radius(self) -> float:
+        """The radius up to which the label is certified; 0 where the run abstained or certified another class."""
+        return self.record.radius if self.record.correct else 0.0
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether it was broken inside the ball in which the run certifies its label."""
+        return self.broken is not None and self.broken.radius <= self.certified_radius
+
+
+@dataclass(frozen=True)
+class AttackReport:
+    """Every attacked input, and the figures that follow."""
+
+    plan: AttackPlan
+    radii: tuple[float, ...]
+    inputs: tuple[AttackedInput, ...]
+    certificate_alpha: float
+
+    @property
+    def wrong(self) -> int:
+        """How many inputs are wrong without any attack."""
+        return sum(one.wrong for one in self.inputs)
+
+    def broken(self) -> tuple[int, ...]:
+        """At each radius, how many inputs the attack has broken there or at a smaller one."""
+        radii = [one.broken.radius for one in self.inputs if one.broken is not None]
+        return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
+
+    def empirical_accuracy(self) -> tuple[float, ...]:
+        """At each radius, the fraction of all inputs that are right and weren't broken."""
+        count = len(self.inputs)
+        return tuple((count - self.wrong - broken) / count for broken in self.broken())
+
+    def contradictions(self) -> tuple[AttackedInput, ...]:
+        """Inputs broken where they are certified: a certificate or a test has erred."""
+        return tuple(one for one in self.inputs if one.contradicts)
+
+    def chance_of_contradictions(self) -> float:
+        """A bound of the probability that correct certificates and tests contradict each other so often.
+
+        A certificate errs with probability at most α and a test with probability at most its own, independently
+        for each input: the number of contradictions is at most binomial.
+        """
+        count = len(self.contradictions())
+        if count == 0:
+            return 1.0
+        rate = min(1.0, self.certificate_alpha + self.plan.alpha)
+        return float(bdtrc(count - 1, len(self.inputs), rate))
+
+
+@dataclass(frozen=True)
+class AttackProgress:
+    """What to tell whoever is watching; every callback may be left out."""
+
+    radii: Callable[[int], None] | None = None
+    """(how many more pairs of input and radius are settled)"""
+    attacked: Callable[[AttackedInput], None] | None = None

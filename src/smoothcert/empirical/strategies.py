@@ -1,0 +1,68 @@
+"""How an adversary is looked for: attacks by name."""
+
+from __future__ import annotations
+
+import math
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from smoothcert.attacks import ddn, noisy_logits, pgd, smoothed_log_probs
+from smoothcert.attacks.steps import loss_gradient, norms, rescale, stay_near
+from smoothcert.registry import Registry
+
+
+class Strategy(Protocol):
+    """An attack: points within ``radius`` of each input at which its label should do badly."""
+
+    def __call__(
+        self, module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+    ) -> list[Tensor]:
+        """One or more batches of candidates, each with a candidate for every input."""
+        ...
+
+
+ATTACKS: Registry[Strategy] = Registry("attack")
+
+
+@ATTACKS.register("pgd")
+def _by_gradient(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """Projected gradient ascent within the radius."""
+    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
+
+
+@ATTACKS.register("gradient-free")
+def _by_values(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """The same ascent along directions estimated from values alone: not fooled by gradients that vanish."""
+    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip, gradient_free=True)]
+
+
+@ATTACKS.register("ddn")
+def _by_direction(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """The smallest adversary found, and the point at the full radius in its direction.
+
+    The smallest one sits on the decision boundary, where no vote is significant. Where DDN sees nothing to do
+    (the copies are fooled already), the direction is the gradient's.
+    """
+    smallest = ddn(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)
+    way = smallest - x
+    unmoved = norms(way) == 0
+    if bool(unmoved.any()):
+        way = loss_gradient(module, x, y, noise)[0].where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), way)
+    full = x + rescale(way, x.new_full((len(x),), radius))
+    return [smallest, stay_near(full, x, radius, clip)]
+
+
+def margins(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+    """How far the label's smoothed log-probability is ahead of its strongest rival's."""
+    with torch.no_grad():
+        log_probs = smoothed_log_probs(noisy_logits(module, x, noise))
+    of_label = log_probs.gather(1, y[:, None]).squeeze(1)
+    return of_label - log_probs.scatter(1, y[:, None], -math.inf).amax(1)
