@@ -46,8 +46,14 @@ def plot_confidence_lines(
                 ratios, middle, color=colour, lw=1.6, ls="-" if name == "label" else (0, (6, 2)), label=name
             )
         left.set_xlabel("mixing ratio: input 0, adversary 1")
-        left.set_ylabel("share of votes (%), median and middle half")
-        left.legend(frameon=False, fontsize=8.5, loc="center right")
+        left.set_ylabel("share of votes (%)")
+        left.legend(
+            frameon=False,
+            fontsize=8.5,
+            loc="center right",
+            title="median and middle half",
+            title_fontsize=8.5,
+        )
         right = figure.add_axes((0.58, 0.165, 0.4, 0.79))
         right.step(
             [0.0, *sorted(turning), 1.0],
