@@ -1,6 +1,6 @@
 """Networks by name; importing a family's file registers its members."""
 
-from smoothcert.architectures import cifar_resnet, imagenet_resnet, lenet, nonuniform_cnn, small_cnn
+from smoothcert.architectures import cifar_resnet, imagenet_resnet, lenet, small_cnn
 from smoothcert.architectures.base import ARCHITECTURES, Builder
 from smoothcert.architectures.lookup import builder, check_architecture
 from smoothcert.architectures.normalize import Normalize
@@ -19,7 +19,6 @@ __all__ = [
     "imagenet_resnet",
     "initialise",
     "lenet",
-    "nonuniform_cnn",
     "normalisation_for",
     "seeded_fork",
     "small_cnn",
