@@ -1,0 +1,264 @@
+"""Two runs on the same inputs: which certifies more, by how much, and could it be chance?
+
+Chance is over the inputs (drawn independently from one distribution) and their votes. Both runs see the same inputs,
+so everything is paired: only inputs on which they differ say anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.intervals import mean_interval, radius_ceiling
+from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
+from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
+from smoothcert.errors import InvalidValueError, RunError, check_not_negative, check_probability
+from smoothcert.rounding import down, up
+from smoothcert.runs import Run
+
+_FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
+_STATED = ("bound", "n", "alpha", "sigma")
+
+
+@dataclass(frozen=True)
+class RadiusComparison:
+    """Certified accuracy at one radius. ``difference`` is second − first and lies in [``low``, ``high``].
+
+    ``only_first`` inputs are certified by the first run alone, ``only_second`` by the second alone. ``p_value`` is
+    this radius' own, ``p_holm`` corrected for all radii of the comparison.
+    """
+
+    radius: float
+    first: float
+    second: float
+    only_first: int
+    only_second: int
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    p_holm: float
+
+
+@dataclass(frozen=True)
+class AcrComparison:
+    """Average certified radii; the difference is second − first. No interval without known ranges of the radii."""
+
+    first: float
+    second: float
+    difference: float
+    low: float | None
+    high: float | None
+    p_value: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs compared. With probability at least ``confidence`` the intervals of *all* radii hold together;
+    the ACR's interval and p-value stand by themselves.
+
+    ``notes`` say in which parts of the plan the runs differ and what couldn't be checked.
+    """
+
+    first: str
+    second: str
+    norm: str
+    inputs: int
+    confidence: float
+    radii: tuple[RadiusComparison, ...]
+    acr: AcrComparison
+    notes: tuple[str, ...]
+
+
+def compare(
+    first: Run,
+    second: Run,
+    radii: Sequence[float],
+    *,
+    confidence: float = 0.95,
+    common: bool = False,
+    flips: int = 9999,
+    seed: int = 0,
+) -> Comparison:
+    """Compare two runs at ``radii`` fixed beforehand; ``common`` restricts them to the inputs they share.
+
+    Refused: different data, different inputs (unless ``common``), different norms, a run without inputs.
+    """
+    check_probability("confidence", confidence)
+    if not radii:
+        raise InvalidValueError("a comparison needs at least one radius")
+    for radius in radii:
+        check_not_negative("radius", radius)
+    for run in (first, second):
+        if not run.records:
+            raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
+    notes = check_same_data([first, second])
+    first, second, left_out = _paired(first, second, common)
+    told_apart = first.name != second.name
+    return Comparison(
+        first.name if told_apart else str(first.path),
+        second.name if told_apart else str(second.path),
+        stated_norm(first),
+        len(first.records),
+        confidence,
+        _compare_radii(_counted(first), _counted(second), radii, confidence),
+        _compare_acr(first, second, confidence, flips, seed),
+        (*notes, *left_out, *_plan_notes(first, second)),
+    )
+
+
+def planned_radii(first: Run, second: Run) -> list[float] | None:
+    """Radii for a comparison that follow from the plans alone, since radii must be chosen without looking.
+
+    They are the multiples of 0.25 that the larger ceiling allows where those are 4 to 12, else of 0.25 halved or
+    doubled as often as it takes. None where a plan isn't known.
+    """
+    ceilings = [radius_ceiling(run) for run in (first, second)]
+    known = [ceiling for ceiling in ceilings if ceiling is not None]
+    if len(known) < 2 or max(known) <= 0:
+        return None
+    step, reach = _FIELD_STEP, max(known)
+    while reach / step >= _MOST_STEPS:
+        step *= 2
+    while reach / step < _FEWEST_STEPS:
+        step /= 2
+    return [k * step for k in range(int(reach / step) + 1)]
+
+
+def in_words(comparison: Comparison, level: float = 0.05) -> str:
+    """The outcome in a sentence or two. No difference shown is never called equality."""
+    check_probability("level", level)
+    first, second = comparison.first, comparison.second
+    norm = comparison.norm.replace("l", "ℓ")
+    parts = []
+    for better, worse, sign in ((second, first, 1), (first, second, -1)):
+        found = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
+        if found:
+            where = ", ".join(f"{c.radius:g}" for c in found)
+            parts.append(f"{better} certifies more inputs than {worse} at {norm} radius {where}")
+    if parts:
+        undecided = [f"{c.radius:g}" for c in comparison.radii if c.p_holm > level]
+        rest = f"; at {', '.join(undecided)} no difference was shown" if undecided else ""
+        text = f"{' and '.join(parts)} (chance of any such finding without a difference: at most {level:g}){rest}."
+    else:
+        text = (
+            f"At none of the radii was a difference between {first} and {second} shown at level {level:g}; that "
+            "doesn't prove them equal, and the intervals say how large a difference remains possible."
+        )
+    acr = comparison.acr
+    if acr.p_value <= level and acr.difference != 0:
+        larger = second if acr.difference > 0 else first
+        proved = acr.low is not None and acr.high is not None and not acr.low <= 0 <= acr.high
+        doubt = "" if proved else ", though no interval that assumes less excludes 0"
+        return f"{text} {larger} has the larger ACR (p = {shown_p(acr.p_value)}{doubt})."
+    return f"{text} No difference in ACR was shown (p = {shown_p(acr.p_value)})."
+
+
+def shown_p(p_value: float) -> str:
+    """A p-value with two digits, never rounded down."""
+    text = f"{p_value:.1e}"
+    if float(text) < p_value:
+        mantissa, exponent = text.split("e")
+        text = f"{float(mantissa) + 0.1:.1f}e{exponent}"
+    return f"{min(1.0, float(text)):.2g}"
+
+
+def _compare_radii(
+    first: NDArray[np.float64], second: NDArray[np.float64], radii: Sequence[float], confidence: float
+) -> tuple[RadiusComparison, ...]:
+    total = len(first)
+    # All intervals of the table are read together, so each fails more rarely (Bonferroni).
+    each = 1.0 - down((1.0 - confidence) / len(radii))
+    rows = []
+    for radius in radii:
+        one, other = first >= radius, second >= radius
+        alone, other_alone = int((one & ~other).sum()), int((other & ~one).sum())
+        low, high = difference_interval(alone, other_alone, total, each)
+        p_value = mcnemar(alone, other_alone)
+        rows.append(
+            RadiusComparison(
+                float(radius),
+                float(one.mean()),
+                float(other.mean()),
+                alone,
+                other_alone,
+                (other_alone - alone) / total,
+                low,
+                high,
+                p_value,
+                p_value,
+            )
+        )
+    corrected = holm([row.p_value for row in rows])
+    return tuple(replace(row, p_holm=p) for row, p in zip(rows, corrected))
+
+
+def _compare_acr(first: Run, second: Run, confidence: float, flips: int, seed: int) -> AcrComparison:
+    one, other = (np.maximum(_counted(run), 0.0) for run in (first, second))
+    differences = other - one
+    low = high = None
+    ceilings = [_known_ceiling(run) for run in (first, second)]
+    if ceilings[0] is not None and ceilings[1] is not None:
+        low, high = mean_interval(differences, -up(ceilings[0]), up(ceilings[1]), confidence)
+    return AcrComparison(
+        float(one.mean()),
+        float(other.mean()),
+        float(differences.mean()),
+        low,
+        high,
+        sign_flip_p_value(differences, flips, seed),
+    )
+
+
+def _known_ceiling(run: Run) -> float | None:
+    """The plan's ceiling; None where inputs have σ of their own or a log's rounded radii pass it."""
+    ceiling = radius_ceiling(run)
+    own_sigma = any(record.sigma != run.manifest.plan.get("sigma") for record in run.records)
+    if ceiling is None or own_sigma or any(record.radius > up(ceiling) for record in run.records):
+        return None
+    return ceiling
+
+
+def _counted(run: Run) -> NDArray[np.float64]:
+    """Radii of the correct answers; −1, which is below every radius, for the others."""
+    return np.array([record.radius if record.correct else -1.0 for record in run.records])
+
+
+def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]:
+    mine, theirs = ({record.index for record in run.records} for run in (first, second))
+    shared = mine & theirs
+    if mine == theirs:
+        return first, second, []
+    if not shared:
+        raise InvalidValueError(
+            f"{first.path} and {second.path} have no input in common; certify the same inputs"
+        )
+    if not common:
+        raise InvalidValueError(
+            f"{first.path} certifies {len(mine)} inputs and {second.path} {len(theirs)}, of which they share "
+            f"{len(shared)}; finish both, or compare the shared ones (--common, common=True)"
+        )
+    one, other = (
+        replace(run, records=tuple(record for record in run.records if record.index in shared))
+        for run in (first, second)
+    )
+    note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"
+    return one, other, [note]
+
+
+def _plan_notes(first: Run, second: Run) -> list[str]:
+    mine, theirs = first.manifest.plan, second.manifest.plan
+    different = [
+        f"{key} {_known(mine.get(key))} and {_known(theirs.get(key))}"
+        for key in _STATED
+        if mine.get(key) != theirs.get(key)
+    ]
+    return [f"the runs differ in {', '.join(different)}"] if different else []
+
+
+def _known(value: object) -> str:
+    return "unknown" if value is None else str(value)

@@ -1,0 +1,239 @@
+"""How far a test set's figures can be trusted: intervals over inputs drawn from the same distribution.
+
+All take inputs to be drawn independently of one another and of the model, and hold for one figure chosen beforehand,
+not for the best of several; ``among`` pays for looking at several. All are proved for every number of inputs: none
+is an approximation for large ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from smoothcert.analysis.metrics import stated_norm
+from smoothcert.bounds import BOUNDS, clopper_pearson_lower, clopper_pearson_upper
+from smoothcert.certificates import largest_radius
+from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
+from smoothcert.noise import NOISES
+from smoothcert.rounding import down, up
+from smoothcert.runs import Run
+
+_STAKE_STEP = math.sqrt(2)
+_HALVINGS = 45  # of the range: far finer than any radius is known
+_LOG_ERROR = 1e-6  # more than the rounding error of a sum of logarithms; costs nothing that shows
+
+
+def rate_interval(successes: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Clopper–Pearson: with probability at least ``confidence`` over the inputs, the true rate lies inside."""
+    _check_share(successes, total)
+    tail = _tail(confidence)
+    return clopper_pearson_lower(successes, total, tail), clopper_pearson_upper(successes, total, tail)
+
+
+def population_lower_bound(certified: int, total: int, alpha: float, rho: float) -> float:
+    """The share of inputs *from this distribution* that are truly right and robust at a radius, from below.
+
+    Promise: let ``total`` inputs be drawn independently, each certified from its own votes at level ``alpha``, and
+    ``certified`` of them be right with at least that radius. With probability at least 1−``rho`` over inputs and
+    votes, the smoothed classifier is right throughout the ball for at least the returned share of the
+    distribution. An input counts though it isn't robust with probability at most α, so the true share is at
+    least the expected count minus α; Clopper–Pearson bounds the expected count at level ρ.
+    """
+    _check_share(certified, total)
+    check_probability("alpha", alpha)
+    check_probability("rho", rho)
+    return max(0.0, down(clopper_pearson_lower(certified, total, rho) - alpha, 0.0))
+
+
+def mean_lower_bound(values: Sequence[float] | NDArray[np.float64], ceiling: float, rho: float) -> float:
+    """L with P[L ≤ mean] ≥ 1−``rho`` for independent values that are known to lie in [0, ``ceiling``].
+
+    A betting bound. With X = value/ceiling, suppose its mean were m. Whoever stakes a share s of their wealth on each
+    value owns Π(1 − s + s·X/m) at the end, which has expectation 1 (at most 1 for values of unequal distributions
+    whose means average to m); so has the mean over several s, and it exceeds 1/ρ with probability at most ρ
+    (Markov). L is the largest m that is refuted. Stakes depend on the number of values and ρ alone, and the order of
+    the values plays no part. Narrower than Hoeffding's bound unless values sit at both ends of the range.
+    """
+    check_probability("rho", rho)
+    x = _checked_values(values, 0.0, ceiling)
+    distinct, times = np.unique(x / ceiling, return_counts=True)
+    distinct = np.minimum(distinct, 1.0)
+    stakes = _stakes(x.size, rho)[:, None]
+    needed = -math.log(rho) + math.log(stakes.size) + _LOG_ERROR
+
+    def refuted(m: float) -> bool:
+        with np.errstate(divide="ignore"):  # a stake of everything on a value of 0 leaves nothing
+            growth = np.log1p(stakes * (distinct / m - 1.0))
+        return bool(logsumexp(growth @ times) >= needed)
+
+    # Wealth falls as m grows, and at the sample mean it is at most 1: what is sought lies below.
+    low, high = 0.0, min(1.0, float(distinct @ times) / x.size)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if middle <= 0.0:
+            break
+        low, high = (middle, high) if refuted(middle) else (low, middle)
+    return max(0.0, down(low * ceiling))
+
+
+def mean_interval(
+    values: Sequence[float] | NDArray[np.float64], low: float, high: float, confidence: float = 0.95
+) -> tuple[float, float]:
+    """The mean of independent values known to lie in [low, high]: inside with probability at least ``confidence``.
+
+    :func:`mean_lower_bound` from both ends, half the failures each.
+    """
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise InvalidValueError(f"values need a finite range with low < high, got [{low}, {high}]")
+    x = _checked_values(values, low, high)
+    width, tail = up(high - low), _tail(confidence)
+    slack = 1e-14 * max(abs(low), abs(high))  # what is lost where the ends and the bounds cancel
+    return (
+        max(low, low + mean_lower_bound(np.maximum(x - low, 0.0), width, tail) - slack),
+        min(high, high - mean_lower_bound(np.maximum(high - x, 0.0), width, tail) + slack),
+    )
+
+
+def radius_ceiling(run: Run) -> float | None:
+    """The largest radius the run's plan can give, or None where the plan isn't fully known (imported logs)."""
+    plan = run.manifest.plan
+    noise, sigma, bound, n, alpha = (plan.get(key) for key in ("noise", "sigma", "bound", "n", "alpha"))
+    if noise is None or sigma is None or bound is None or n is None or alpha is None:
+        return None
+    # NOISES holds dataclasses whose one field is sigma.
+    return largest_radius(NOISES[noise](sigma), BOUNDS[bound], n, alpha)  # type: ignore[call-arg]
+
+
+def acr_interval(run: Run, confidence: float = 0.95, ceiling: float | None = None) -> tuple[float, float]:
+    """The average certified radius that this certification would have over the whole distribution of inputs.
+
+    Promise: inside with probability at least ``confidence`` over inputs and votes. It is about what is *certified*;
+    :func:`robust_radius_lower_bound` is about what is true. Radii lie in [0, ceiling], where the ceiling follows from
+    the plan or, for logs that state none, is given.
+    """
+    counted, ceiling = _counted_radii(run, ceiling)
+    return mean_interval(counted, 0.0, ceiling, confidence)
+
+
+def robust_radius_lower_bound(run: Run, rho: float, ceiling: float | None = None) -> float:
+    """The mean radius up to which the smoothed classifier is truly right, over the distribution, from below.
+
+    Promise: it holds with probability at least 1−``rho`` over inputs and votes. A certificate is false with
+    probability at most α and then claims at most the ceiling, so α·ceiling is subtracted.
+    """
+    counted, ceiling = _counted_radii(run, ceiling)
+    return max(0.0, down(mean_lower_bound(counted, ceiling, rho) - up(_alpha(run) * ceiling)))
+
+
+def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1) -> str:
+    """What the run proves about *other* inputs from the same distribution at one radius, in a sentence.
+
+    Promise: the sentence is false with probability at most 1−``confidence`` over inputs and votes, false certificates
+    included (:func:`population_lower_bound`). Make ``among`` the number of radii or runs whose statements are read:
+    then all of them hold together with that probability. Percentages are rounded down.
+    """
+    check_not_negative("radius", radius)
+    check_probability("confidence", confidence)
+    check_count("among", among)
+    if not run.records:
+        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    certified = sum(record.correct and record.radius >= radius for record in run.records)
+    rho = down((1.0 - confidence) / among)
+    share = population_lower_bound(certified, len(run.records), _alpha(run), rho)
+    norm = stated_norm(run).replace("l", "ℓ")
+    together = f" (together with {among - 1} more such statements)" if among > 1 else ""
+    return (
+        f"at least {percent_down(share)} % of inputs from this distribution are classified correctly everywhere "
+        f"within {norm} radius {_plain(radius)}, with probability {_plain(confidence)}{together}"
+    )
+
+
+def percent_down(share: float) -> str:
+    """A share as a percentage with one decimal, never rounded up (negative shares go further from zero)."""
+    return _tenths(*share.as_integer_ratio())
+
+
+def percent_up(share: float) -> str:
+    """A share as a percentage with one decimal, never rounded down."""
+    numerator, denominator = share.as_integer_ratio()
+    shown = _tenths(-numerator, denominator)
+    return shown.removeprefix("-") if shown.startswith("-") else ("0.0" if shown == "0.0" else f"-{shown}")
+
+
+def _plain(value: float) -> str:
+    """All digits there are: a rounded radius or probability would be another claim."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _tenths(numerator: int, denominator: int) -> str:
+    tenths = numerator * 1000 // denominator  # whole numbers: a binary product could cross a tenth
+    return f"{'-' if tenths < 0 else ''}{abs(tenths) // 10}.{abs(tenths) % 10}"
+
+
+def _stakes(size: int, rho: float) -> NDArray[np.float64]:
+    """Shares of the wealth to stake: the best one is √(2 ln(1/ρ) / size) times mean/sd, which nobody knows."""
+    least = min(1.0, math.sqrt(-2.0 * math.log(rho) / size) / 8)
+    steps = math.ceil(-math.log(least) / math.log(_STAKE_STEP))
+    return np.array([min(1.0, least * _STAKE_STEP**k) for k in range(steps + 1)])
+
+
+def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64], float]:
+    if not run.records:
+        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    if ceiling is None:
+        ceiling = radius_ceiling(run)
+        if ceiling is None:
+            raise RunError(
+                f"{run.path} doesn't state its noise, bound, n and alpha, so the range of its radii is unknown; give "
+                "ceiling=, the largest radius it could have certified"
+            )
+        if any(record.sigma != run.manifest.plan["sigma"] for record in run.records):
+            raise RunError(
+                f"{run.path} certifies inputs with σ of their own, so no ceiling follows from its plan; give ceiling=, "
+                "the largest radius it could have certified"
+            )
+        ceiling = up(ceiling)
+    counted = np.array([record.radius if record.correct else 0.0 for record in run.records])
+    return counted, ceiling
+
+
+def _alpha(run: Run) -> float:
+    alpha = run.manifest.plan.get("alpha")
+    if alpha is None:
+        raise RunError(
+            f"{run.path} doesn't state alpha, so false certificates can't be allowed for; import the log again with "
+            "the --alpha it was made with"
+        )
+    return float(alpha)
+
+
+def _tail(confidence: float) -> float:
+    check_probability("confidence", confidence)
+    return down((1.0 - confidence) / 2)
+
+
+def _checked_values(
+    values: Sequence[float] | NDArray[np.float64], low: float, high: float
+) -> NDArray[np.float64]:
+    x = np.asarray(values, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0:
+        raise InvalidValueError(f"a mean needs a list of at least one value, got shape {x.shape}")
+    if not (math.isfinite(high) and high > low):
+        raise InvalidValueError(f"the ceiling must be finite and above {low:g}, got {high}")
+    outside = x[~((x >= low) & (x <= high))]
+    if outside.size:
+        raise InvalidValueError(
+            f"value {outside[0]:g} lies outside the range [{low:g}, {high:g}] it was said to have; give the range "
+            "that was certain beforehand"
+        )
+    return x
+
+
+def _check_share(part: int, total: int) -> None:
+    check_count("total", total)
+    if not 0 <= part <= total:
+        raise InvalidValueError(f"a count must lie between 0 and {total}, got {part}")

@@ -1,0 +1,163 @@
+"""Recertification: another α or bound for the votes that a run has stored.
+
+Each certificate of the new run holds with probability 1−α if α and bound were chosen for the whole run *without*
+looking at its votes. Choosing them per input, or taking the better of several runs, voids the promise: nothing here
+can tell, so the new run says what it was made from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.noise import NOISES
+from smoothcert.registry import unknown_name
+from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.records import results_digest
+from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.tally import Phase, Stream, Tally
+
+CHANGEABLE = ("alpha", "bound")
+"""What votes don't depend on."""
+
+_VOTES_DEPEND_ON = ("sigma", "noise", "n", "n0", "seed", "dtype", "route", "chunk", "block", "device")
+_SAME = 1e-9  # another version of scipy may round a radius differently in its last bits
+
+
+def recertify(run: Run, out: Path, **changes: Any) -> Run:
+    """Write the run that ``changes`` (``alpha``, ``bound``) make of a run's votes to the new directory ``out``.
+
+    Without changes the new run has the results digest of the old one. A run under way is taken as far as it is.
+    """
+    manifest, records = recertified(run, **changes)
+    create_run(out, manifest, records)
+    return read_run(out)
+
+
+def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
+    """The new run's manifest and records; refused where votes are missing or would have to be cast again."""
+    _check_has_votes(run)
+    _check_changes(run, changes)
+    old = _plan_of(run)
+    new = replace(old, **{key: changes[key] for key in CHANGEABLE if changes.get(key) is not None})
+    if new.rule.votes == "soft" and old.rule.votes == "hard":
+        raise RunError(
+            f"{run.path} kept hard votes ({old.bound} bound); the {new.bound} bound needs soft ones, so they would "
+            f"have to be cast again: smoothcert certify … --bound {new.bound}"
+        )
+    records = []
+    for record in run.records:
+        _check_follows(run, record, old)
+        records.append(_decided(record, new))
+    stated = run.manifest.plan | {"bound": new.bound, "votes": new.rule.votes, "alpha": new.alpha}
+    source = {"results_sha256": results_digest(run.records), "bound": old.bound, "alpha": old.alpha}
+    if earlier := run.manifest.plan.get("recertified_from"):
+        source["recertified_from"] = earlier
+    manifest = replace(
+        run.manifest,
+        plan=stated | {"recertified_from": source},
+        versions=current_versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin=run.manifest.origin | {"recertified_from": str(run.path)},
+    )
+    return manifest, records
+
+
+def inputs_asked_for(run: Run) -> int | None:
+    """How many inputs the run's data and skip allow, of which it may have been asked for fewer; None if unknown."""
+    size, skip = run.manifest.data.get("inputs"), run.manifest.data.get("skip")
+    return None if size is None or skip is None else len(range(0, size, skip))
+
+
+def _check_has_votes(run: Run) -> None:
+    if run.manifest.kind == "import" or any(r.selection is None or r.estimation is None for r in run.records):
+        raise RunError(
+            f"{run.path} was imported from a log, which holds radii but no votes: there is nothing to recertify from; "
+            "certify the model with smoothcert certify"
+        )
+    if run.manifest.kind != "certify":
+        raise RunError(
+            f"{run.path} is of kind {run.manifest.kind!r}; recertify a run made by smoothcert certify"
+        )
+    if not run.records:
+        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+
+
+def _check_changes(run: Run, changes: dict[str, Any]) -> None:
+    plan = run.manifest.plan
+    for name, value in changes.items():
+        if name in CHANGEABLE or value is None:
+            continue
+        if name not in _VOTES_DEPEND_ON:
+            raise unknown_name("field of the plan", name, [*CHANGEABLE, *_VOTES_DEPEND_ON])
+        if value != plan.get(name):
+            raise InvalidValueError(
+                f"{name} can't change from {plan.get(name)} to {value}: the votes of {run.path} were cast with "
+                f"{name} {plan.get(name)} and would have to be cast again; use smoothcert certify for that"
+            )
+
+
+def _plan_of(run: Run) -> CertifyPlan:
+    plan = run.manifest.plan
+    try:
+        # NOISES holds dataclasses whose one field is sigma.
+        noise = NOISES[plan["noise"]](plan["sigma"])  # type: ignore[call-arg]
+        return CertifyPlan(noise, plan["bound"], plan["n0"], plan["n"], plan["alpha"], plan["seed"])
+    except KeyError as error:
+        raise RunError(
+            f"{run.path} doesn't state {error.args[0]} in its plan; certify into a new directory"
+        ) from None
+
+
+def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
+    """Refuse a record that isn't what its votes and the run's plan give: it was altered, or misread."""
+    assert record.selection is not None
+    assert record.estimation is not None
+    streams = (
+        (record.selection, Stream(plan.seed, record.index, Phase.SELECTION), plan.n0),
+        (record.estimation, Stream(plan.seed, record.index, Phase.ESTIMATION), plan.n),
+    )
+    whole = all(t.stream == stream and (t.start, t.stop) == (0, n) for t, stream, n in streams)
+    again = _decided(record, plan)
+    same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)
+    doubtful = max(again.radius, record.radius) <= _SAME * plan.noise.sigma
+    if not (
+        whole
+        and record.sigma == plan.noise.sigma
+        and same
+        and (again.predicted == record.predicted or doubtful)
+    ):
+        raise RunError(
+            f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
+            f"doesn't follow from its votes and the plan (class {again.predicted}, radius {again.radius:g}); the run "
+            "was altered or is damaged: restore it or certify again"
+        )
+
+
+def _decided(record: Record, plan: CertifyPlan) -> Record:
+    assert record.selection is not None
+    assert record.estimation is not None
+    selection, estimation = record.selection, record.estimation
+    if plan.rule.votes == "hard":
+        selection, estimation = _hard(selection), _hard(estimation)
+    # The input itself only places the region, which a record doesn't keep.
+    answer = decide(np.zeros(1), plan, selection, estimation)
+    return replace(
+        record,
+        predicted=answer.predicted,
+        radius=answer.radius,
+        selection=selection,
+        estimation=estimation,
+    )
+
+
+def _hard(tally: Tally) -> Tally:
+    """The same votes as hard ones: each counts for its top class, as if they had been cast so."""
+    return replace(tally, sums=None, squares=None)

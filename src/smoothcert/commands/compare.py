@@ -1,0 +1,127 @@
+"""`smoothcert compare`: is one run better than another, or is it chance?"""
+
+from __future__ import annotations
+
+import json as json_format
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from smoothcert.analysis.comparison import Comparison
+    from smoothcert.runs import Run
+
+
+def compare(
+    a: Path,
+    b: Path,
+    *,
+    radii: str | None = None,
+    confidence: float = 0.95,
+    common: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Compare two runs on the same inputs: certified accuracies, their difference, and whether it could be chance.
+
+    Two runs saw the same inputs, so only inputs on which they differ count: `only A` and `only B`. The difference
+    (B − A, in points) comes with an interval, and the intervals of all radii hold together with the probability
+    `--confidence`. p is the exact McNemar test after Holm's correction for the number of radii: calling every radius
+    with p ≤ 0.05 a difference is wrong anywhere in the table with probability at most 0.05. The ACR has a sign-flip
+    test of its own. A large p never proves two runs equal: look at how wide the interval is.
+
+    Choose the radii before you look; dropping those that didn't work out undoes the correction. It compares two
+    *runs*: whether a training method is better in general takes several training seeds of each.
+
+    Example: `smoothcert compare runs/gaussian runs/smoothmix --radii 0.25,0.5,0.75`
+
+    Parameters
+    ----------
+    a
+        Run directory made by certify or import-log.
+    b
+        Another, on the same data.
+    radii
+        Radii to compare at, separated by commas (default: up to the largest that the runs' n and alpha allow).
+    confidence
+        Probability with which the intervals of all radii hold together.
+    common
+        Compare on the inputs that both runs have, where one has more (or is under way).
+    json
+        One JSON object with full precision on standard output.
+    """
+    from dataclasses import asdict
+
+    from smoothcert.analysis.comparison import compare as compare_runs
+    from smoothcert.analysis.comparison import in_words
+    from smoothcert.analysis.tables import parse_radii
+    from smoothcert.runs import read_run
+
+    runs = [read_run(path) for path in (a, b)]
+    typed = parse_radii(radii) if radii is not None else _default_radii(runs)
+    found = compare_runs(runs[0], runs[1], [float(r) for r in typed], confidence=confidence, common=common)
+    if json:
+        print(json_format.dumps({**asdict(found), "in_words": in_words(found)}, ensure_ascii=False))
+    else:
+        _show(found, typed)
+
+
+def _default_radii(runs: list[Run]) -> list[str]:
+    from smoothcert.analysis.comparison import planned_radii
+    from smoothcert.analysis.tables import default_radii
+    from smoothcert.commands.console import note
+
+    planned = planned_radii(runs[0], runs[1])
+    if planned is not None:
+        return [f"{radius:g}" for radius in planned]
+    note(
+        "no plan says how large radii could be, so the results chose which to compare at; better give --radii"
+    )
+    return default_radii(runs)
+
+
+def _show(found: Comparison, typed: list[str]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from smoothcert.analysis.comparison import in_words, shown_p
+    from smoothcert.analysis.intervals import percent_down, percent_up
+
+    console = Console(highlight=False)
+    norm = found.norm.replace("l", "ℓ")
+    console.print(
+        f"A = {escape(found.first)}, B = {escape(found.second)}: certified accuracy (%) of {found.inputs} inputs at "
+        f"{norm} radius",
+        soft_wrap=True,
+    )
+    table = Table()
+    for heading in ("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for radius, row in zip(typed, found.radii):
+        table.add_row(
+            radius,
+            f"{100 * row.first:.1f}",
+            f"{100 * row.second:.1f}",
+            str(row.only_first),
+            str(row.only_second),
+            f"{100 * row.difference:+.1f}",
+            f"{percent_down(row.low)} to {percent_up(row.high)}",
+            shown_p(row.p_holm),
+        )
+    console.print(table)
+    acr = found.acr
+    between = (
+        "its range is unknown, so there is no interval"
+        if acr.low is None or acr.high is None
+        else f"{math.floor(1e4 * acr.low) / 1e4:.4f} to {math.ceil(1e4 * acr.high) / 1e4:.4f}"
+    )
+    console.print(
+        f"ACR: A {acr.first:.3f}, B {acr.second:.3f}, B − A {acr.difference:+.4f} ({between}), "
+        f"p = {shown_p(acr.p_value)}",
+        soft_wrap=True,
+    )
+    for remark in found.notes:
+        console.print(f"Note: {escape(remark)}", soft_wrap=True)
+    console.print(escape(in_words(found)), soft_wrap=True)

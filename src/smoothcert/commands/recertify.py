@@ -1,0 +1,72 @@
+"""`smoothcert recertify`: another alpha or bound for votes that were cast before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from smoothcert.commands.options import BoundName, OutputOptions
+
+# Asking for one of these gets the reason why not, instead of "unknown option".
+_Refused = Parameter(show=False)
+
+
+def recertify(
+    run: Path,
+    *,
+    out: Path,
+    alpha: float | None = None,
+    bound: BoundName | None = None,
+    sigma: Annotated[float | None, _Refused] = None,
+    noise: Annotated[str | None, _Refused] = None,
+    n: Annotated[int | None, _Refused] = None,
+    n0: Annotated[int | None, Parameter(name="--n0", show=False)] = None,
+    seed: Annotated[int | None, _Refused] = None,
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Compute a run's certificates anew from its stored votes, at another alpha or with another bound.
+
+    A run keeps the votes of every input, so this takes seconds and no model. Certificates come out as if the run had
+    been certified so in the first place. Another σ, noise, n, n0 or seed needs new votes: that is `certify`.
+    Without `--alpha` and `--bound` it checks that the results follow from the votes.
+
+    **Choose alpha and bound for the whole run, and before you see what they give.** Trying several and keeping the
+    best, or choosing per input, voids the promise: certificates would be wrong more often than alpha says. The new
+    run records which run it was made from.
+
+    Soft votes (hoeffding, bernstein) hold the hard ones too, but not the other way round; with a hard bound the
+    certificates are about the classifier smoothed by hard votes.
+
+    Example: `smoothcert recertify runs/digits-cert --bound clopper-pearson --out runs/digits-cert-cp`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify; one that is under way is taken as far as it is.
+    out
+        Directory of the new run.
+    alpha
+        Probability that a certificate is wrong (default: the run's).
+    bound
+        two-class, clopper-pearson, hoeffding or bernstein (default: the run's).
+    """
+    from smoothcert.analysis.recertification import inputs_asked_for
+    from smoothcert.analysis.recertification import recertify as write_recertified
+    from smoothcert.commands.certify_view import show_run
+    from smoothcert.commands.console import note
+    from smoothcert.runs import read_run
+
+    source = read_run(run)
+    made = write_recertified(
+        source, out, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
+    )
+    most = inputs_asked_for(source)
+    if most is not None and len(made.records) < most:
+        note(
+            f"{run} holds {len(made.records)} of the {most} inputs its data allow; if it is under way, what it adds "
+            f"later won't be in {out}",
+            output.quiet or output.json,
+        )
+    show_run(made, output)

@@ -1,0 +1,198 @@
+"""Two runs compared: figures by hand, refusals, words. How often they are wrong: tests/guarantees."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from smoothcert.analysis.comparison import compare, in_words, planned_radii, shown_p
+from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs import Record, Run
+
+from .made_runs import made_run
+
+INPUTS = 60
+
+
+def run_of(name: str, radii: list[float], **plan: Any) -> Run:
+    """An input per radius; a negative one is a wrong answer."""
+    records = tuple(Record(i, 0, int(r < 0), abs(r), 0.25, 1.0) for i, r in enumerate(radii))
+    return made_run(name, records, **plan)
+
+
+# 30 inputs equal; on 24 the second run reaches 0.5 and the first doesn't; on 6 it is the other way round.
+FIRST = run_of("first", [0.6] * 20 + [-0.6] * 10 + [0.3] * 24 + [0.6] * 6)
+SECOND = run_of("second", [0.6] * 20 + [-0.6] * 10 + [0.6] * 24 + [0.2] * 6)
+
+
+def on_data(run: Run, **data: Any) -> Run:
+    return replace(run, manifest=replace(run.manifest, data=data))
+
+
+def test_figures_by_hand() -> None:
+    found = compare(FIRST, SECOND, [0.0, 0.5])
+    assert (found.first, found.second, found.norm, found.inputs) == ("first", "second", "l2", INPUTS)
+    at_zero, at_half = found.radii
+    assert (at_zero.first, at_zero.second, at_zero.difference) == (50 / 60, 50 / 60, 0.0)
+    assert (at_zero.p_value, at_zero.p_holm) == (1.0, 1.0)
+    assert (at_half.only_first, at_half.only_second) == (6, 24)
+    assert (at_half.first, at_half.second) == (26 / 60, 44 / 60)
+    assert at_half.difference == pytest.approx(18 / 60)
+    assert at_half.p_value == pytest.approx(stats.binomtest(6, 30).pvalue)
+    assert at_half.p_holm == pytest.approx(2 * at_half.p_value)
+    assert (at_half.low, at_half.high) == pytest.approx(difference_interval(6, 24, 60, 0.975))
+    assert found.acr.first == pytest.approx((26 * 0.6 + 24 * 0.3) / 60)
+    assert found.acr.difference == pytest.approx((24 * 0.3 - 6 * 0.4) / 60)
+    assert found.acr.low is not None
+    assert found.acr.high is not None
+    assert found.acr.low < found.acr.difference < found.acr.high
+
+
+def test_swapping_the_runs_mirrors_everything() -> None:
+    there, back = compare(FIRST, SECOND, [0.5]), compare(SECOND, FIRST, [0.5])
+    one, other = there.radii[0], back.radii[0]
+    assert (one.low, one.high, one.p_value) == pytest.approx((-other.high, -other.low, other.p_value))
+    assert (there.acr.low, there.acr.high) == pytest.approx((-back.acr.high, -back.acr.low))  # type: ignore[operator]
+    assert there.acr.p_value == back.acr.p_value
+
+
+def test_a_run_compared_with_itself_differs_nowhere() -> None:
+    found = compare(FIRST, FIRST, [0.0, 0.5, 1.0])
+    assert all((c.difference, c.p_holm) == (0.0, 1.0) and c.low < 0 < c.high for c in found.radii)
+    assert (found.acr.difference, found.acr.p_value) == (0.0, 1.0)
+    assert "At none of the radii" in in_words(found)
+    assert "doesn't prove them equal" in in_words(found)
+
+
+def test_wrong_answers_and_abstentions_are_not_certified() -> None:
+    wrong, undecided = run_of("wrong", [-0.6] * 5), run_of("undecided", [0.0] * 5)
+    undecided = replace(undecided, records=tuple(replace(r, predicted=-1) for r in undecided.records))
+    (at_zero,) = compare(wrong, undecided, [0.0]).radii
+    assert (at_zero.first, at_zero.second) == (0.0, 0.0)
+
+
+def test_words() -> None:
+    text = in_words(compare(FIRST, SECOND, [0.0, 0.5]))
+    assert "second certifies more inputs than first at ℓ2 radius 0.5" in text
+    assert "at 0 no difference was shown" in text
+    assert "second has the larger ACR" in text
+    assert "no interval that assumes less excludes 0" in text
+    assert in_words(compare(SECOND, FIRST, [0.5])).startswith("second certifies more inputs than first")
+
+
+def test_runs_of_one_name_are_told_apart_by_their_paths() -> None:
+    found = compare(replace(FIRST, path=Path("a/run")), replace(SECOND, path=Path("b/run")), [0.5])
+    assert (found.first, found.second) == ("a/run", "b/run")
+
+
+@pytest.mark.parametrize(
+    ("p", "shown"), [(1.0, "1"), (0.0401, "0.041"), (0.05, "0.05"), (0.00099999, "0.001"), (0.9999, "1")]
+)
+def test_p_values_never_round_down(p: float, shown: str) -> None:
+    assert shown_p(p) == shown
+    assert float(shown_p(p)) >= p
+
+
+def test_different_data_are_refused() -> None:
+    a, b = on_data(FIRST, sha256="a" * 64, name="digits"), on_data(SECOND, sha256="b" * 64, name="digits")
+    with pytest.raises(InvalidValueError, match=r"digits \(aaaaaaaaaaaa…\).*different data"):
+        compare(a, b, [0.5])
+    with pytest.raises(InvalidValueError, match="on mnist and second on svhn"):
+        compare(on_data(FIRST, name="mnist"), on_data(SECOND, name="svhn"), [0.5])
+    assert compare(a, on_data(SECOND, sha256="a" * 64, name="renamed"), [0.5]).notes == ()
+    relabelled = replace(SECOND, records=(replace(SECOND.records[0], label=7), *SECOND.records[1:]))
+    with pytest.raises(InvalidValueError, match="input 0 has label 0"):
+        compare(FIRST, relabelled, [0.5])
+
+
+def test_data_that_cannot_be_checked_are_noted() -> None:
+    (note,) = compare(on_data(FIRST, sha256="a" * 64, name="digits"), SECOND, [0.5]).notes
+    assert "only labels were checked" in note
+
+
+def test_different_inputs_are_refused_unless_told() -> None:
+    under_way = replace(SECOND, records=SECOND.records[:40])
+    with pytest.raises(InvalidValueError, match=r"60 inputs and second 40, of which they share 40.*--common"):
+        compare(FIRST, under_way, [0.5])
+    found = compare(FIRST, under_way, [0.5], common=True)
+    assert found.inputs == 40
+    assert "compared on the 40 inputs in common, of 60 and 40" in found.notes
+    apart = replace(SECOND, records=tuple(replace(r, index=r.index + 100) for r in SECOND.records))
+    with pytest.raises(InvalidValueError, match="no input in common"):
+        compare(FIRST, apart, [0.5], common=True)
+
+
+def test_what_else_is_refused() -> None:
+    with pytest.raises(InvalidValueError, match="different norms"):
+        compare(FIRST, run_of("l1", [0.5] * INPUTS, norm="l1"), [0.5])
+    with pytest.raises(RunError, match="no input has been certified yet"):
+        compare(FIRST, run_of("empty", []), [0.5])
+    with pytest.raises(InvalidValueError, match="at least one radius"):
+        compare(FIRST, SECOND, [])
+    with pytest.raises(InvalidValueError, match="radius must be finite"):
+        compare(FIRST, SECOND, [-0.5])
+    with pytest.raises(InvalidValueError, match="confidence"):
+        compare(FIRST, SECOND, [0.5], confidence=1.0)
+
+
+def test_plans_that_differ_are_noted() -> None:
+    notes = compare(FIRST, run_of("other", [0.1] * INPUTS, alpha=0.01, bound=None), [0.5]).notes
+    assert "the runs differ in bound clopper-pearson and unknown, alpha 0.001 and 0.01" in notes
+
+
+def test_no_interval_for_the_acr_where_the_range_is_unknown() -> None:
+    logged = run_of("logged", [0.5] * INPUTS, n=None)
+    assert compare(FIRST, logged, [0.5]).acr.low is None
+    # 3.0 is more than the plan could give: its radii aren't what the plan says.
+    assert compare(FIRST, run_of("odd", [3.0] * INPUTS), [0.5]).acr.low is None
+
+
+@pytest.mark.parametrize(
+    ("sigma", "last", "count"), [(0.25, 0.75, 4), (0.5, 1.5, 7), (1.0, 3.0, 7), (0.03, 0.09375, 4)]
+)
+def test_planned_radii(sigma: float, last: float, count: int) -> None:
+    runs = [run_of(name, [0.01] * 3, sigma=sigma, n=10_000) for name in "ab"]
+    radii = planned_radii(*runs)
+    assert radii is not None
+    assert (radii[0], radii[-1], len(radii)) == (0.0, last, count)
+    assert planned_radii(runs[0], run_of("log", [0.1], n=None)) is None
+    assert planned_radii(*(run_of(name, [0.0], n=2) for name in "ab")) is None
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_difference_intervals_refuse_impossible_counts() -> None:
+    for counts in ((-1, 0, 5), (3, 3, 5)):
+        with pytest.raises(InvalidValueError, match="counts must not be negative nor exceed 5"):
+            difference_interval(*counts)
+    with pytest.raises(InvalidValueError, match="total"):
+        difference_interval(0, 0, 0)
+    assert mcnemar(0, 0) == 1.0
+
+
+def test_difference_intervals_are_not_much_wider_than_the_normal_ones() -> None:
+    low, high = difference_interval(400, 600, 10_000)
+    half = 1.96 * np.sqrt((0.1 - 0.02**2) / 10_000)
+    assert half < (high - low) / 2 < 1.35 * half
+
+
+def test_sign_flips_estimate_the_exact_p_value() -> None:
+    d = np.array([0.5, 1.0, -0.2, 0.7, 0.3, 0.9, -0.1, 0.4])
+    exact = np.mean([abs(np.dot(s, d)) >= d.sum() - 1e-12 for s in itertools.product((-1, 1), repeat=8)])
+    assert sign_flip_p_value(d, 9999) == pytest.approx(exact, abs=4 * np.sqrt(exact / 9999))
+    assert sign_flip_p_value(d) == sign_flip_p_value([*d, 0.0, 0.0])  # inputs that don't differ say nothing
+    assert sign_flip_p_value(d, seed=1) != sign_flip_p_value(d, seed=2)
+    assert sign_flip_p_value([]) == 1.0
+    with pytest.raises(InvalidValueError, match="flips"):
+        sign_flip_p_value(d, 0)

@@ -1,0 +1,173 @@
+"""Intervals over inputs: values against scipy, words, refusals. How often they fail: tests/guarantees."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from smoothcert.analysis.intervals import (
+    acr_interval,
+    mean_interval,
+    mean_lower_bound,
+    percent_down,
+    percent_up,
+    population_lower_bound,
+    radius_ceiling,
+    rate_interval,
+    robust_radius_lower_bound,
+    statement,
+)
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs import Record
+
+from .made_runs import made_run
+
+
+@pytest.mark.parametrize(("successes", "total"), [(0, 10), (3, 10), (10, 10), (612, 1000), (9999, 10_000)])
+def test_rate_interval_is_scipys(successes: int, total: int) -> None:
+    expected = stats.binomtest(successes, total).proportion_ci(0.95, method="exact")
+    low, high = rate_interval(successes, total)
+    assert (low, high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    # At its own ends the interval leaves out no more than it may.
+    assert stats.binom.sf(successes - 1, total, low) <= 0.025 or successes == 0
+    assert stats.binom.cdf(successes, total, high) <= 0.025 or successes == total
+
+
+def test_population_lower_bound_is_scipys_minus_alpha() -> None:
+    expected = stats.binomtest(612, 1000, alternative="greater").proportion_ci(0.99, method="exact").low
+    assert population_lower_bound(612, 1000, 0.001, 0.01) == pytest.approx(expected - 0.001, rel=1e-9)
+    assert population_lower_bound(1, 1000, 0.01, 0.01) == 0.0
+
+
+def test_unanimous_values_are_bounded_nearly_as_tightly_as_a_count() -> None:
+    best = 0.01 ** (1 / 200)
+    assert 0.96 < mean_lower_bound([1.0] * 200, 1.0, 0.01) < best
+
+
+def test_the_betting_bound_is_between_the_normal_and_hoeffdings() -> None:
+    values = np.random.default_rng(0).beta(2, 3, 500)
+    low, high = mean_interval(values, 0.0, 1.0)
+    normal = 1.96 * values.std(ddof=1) / math.sqrt(500)
+    hoeffding = math.sqrt(math.log(2 / 0.05) / 1000)
+    assert low < values.mean() - normal < values.mean() + normal < high
+    assert high - low < 2 * 0.6 * hoeffding
+
+
+def test_order_and_scale_do_not_matter() -> None:
+    values = np.random.default_rng(1).random(50)
+    low, high = mean_interval(values, 0.0, 1.0)
+    assert mean_interval(np.sort(values), 0.0, 1.0) == (low, high)
+    assert mean_interval(4 * values - 1, -1.0, 3.0) == pytest.approx((4 * low - 1, 4 * high - 1), abs=1e-9)
+    mirrored = mean_interval(1 - values, 0.0, 1.0)
+    assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-9)
+
+
+def test_values_that_say_nothing() -> None:
+    assert mean_lower_bound([0.0, 0.0], 1.0, 0.05) == 0.0
+    assert mean_interval([0.5], 0.0, 1.0) == pytest.approx((0.0125, 0.9875), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("values", "ceiling", "words"),
+    [
+        ([], 1.0, "at least one value"),
+        ([0.5, 1.5], 1.0, r"value 1.5 lies outside the range \[0, 1\]"),
+        ([0.5, -0.1], 1.0, "value -0.1 lies outside"),
+        ([math.nan], 1.0, "value nan lies outside"),
+        ([0.5], math.inf, "ceiling must be finite"),
+        ([0.0], 0.0, "ceiling must be finite and above 0"),
+    ],
+)
+def test_bad_values(values: list[float], ceiling: float, words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        mean_lower_bound(values, ceiling, 0.05)
+
+
+def test_bad_ranges_and_levels() -> None:
+    with pytest.raises(InvalidValueError, match="low < high"):
+        mean_interval([0.5], 1.0, 0.0)
+    with pytest.raises(InvalidValueError, match="rho"):
+        mean_lower_bound([0.5], 1.0, 0.0)
+    with pytest.raises(InvalidValueError, match="confidence"):
+        rate_interval(1, 2, 1.0)
+    with pytest.raises(InvalidValueError, match="between 0 and 2, got 3"):
+        rate_interval(3, 2)
+
+
+def test_the_ceiling_is_the_papers() -> None:
+    expected = 0.25 * stats.norm.ppf(0.001 ** (1 / 1000))
+    assert radius_ceiling(made_run()) == pytest.approx(expected, rel=1e-9)
+    assert radius_ceiling(made_run(n=None)) is None
+
+
+# 100 inputs: 70 right at 0.6, 20 wrong, 10 abstentions.
+HUNDRED = (
+    *(Record(i, 0, 0, 0.6, 0.25, 1.0) for i in range(70)),
+    *(Record(i, 0, 1, 0.6, 0.25, 1.0) for i in range(70, 90)),
+    *(Record(i, 0, -1, 0.0, 0.25, 1.0) for i in range(90, 100)),
+)
+
+
+def test_acr_interval_is_that_of_the_counted_radii() -> None:
+    run = made_run(records=HUNDRED)
+    ceiling = radius_ceiling(run)
+    assert ceiling is not None
+    low, high = acr_interval(run)
+    assert (low, high) == pytest.approx(mean_interval([0.6] * 70 + [0.0] * 30, 0.0, ceiling), rel=1e-9)
+    assert low < 0.42 < high
+    plain = mean_lower_bound([0.6] * 70 + [0.0] * 30, ceiling, 0.05)
+    assert robust_radius_lower_bound(run, 0.05) == pytest.approx(plain - 0.001 * ceiling, rel=1e-9)
+
+
+def test_a_log_without_a_plan_needs_a_ceiling() -> None:
+    log = made_run(records=HUNDRED, bound=None)
+    with pytest.raises(RunError, match="give ceiling="):
+        acr_interval(log)
+    assert acr_interval(log, ceiling=1.0)[0] > 0
+    own = made_run(records=(replace(HUNDRED[0], sigma=0.3), *HUNDRED[1:]))
+    with pytest.raises(RunError, match="σ of their own"):
+        acr_interval(own)
+
+
+def test_the_statement_in_words() -> None:
+    run = made_run(records=HUNDRED)
+    share = population_lower_bound(70, 100, 0.001, 0.01)
+    assert 0.57 < share < 0.59
+    assert statement(run, 0.5) == (
+        f"at least {math.floor(1000 * share) / 10} % of inputs from this distribution are classified correctly "
+        "everywhere within ℓ2 radius 0.5, with probability 0.99"
+    )
+    assert "at least 0.0 %" in statement(run, 0.7)
+    assert "together with 4 more such statements" in statement(run, 0.5, among=5)
+    assert statement(run, 0.5, among=5) < statement(run, 0.5)  # the smaller percentage comes first
+
+
+def test_statements_that_cannot_be_made() -> None:
+    with pytest.raises(RunError, match="doesn't state alpha"):
+        statement(made_run(alpha=None), 0.5)
+    with pytest.raises(RunError, match="no input has been certified"):
+        statement(made_run(records=()), 0.5)
+    with pytest.raises(InvalidValueError, match="radius must be finite and not negative"):
+        statement(made_run(), -1.0)
+    with pytest.raises(InvalidValueError, match="among"):
+        statement(made_run(), 0.5, among=0)
+
+
+@pytest.mark.parametrize(
+    ("share", "below", "above"),
+    [
+        (0.6129, "61.2", "61.3"),
+        (0.5, "50.0", "50.0"),
+        (0.0, "0.0", "0.0"),
+        (-0.0301, "-3.1", "-3.0"),
+        (-0.00001, "-0.1", "0.0"),
+        (1.0, "100.0", "100.0"),
+        (0.00001, "0.0", "0.1"),
+    ],
+)
+def test_percentages_round_outwards(share: float, below: str, above: str) -> None:
+    assert (percent_down(share), percent_up(share)) == (below, above)

@@ -1,0 +1,152 @@
+"""Recertification: the same votes under another alpha or bound, and nothing that needs other votes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert import SmoothedClassifier
+from smoothcert.analysis.recertification import inputs_asked_for, recertified, recertify
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.runs import Run, read_run
+from smoothcert.runs.records import results_digest
+
+from .made_runs import made_run
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 3))
+DATA = Dataset("made-up", X, np.argmax(X, axis=1).astype(np.int64), ("a", "b", "c"))
+
+
+def scores(batch: np.ndarray) -> np.ndarray:
+    return 2.0 * batch
+
+
+def certified(out: Path, **options: Any) -> Run:
+    plan = {"sigma": 0.5, "n": 400, "seed": 7, "alpha": 0.01} | options
+    classifier = SmoothedClassifier(scores, outputs="scores", classes=3, **plan)
+    return certify_dataset(classifier, DATA, out, Choice(skip=2))
+
+
+@pytest.mark.parametrize("bound", ["two-class", "clopper-pearson", "hoeffding", "bernstein"])
+@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
+def test_the_same_plan_gives_the_same_bits(tmp_path: Path, bound: str, noise: str) -> None:
+    source = certified(tmp_path / "source", bound=bound, noise=noise)
+    again = recertify(source, tmp_path / "again")
+    assert results_digest(again.records) == results_digest(source.records)
+    assert [r.seconds for r in again.records] == [r.seconds for r in source.records]
+    assert any(r.radius > 0 for r in again.records)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"bound": "clopper-pearson"}, {"bound": "two-class"}),
+        ({"bound": "two-class"}, {"bound": "clopper-pearson", "alpha": 0.2}),
+        ({"bound": "two-class"}, {"alpha": 0.0001}),
+        ({"bound": "hoeffding"}, {"bound": "bernstein"}),
+        ({"bound": "bernstein"}, {"bound": "two-class"}),
+    ],
+)
+def test_it_equals_certifying_so_in_the_first_place(
+    tmp_path: Path, old: dict[str, Any], new: dict[str, Any]
+) -> None:
+    source = certified(tmp_path / "source", **old)
+    made = recertify(source, tmp_path / "made", **new)
+    direct = certified(tmp_path / "direct", **(old | new))
+    assert results_digest(made.records) == results_digest(direct.records)
+    assert results_digest(made.records) != results_digest(source.records)
+    stated = {key: value for key, value in made.manifest.plan.items() if key != "recertified_from"}
+    assert stated == direct.manifest.plan
+
+
+def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
+    source = certified(tmp_path / "source", bound="clopper-pearson")
+    made = recertify(source, tmp_path / "made", bound="two-class")
+    origin = {
+        "results_sha256": results_digest(source.records),
+        "bound": "clopper-pearson",
+        "alpha": 0.01,
+    }
+    assert made.manifest.plan["recertified_from"] == origin
+    assert made.manifest.origin["recertified_from"] == str(tmp_path / "source")
+    assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
+    twice = recertify(made, tmp_path / "twice", alpha=0.05)
+    assert twice.manifest.plan["recertified_from"]["recertified_from"] == origin
+
+
+def test_certify_does_not_continue_it(tmp_path: Path) -> None:
+    recertify(certified(tmp_path / "source", bound="clopper-pearson"), tmp_path / "made", bound="two-class")
+    with pytest.raises(RunError, match="recertified_from"):
+        certified(tmp_path / "made", bound="two-class")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("sigma", 0.25), ("n", 100), ("n0", 10), ("noise", "uniform"), ("seed", 8)]
+)
+def test_what_would_need_other_votes_is_refused(tmp_path: Path, name: str, value: Any) -> None:
+    source = certified(tmp_path / "source")
+    with pytest.raises(InvalidValueError, match=f"{name} can't change from .* to {value}.*cast again"):
+        recertified(source, **{name: value})
+    recertified(source, **{name: source.manifest.plan[name]})
+
+
+def test_soft_bounds_need_soft_votes(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"kept hard votes .* cast again"):
+        recertified(certified(tmp_path / "source"), bound="bernstein")
+
+
+def test_bad_values_are_refused(tmp_path: Path) -> None:
+    source = certified(tmp_path / "source")
+    with pytest.raises(InvalidValueError, match="alpha must lie strictly between 0 and 1, got 2"):
+        recertified(source, alpha=2.0)
+    with pytest.raises(InvalidValueError, match="two-class"):
+        recertified(source, bound="two-clas")
+    with pytest.raises(InvalidValueError, match="Did you mean 'alpha'"):
+        recertified(source, alfa=0.1)
+    with pytest.raises(RunError, match="holds a run already"):
+        recertify(source, source.path)
+
+
+def test_logs_and_empty_runs_are_refused() -> None:
+    log = made_run()
+    with pytest.raises(RunError, match="radii but no votes"):
+        recertified(replace(log, manifest=replace(log.manifest, kind="import")), alpha=0.1)
+    with pytest.raises(RunError, match="radii but no votes"):
+        recertified(log, alpha=0.1)
+    with pytest.raises(RunError, match="no input has been certified yet"):
+        recertified(made_run(records=()), alpha=0.1)
+
+
+@pytest.mark.parametrize("what", ["radius", "class", "sigma", "votes", "stream"])
+def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path: Path, what: str) -> None:
+    source = certified(tmp_path / "source")
+    position = next(i for i, r in enumerate(source.records) if r.radius > 0)
+    record = source.records[position]
+    tally = record.estimation
+    assert tally is not None
+    altered = {
+        "radius": replace(record, radius=record.radius * 1.001),
+        "class": replace(record, predicted=(record.predicted + 1) % 3),
+        "sigma": replace(record, sigma=0.4),
+        "votes": replace(record, estimation=replace(tally, start=1, stop=tally.stop + 1)),
+        "stream": replace(record, estimation=replace(tally, stream=replace(tally.stream, seed=8))),
+    }[what]
+    records = (*source.records[:position], altered, *source.records[position + 1 :])
+    with pytest.raises(RunError, match=f"input {record.index} .* doesn't follow from its votes"):
+        recertified(replace(source, records=records), alpha=0.1)
+
+
+def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
+    source = certified(tmp_path / "source")
+    part = replace(source, records=source.records[:5])
+    made = recertify(part, tmp_path / "made", alpha=0.1)
+    assert len(read_run(tmp_path / "made").records) == len(made.records) == 5
+    assert inputs_asked_for(made) == 12
+    assert inputs_asked_for(made_run()) is None

@@ -1,0 +1,101 @@
+"""smoothcert recertify on a run made by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.evaluation import record_of
+from smoothcert.noise import Gaussian
+from smoothcert.runs import Manifest, create_run, read_run
+from smoothcert.runs.records import results_digest
+from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.tally import Phase, Stream, Tally
+
+PLAN = CertifyPlan(Gaussian(0.5), bound="clopper-pearson", n0=10, n=100, alpha=0.01)
+VOTES = ((100, 0, 0), (70, 20, 10), (45, 15, 40), (30, 65, 5), (50, 25, 25))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    records = []
+    for i, votes in enumerate(VOTES):
+        chosen = votes.index(max(votes))
+        selection = Tally(Stream(0, i, Phase.SELECTION), 0, 10, tuple(10 * (c == chosen) for c in range(3)))
+        estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 100, votes)
+        records.append(record_of(decide([0.0], PLAN, selection, estimation), chosen, 0.5))
+    data = {"name": "made-up", "sha256": "d" * 64, "inputs": 9, "skip": 1}
+    create_run(tmp_path / "run", Manifest("certify", PLAN.as_json(), {}, data), records)
+    return tmp_path / "run"
+
+
+def refused(*words: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["recertify", *words])
+    assert caught.value.code == 2
+
+
+def test_another_bound(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["recertify", str(run), "--bound", "two-class", "--alpha", "0.05", "--out", str(tmp_path / "new")])
+    shown = capsys.readouterr()
+    assert "two-class bound, n = 100, α = 0.05" in shown.out
+    assert "holds 5 of the 9 inputs" in shown.err
+    before, after = read_run(run), read_run(tmp_path / "new")
+    assert before.records[4].abstained
+    assert not after.records[4].abstained
+    plan = replace(PLAN, bound="two-class", alpha=0.05)
+    for old, new in zip(before.records, after.records):
+        assert old.selection is not None
+        assert old.estimation is not None
+        assert new.radius == decide([0.0], plan, old.selection, old.estimation).radius
+    assert after.manifest.plan["recertified_from"]["results_sha256"] == results_digest(before.records)
+
+
+def test_no_change_is_a_check(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recertify", str(run), "--json", "--out", str(tmp_path / "same")])
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert json.loads(shown.out)["results_sha256"] == results_digest(read_run(run).records)
+    main(["recertify", str(run), "--quiet", "--out", str(tmp_path / "quiet")])
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("sigma", "0.25"), ("noise", "uniform"), ("n", "200"), ("n0", "20"), ("seed", "1")]
+)
+def test_other_votes_are_refused_with_the_reason(
+    run: Path, tmp_path: Path, option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused(str(run), f"--{option}", value, "--out", str(tmp_path / "new"))
+    assert f"{option} can't change" in (errors := capsys.readouterr().err)
+    assert "cast again" in errors
+    assert not (tmp_path / "new").exists()
+
+
+def test_other_refusals(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(str(run), "--bound", "hoeffding", "--out", str(tmp_path / "new"))
+    assert "needs soft ones" in capsys.readouterr().err
+    refused(str(run), "--alpha", "1", "--out", str(tmp_path / "new"))
+    assert "alpha must lie strictly between 0 and 1" in capsys.readouterr().err
+    refused(str(run), "--out", str(run))
+    assert "holds a run already" in capsys.readouterr().err
+    log = tmp_path / "log.tsv"
+    log.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t0.5\t1\t0:00:01\n")
+    main(["import-log", str(log), "--sigma", "0.5", "--out", str(tmp_path / "log")])
+    capsys.readouterr()
+    refused(str(tmp_path / "log"), "--alpha", "0.1", "--out", str(tmp_path / "new"))
+    assert "radii but no votes" in capsys.readouterr().err
+
+
+def test_help_warns_about_choosing_after_the_fact(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["recertify", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "voids the promise" in shown
+    assert "--sigma" not in shown
