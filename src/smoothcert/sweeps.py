@@ -133,7 +133,7 @@ class Trial:
             execution=self.execution,
             **self.plan,
         )
-        origin = {"model": str(cell.model(out)), "dataset": cell.recipe.dataset}
+        origin = {"model": str(cell.model(out)), "dataset": cell.recipe.dataset, "method": cell.method}
         return certifier(classifier, test_set, out / cell.folder / "certified", self.choice, origin=origin)
 
 

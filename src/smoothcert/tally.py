@@ -22,6 +22,7 @@ class Phase(IntEnum):
     SELECTION = 0
     ESTIMATION = 1
     PREDICTION = 2
+    SEARCH = 3
 
 
 @dataclass(frozen=True)

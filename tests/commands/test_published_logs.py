@@ -9,19 +9,75 @@ import pytest
 
 from smoothcert.commands import main
 
+Rows = list[dict[str, str]]
 
-def test_every_published_row(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs = shared / "peer-logs"
-    with (logs / "published.tsv").open(newline="") as file:
-        published = list(csv.DictReader(file, delimiter="\t"))
-    assert len(published) == 24
+
+def radii_of(row: dict[str, str]) -> list[str]:
+    return [name for name, value in row.items() if name[:1].isdigit() and value]
+
+
+@pytest.fixture(scope="module")
+def published(shared: Path) -> Rows:
+    with (shared / "peer-logs" / "published.tsv").open(newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert len(rows) == 24
+    return rows
+
+
+@pytest.fixture(scope="module")
+def runs(shared: Path, published: Rows, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("published")
+    made = []
     for row in published:
-        run = tmp_path / row["file"].removesuffix(".tsv.gz")
-        main(["import-log", str(logs / row["file"]), "--sigma", row["sigma"], "--out", str(run)])
-        radii = [name for name, value in row.items() if name[:1].isdigit() and value]
+        run = folder / row["file"].removesuffix(".tsv.gz")
+        stated = ["--sigma", row["sigma"], "--method", row["method"], "--dataset", row["dataset"]]
+        main(["import-log", str(shared / "peer-logs" / row["file"]), *stated, "--out", str(run)])
+        made.append(run)
+    return made
+
+
+def test_every_published_row(published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
+    for row, run in zip(published, runs):
+        radii = radii_of(row)
         capsys.readouterr()
         main(["table", str(run), "--radii", ",".join(radii), "--format", "csv"])
         (found,) = csv.DictReader(capsys.readouterr().out.splitlines())
         assert found["inputs"] == "10000"
         assert float(found["acr"]) == float(row["acr"]), run.name
         assert [found[radius] for radius in radii] == [row[radius] for radius in radii], run.name
+
+
+def test_every_published_row_in_one_paper_table(
+    published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    radii = max((radii_of(row) for row in published), key=len)
+    capsys.readouterr()
+    main(["table", *map(str, runs), "--layout", "paper", "--radii", ",".join(radii), "--format", "csv"])
+    found = {
+        (row["dataset"], row["sigma"], row["method"]): row
+        for row in csv.DictReader(capsys.readouterr().out.splitlines())
+    }
+    assert len(found) == 24
+    for row in published:
+        printed = found[row["dataset"], row["sigma"], row["method"]]
+        assert (printed["inputs"], printed["seeds"]) == ("10000", "1")
+        assert printed["acr"] == f"{float(row['acr']):.3f}"
+        assert [printed[radius] for radius in radii_of(row)] == [row[radius] for radius in radii_of(row)]
+
+
+def test_the_bold_ones_are_the_best_published(
+    published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    main(["table", *map(str, runs), "--layout", "paper", "--radii", "0.00,0.50", "--format", "latex"])
+    text = capsys.readouterr().out
+    for dataset, sigma in {(row["dataset"], row["sigma"]) for row in published}:
+        rivals = [row for row in published if (row["dataset"], row["sigma"]) == (dataset, sigma)]
+        for row in rivals:
+            cells = [f"{float(row['acr']):.3f}", row["0.00"], row["0.50"]]
+            columns = [[float(rival[name]) for rival in rivals] for name in ("acr", "0.00", "0.50")]
+            marked = [
+                rf"\textbf{{{cell}}}" if float(cell) == max(column) else cell
+                for cell, column in zip(cells, columns)
+            ]
+            assert f"{row['method']} & {' & '.join(marked)} \\\\" in text

@@ -123,6 +123,7 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
         read(tmp_path, text)
     assert message in str(caught.value)
     assert "log.tsv, line 3: " in str(caught.value)
+    assert f"(the line is {line!r})" in str(caught.value)
     assert ";" in str(caught.value), "a remedy follows the fault"
 
 
@@ -234,6 +235,19 @@ def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
         "log": "log.tsv",
         "log_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
     }
+
+
+def test_a_long_bad_line_is_cut_in_the_message(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, HEADER + "0\t7\t7\t0.953\t1\t1\n" + "x" * 500 + "\n")
+    assert repr("x" * 80 + "…") in str(caught.value)
+
+
+def test_import_manifest_keeps_the_method(tmp_path: Path) -> None:
+    path = tmp_path / "log.tsv"
+    path.write_text(HEADER + LINES)
+    assert import_manifest(path, 0.25).origin == {}
+    assert import_manifest(path, 0.25, method="macer").origin == {"method": "macer"}
 
 
 def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:

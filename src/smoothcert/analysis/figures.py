@@ -58,7 +58,7 @@ def check_picture_path(out: Path) -> None:
 
 
 @contextmanager
-def new_figure(width: float, height: float) -> Iterator[Figure]:
+def new_figure(width: float, height: float, font_size: float = 9) -> Iterator[Figure]:
     """A figure of ``width`` by ``height`` inches in the house style, apart from any other of the process."""
     try:
         import matplotlib
@@ -68,7 +68,7 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         raise MissingExtraError("matplotlib", "plot", "plotting") from None
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a user's matplotlibrc must not change the picture
-        matplotlib.rcParams.update(_STYLE)
+        matplotlib.rcParams.update(_STYLE | {"font.size": font_size})
         figure = Figure(figsize=(width, height), facecolor="white")
         FigureCanvasAgg(figure)
         yield figure

@@ -1,22 +1,49 @@
-"""`smoothcert export-log`: a run as the field's TSV."""
+"""`smoothcert export-log`: a run as the field's TSV or as Parquet."""
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
+from typing import Literal
 
 
-def export_log(run: Path, *, digits: int = 4) -> None:
-    """Write a run to standard output as idx, label, predict, radius, correct, time. Radii are rounded down.
+def export_log(
+    run: Path, *, format: Literal["tsv", "parquet"] = "tsv", out: Path | None = None, digits: int = 4
+) -> None:
+    """Write a run as a log of one file.
+
+    tsv is what the field's scripts read: idx, label, predict, radius, correct, time, with radii rounded down. parquet
+    (extra `parquet`) keeps everything in full precision, votes and manifest too: `import-log` makes an identical run
+    of it, and pandas, polars or DuckDB read it as a table.
+
+    Example: `smoothcert export-log runs/a --format parquet --out a.parquet`
 
     Parameters
     ----------
     run
         Run directory.
+    format
+        tsv or parquet.
+    out
+        File to write (default for tsv: standard output).
     digits
-        Decimals of the radius.
+        Decimals of the radius in a tsv.
     """
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.files import write_atomically
     from smoothcert.runs import read_run
     from smoothcert.runs.field_log import write_field_log
 
-    write_field_log(read_run(run).records, sys.stdout, digits)
+    if format == "parquet":
+        from smoothcert.runs.parquet import write_parquet
+
+        if out is None:
+            raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
+        write_parquet(read_run(run), out)
+    elif out is None:
+        write_field_log(read_run(run).records, sys.stdout, digits)
+    else:
+        stream = io.StringIO()
+        write_field_log(read_run(run).records, stream, digits)
+        write_atomically(out, stream.getvalue().encode())

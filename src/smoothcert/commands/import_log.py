@@ -1,4 +1,4 @@
-"""`smoothcert import-log`: other projects' logs as runs."""
+"""`smoothcert import-log`: other projects' logs, and exported runs, as runs."""
 
 from __future__ import annotations
 
@@ -10,28 +10,37 @@ from smoothcert.commands.options import BoundName, NoiseName
 def import_log(
     log: Path,
     *,
-    sigma: float,
     out: Path,
-    noise: NoiseName = "gaussian",
+    sigma: float | None = None,
+    method: str | None = None,
+    dataset: str | None = None,
+    noise: NoiseName | None = None,
     bound: BoundName | None = None,
     n0: int | None = None,
     n: int | None = None,
     alpha: float | None = None,
 ) -> None:
-    """Import a TSV certification log (idx, label, predict, radius, correct, time), plain or gzipped.
+    """Make a run of a TSV certification log (idx, label, predict, radius, correct, time), plain or gzipped.
 
-    What the log doesn't say stays unknown unless you give it: bound, n0, n and alpha.
+    A log doesn't say how it was made: `--sigma` is needed, and what else you don't give stays unknown and is shown as
+    missing. A file that `export-log --format parquet` wrote states all of it and becomes the same run again.
+
+    Example: `smoothcert import-log cohen.tsv.gz --sigma 0.25 --method gaussian --dataset cifar10 --out runs/cohen`
 
     Parameters
     ----------
     log
         The log file.
-    sigma
-        Standard deviation of the noise it was made with.
     out
         Run directory to write.
+    sigma
+        Standard deviation of the noise it was made with.
+    method
+        What a paper's table calls it (`table --layout paper`).
+    dataset
+        Data set it was made on.
     noise
-        Noise it was made with (gaussian: ℓ2 radii; uniform: ℓ1).
+        Noise it was made with (gaussian, the default: ℓ2 radii; uniform: ℓ1).
     bound
         Bound it was made with.
     n0
@@ -41,12 +50,43 @@ def import_log(
     alpha
         Failure probability it was made with.
     """
+    from dataclasses import replace
+
     from smoothcert.commands.console import note
+    from smoothcert.errors import InvalidValueError
     from smoothcert.runs import create_run
     from smoothcert.runs.field_log import import_manifest, read_field_log
+    from smoothcert.runs.parquet import is_parquet, read_parquet
 
-    read = read_field_log(log, sigma)
-    manifest = import_manifest(log, sigma, noise=noise, bound=bound, n0=n0, n=n, alpha=alpha)
-    create_run(out, manifest, read.records)
-    dropped = " The last line was cut off and left out." if read.dropped_tail is not None else ""
-    note(f"{len(read.records)} inputs imported into {out}.{dropped}")
+    stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
+    if is_parquet(log):
+        given = [
+            k for k, value in ({"sigma": sigma, "dataset": dataset} | stated).items() if value is not None
+        ]
+        if given:
+            raise InvalidValueError(
+                f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
+            )
+        manifest, records = read_parquet(log)
+        if method is not None:
+            manifest = replace(manifest, origin=manifest.origin | {"method": method})
+        dropped = ""
+    else:
+        if sigma is None:
+            raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
+        read = read_field_log(log, sigma)
+        manifest = import_manifest(
+            log,
+            sigma,
+            noise=noise or "gaussian",
+            bound=bound,
+            n0=n0,
+            n=n,
+            alpha=alpha,
+            data_name=dataset,
+            method=method,
+        )
+        records = read.records
+        dropped = " The last line was cut off and left out." if read.dropped_tail is not None else ""
+    create_run(out, manifest, records)
+    note(f"{len(records)} inputs imported into {out}.{dropped}")

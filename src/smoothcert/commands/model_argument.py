@@ -28,6 +28,7 @@ class NamedModel:
     classifier: BaseClassifier
     sigma: float | None = None
     dataset: str | None = None
+    method: str | None = None
 
     def sigma_or(self, given: float | None) -> float:
         """The σ asked for, else the one the model was trained with."""
@@ -74,8 +75,17 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     module, spec = load_model(path, architecture=options.architecture, trust_pickle=options.trust_pickle)
     trained = _training_facts(path)
     return NamedModel(
-        TorchClassifier(module, spec.architecture), trained.get("sigma"), trained.get("dataset")
+        TorchClassifier(module, spec.architecture),
+        trained.get("sigma"),
+        trained.get("dataset"),
+        _objective_name(trained),
     )
+
+
+def _objective_name(trained: dict[str, Any]) -> str | None:
+    objective = trained.get("objective")
+    name = objective.get("name") if isinstance(objective, dict) else None
+    return name if isinstance(name, str) else None
 
 
 def _imported(name: str) -> Any:

@@ -1,26 +1,85 @@
-"""`smoothcert plot`: certified accuracy against radius."""
+"""`smoothcert plot`: pictures of what runs certified."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
+
+KindName = Literal["accuracy", "envelope", "ablation", "sigma", "samples", "confidence", "area"]
 
 
-def plot(*runs: Path, out: Path) -> None:
-    """Draw certified accuracy against radius, one curve per run.
+def plot(
+    *runs: Path,
+    out: Path,
+    kind: KindName = "accuracy",
+    width: Literal["page", "column"] = "page",
+    band: bool | None = None,
+    over: str | None = None,
+    dimension: int | None = None,
+) -> None:
+    """Draw runs. docs/plots.md shows every kind and how to read it.
+
+    `accuracy`: certified accuracy against radius, one curve per run. `envelope`: the best run at each radius, over the
+    runs. `ablation`: ACR against the field of the plan that differs between the runs (`--over n`). `sigma`: how σ is
+    spread over the inputs, for runs that choose it for each. `samples`: the radius that n votes can reach, with or
+    without runs. `confidence`: how the lower bounds of p_A are spread, right and wrong answers apart. `area`: certified
+    accuracy against the volume of the certified ball.
 
     Example: `smoothcert plot runs/a runs/b --out curve.pdf`
+
+    Example: `smoothcert plot runs/n* --kind ablation --over n --width column --out acr.pdf`
 
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log.
+        Run directories made by certify or import-log; one under way is drawn as far as it is.
     out
         Picture to write: .png, .svg or .pdf.
+    kind
+        What to draw.
+    width
+        page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
+    band
+        accuracy: 95 % confidence band over the test set, for each radius alone (default: for up to four runs).
+    over
+        ablation: the field of the plan on the horizontal axis (n, n0, alpha, sigma, bound, …).
+    dimension
+        area: how many numbers an input has (default: from the name of the data set).
     """
-    from smoothcert.analysis.plots import plot_certified_accuracy
+    from smoothcert.analysis import plots
+    from smoothcert.analysis.tables.naming import coverage, read_results
+    from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
     from smoothcert.runs import read_run
 
-    if not runs:
+    for name, value, owner in (
+        ("band", band, "accuracy"),
+        ("over", over, "ablation"),
+        ("dimension", dimension, "area"),
+    ):
+        if value is not None and kind != owner:
+            raise InvalidValueError(f"--{name} belongs to --kind {owner}, got --kind {kind}: leave it out")
+    if not runs and kind != "samples":
         raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
-    plot_certified_accuracy([read_run(path) for path in runs], out)
+    read = [(read_run if kind == "confidence" else read_results)(path) for path in runs]
+    if kind == "ablation":
+        if over is None:
+            raise InvalidValueError(
+                "--over is missing: name the field of the plan that differs, such as --over n"
+            )
+        plots.plot_ablation(read, over, out, width)
+    elif kind == "accuracy":
+        plots.plot_certified_accuracy(read, out, width, band)
+    elif kind == "area":
+        plots.plot_area(read, out, width, dimension)
+    else:
+        draw = {
+            "envelope": plots.plot_envelope,
+            "sigma": plots.plot_sigma,
+            "samples": plots.plot_samples,
+            "confidence": plots.plot_confidence,
+        }[kind]
+        draw(read, out, width)
+    for run in read:
+        if (sentence := coverage(run)) is not None:
+            note(sentence)

@@ -51,7 +51,7 @@ def quickstart(
         module, spec = load_model(model_dir)
         classifier = SmoothedClassifier(TorchClassifier(module, spec.architecture), sigma=sigma, n=n)
         choice = Choice(skip=_EVERY)
-        origin = {"model": str(model_dir), "dataset": "digits"}
+        origin = {"model": str(model_dir), "dataset": "digits", "method": "gaussian"}
         folder = out / f"digits-sigma{sigma}"
         runs.append(certify_with_bar(classifier, test_set, folder, choice, quiet, origin))
     radii = default_radii(runs)

@@ -10,29 +10,50 @@ from typing import Literal
 def table(
     *runs: Path,
     radii: str | None = None,
+    layout: Literal["runs", "paper"] = "runs",
     format: Literal["markdown", "latex", "csv", "json"] = "markdown",
 ) -> None:
     """Print a table: certified accuracy in % (right, and certified at radius ≥ r) and average certified radius.
 
+    `--layout runs` has a row for each run, with the bound, n and α it rests on. `--layout paper` is the papers' own:
+    methods grouped by σ, the best value of each column within a σ in bold (markdown and latex), a block with a heading
+    for each data set, and mean±sd where runs of one method differ in their seed alone. A run's method is what it was
+    trained with, or `import-log --method`; else its directory's name without σ and seed.
+
     Example: `smoothcert table runs/* --radii 0,0.25,0.5 --format latex`
+
+    Example: `smoothcert table sweeps/digits/*/certified --layout paper`
 
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log.
+        Run directories made by certify or import-log; one under way is shown as far as it is.
     radii
         Radii to report, separated by commas; they head the columns as you type them.
+    layout
+        runs (a row for each run) or paper (methods grouped by data set and σ).
     format
-        markdown, latex (booktabs), csv (header run,sigma,inputs,acr,…) or json (full precision).
+        markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
+        dataset,sigma,method,seeds,inputs,acr,acr_sd,…).
     """
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, parse_radii, render_table
+    from smoothcert.analysis.tables.naming import coverage, read_results
+    from smoothcert.analysis.tables.paper import paper_table
+    from smoothcert.analysis.tables.paper_formats import render_paper_table
+    from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
-    from smoothcert.runs import read_run
 
     if not runs:
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
-    read = [read_run(path) for path in runs]
-    typed = parse_radii(radii) if radii is not None else default_radii(read)
-    rendered = render_table([summarise(run, [float(r) for r in typed]) for run in read], typed, format)
+    typed = parse_radii(radii) if radii is not None else None
+    read = [read_results(path) for path in runs]
+    typed = typed or default_radii(read)
+    if layout == "paper":
+        rendered = render_paper_table(paper_table(read, typed), format)
+    else:
+        rendered = render_table([summarise(run, [float(r) for r in typed]) for run in read], typed, format)
+    for run in read:
+        if (sentence := coverage(run)) is not None:
+            note(sentence)
     sys.stdout.write(rendered)

@@ -26,6 +26,8 @@ _REQUIRED = ("idx", "label", "predict", "radius", "correct")
 _NORMS = {"gaussian": "l2", "uniform": "l1"}
 _GZIP_START = b"\x1f\x8b"
 
+_SHOWN_OF_A_LINE = 80
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _CLOCK = re.compile(r"(?:([0-9]+) days?, )?([0-9]+):([0-5][0-9]):([0-5][0-9](?:\.[0-9]*)?)")
@@ -72,7 +74,7 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
                     f"idx {record.index} was on line {line_of[record.index]} already; keep one of the two"
                 )
         except _LineError as error:
-            raise DataError(f"{path}, line {number}: {error}") from None
+            raise DataError(f"{path}, line {number}: {error} (the line is {_shortened(line)!r})") from None
         line_of[record.index] = number
         records.append(record)
     if not records:
@@ -112,8 +114,12 @@ def import_manifest(
     n: int | None = None,
     alpha: float | None = None,
     data_name: str | None = None,
+    method: str | None = None,
 ) -> Manifest:
-    """The manifest of an imported log. A log doesn't say how it was made: what isn't given here stays None."""
+    """The manifest of an imported log. A log doesn't say how it was made: what isn't given here stays None.
+
+    ``method``, by which a paper's table calls the run, goes to its origin.
+    """
     check_positive("sigma", sigma)
     if noise not in _NORMS:
         raise unknown_name("noise", noise, sorted(_NORMS))
@@ -143,7 +149,13 @@ def import_manifest(
         },
         versions={"smoothcert": smoothcert.__version__},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin={} if method is None else {"method": method},
     )
+
+
+def _shortened(line: str) -> str:
+    line = line.rstrip("\r")
+    return line if len(line) <= _SHOWN_OF_A_LINE else f"{line[:_SHOWN_OF_A_LINE]}…"
 
 
 def _content(path: Path) -> bytes:

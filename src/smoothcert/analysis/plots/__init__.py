@@ -1,0 +1,25 @@
+"""Plots: what runs certified, drawn as PNG, SVG or PDF at column or page width."""
+
+from smoothcert.analysis.gallery import plot_gallery
+from smoothcert.analysis.plots.ablation import plot_ablation
+from smoothcert.analysis.plots.area import plot_area
+from smoothcert.analysis.plots.confidence import plot_confidence
+from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_envelope, plot_seed_groups
+from smoothcert.analysis.plots.samples import plot_samples
+from smoothcert.analysis.plots.sigma import plot_sigma
+from smoothcert.analysis.plots.steps import certified_accuracy_steps, envelope_steps, radius_ceiling
+
+__all__ = [
+    "certified_accuracy_steps",
+    "envelope_steps",
+    "plot_ablation",
+    "plot_area",
+    "plot_certified_accuracy",
+    "plot_confidence",
+    "plot_envelope",
+    "plot_gallery",
+    "plot_samples",
+    "plot_seed_groups",
+    "plot_sigma",
+    "radius_ceiling",
+]

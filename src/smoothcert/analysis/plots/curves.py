@@ -1,0 +1,148 @@
+"""Certified accuracy against radius: runs with their confidence bands, means over seeds, and the envelope."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from smoothcert.analysis.figures import GREY, INK, check_picture_path
+from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
+from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
+from smoothcert.analysis.plots.steps import (
+    Curve,
+    certified_accuracy_steps,
+    envelope_steps,
+    pointwise_band,
+    radius_ceiling,
+)
+from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
+from smoothcert.analysis.tables.naming import check_one_dataset
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+_MOST_BANDS = 4  # more of them hide one another
+_CEILING = "largest radius that n and α allow"
+_BAND = "band: 95 % confidence interval over the test set, for each radius alone"
+_SEED_BAND = "band: one standard deviation over seeds"
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    label: str
+    radii: Curve
+    accuracy: Curve
+    band: tuple[Curve, Curve] | None
+    ceiling: float | None
+
+
+def plot_certified_accuracy(
+    runs: Sequence[Run], out: Path, width: str = "page", band: bool | None = None
+) -> None:
+    """Draw every run's certified accuracy against the radius into ``out`` (.png, .svg or .pdf).
+
+    A thin dotted line marks the ceiling: the radius a unanimous vote would get with the run's n and α. ``band`` adds
+    95 % Clopper–Pearson limits over the test set at each radius (default: for up to four runs).
+    """
+    check_picture_path(out)
+    summaries = checked(runs)
+    banded = len(runs) <= _MOST_BANDS if band is None else band
+    curves = []
+    for run, label in zip(runs, run_labels(runs, summaries)):
+        radii, accuracy = certified_accuracy_steps(run.records)
+        limits = pointwise_band(accuracy, len(run.records)) if banded else None
+        curves.append(_Drawn(label, radii, accuracy, limits, radius_ceiling(run)))
+    _draw(curves, summaries[0].norm, out, width, _BAND)
+
+
+def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page") -> None:
+    """Draw each group's mean certified accuracy against the radius, in a band of one standard deviation."""
+    check_picture_path(out)
+    if not groups:
+        raise InvalidValueError("a plot needs at least one group of runs, got none")
+    summaries = [summarise_seeds(group, [0.0]) for group in groups]
+    check_same_norm([(summary.method, summary.norm) for summary in summaries])
+    curves = []
+    for group, summary in zip(groups, summaries):
+        label = f"{group.method}  (σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
+        radii, mean, spread = mean_curve(group.runs)
+        band = (mean - spread, mean + spread) if summary.seeds > 1 else None
+        curves.append(_Drawn(label, radii, mean, band, radius_ceiling(group.runs[0])))
+    _draw(curves, summaries[0].norm, out, width, _SEED_BAND)
+
+
+def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
+    """Draw the highest certified accuracy of any run at each radius, over the runs themselves."""
+    check_picture_path(out)
+    summaries = checked(runs)
+    check_one_dataset(runs)
+    labels = [
+        f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs",
+        *run_labels(runs, summaries),
+    ]
+    with new_sheet(out, width, labels) as sheet:
+        (axes,) = sheet.panels
+        handles: list[Artist] = []
+        reach = 0.0
+        for k, run in enumerate(runs):
+            radii, accuracy = certified_accuracy_steps(run.records)
+            handles.append(_step(axes, radii, accuracy, k, 0.55 * sheet.look.line))
+            reach = max(reach, float(radii[-1]))
+        radii, best = envelope_steps(runs)
+        # Pale and broad behind the runs: a line on top would hide which of them it is.
+        (envelope,) = axes.step(
+            radii, 100 * best, where="post", color=INK, alpha=0.28, linewidth=4 * sheet.look.line, zorder=1.5
+        )
+        _dress(axes, radius_label(summaries[0].norm), reach)
+        sheet.add_legend([envelope, *handles])
+
+
+def _draw(curves: Sequence[_Drawn], norm: str, out: Path, width: str, band_words: str) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    reach = max(max(float(curve.radii[-1]), curve.ceiling or 0.0) for curve in curves)
+    has_band = any(curve.band is not None for curve in curves)
+    has_ceiling = any(curve.ceiling is not None for curve in curves)
+    notes = [words for words, there in ((band_words, has_band), (_CEILING, has_ceiling)) if there]
+    with new_sheet(out, width, [*(curve.label for curve in curves), *notes]) as sheet:
+        (axes,) = sheet.panels
+        handles: list[Artist] = [_paint(axes, curve, k, sheet.look) for k, curve in enumerate(curves)]
+        if has_band:
+            handles.append(Patch(facecolor=GREY, alpha=0.3, linewidth=0))
+        if has_ceiling:
+            handles.append(Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES))
+        _dress(axes, radius_label(norm), reach)
+        sheet.add_legend(handles)
+
+
+def _paint(axes: Axes, curve: _Drawn, k: int, look: Look) -> Artist:
+    colour = COLOURS[k % len(COLOURS)]
+    if curve.band is not None:
+        low, high = (np.clip(100 * limit, 0.0, 100.0) for limit in curve.band)
+        axes.fill_between(curve.radii, low, high, step="post", color=colour, alpha=0.2, lw=0)
+    if curve.ceiling is not None:
+        axes.axvline(curve.ceiling, color=colour, linewidth=0.9, linestyle=LIMIT_DASHES, zorder=1)
+    return _step(axes, curve.radii, curve.accuracy, k, look.line)
+
+
+def _step(axes: Axes, radii: Curve, accuracy: Curve, k: int, line: float) -> Artist:
+    colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+    (handle,) = axes.step(radii, 100 * accuracy, where="post", color=colour, linewidth=line, linestyle=dashes)
+    return handle
+
+
+def _dress(axes: Axes, label: str, reach: float) -> None:
+    axes.set_xlim(0.0, 1.04 * reach if reach > 0 else 1.0)
+    axes.set_ylim(0.0, 101.5)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_xlabel(label)
+    axes.set_ylabel("certified accuracy (%)")

@@ -1,0 +1,48 @@
+"""What a picture calls its runs, and what it refuses to draw together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
+from smoothcert.analysis.tables.cells import norm_name
+from smoothcert.analysis.tables.naming import chosen_inputs, dataset_of
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Run
+
+
+def checked(runs: Sequence[Run]) -> list[RunSummary]:
+    """Summaries of runs that have records and share a norm; else an error."""
+    if not runs:
+        raise InvalidValueError("a plot needs at least one run, got none; name a run")
+    summaries = [summarise(run, [0.0]) for run in runs]
+    check_same_norm([(summary.run, summary.norm) for summary in summaries])
+    return summaries
+
+
+def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> list[str]:
+    """Name, σ, bound and ACR of each; the data set where they differ, the inputs where some are missing."""
+    several = len({dataset_of(run) for run in runs}) > 1
+    return [_label(run, summary, several) for run, summary in zip(runs, summaries)]
+
+
+def _label(run: Run, summary: RunSummary, with_dataset: bool) -> str:
+    parts = [
+        (dataset_of(run) or "data set not stated") if with_dataset else None,
+        None if summary.sigma is None else f"σ = {summary.sigma:g}",
+        summary.bound,
+        f"ACR {summary.acr:.3f}",
+        partial_inputs(run),
+    ]
+    return f"{summary.run}  ({', '.join(part for part in parts if part)})"
+
+
+def partial_inputs(run: Run) -> str | None:
+    """``20 of 500 inputs`` for a run under way or limited with --max."""
+    chosen = chosen_inputs(run)
+    return None if chosen is None or len(run.records) >= chosen else f"{len(run.records)} of {chosen} inputs"
+
+
+def radius_label(norm: str) -> str:
+    """The axis of radii."""
+    return f"{norm_name(norm)} radius"

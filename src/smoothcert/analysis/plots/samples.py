@@ -1,0 +1,150 @@
+"""What more votes can buy: the radius attainable with n votes, for several true probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis.figures import INK, check_picture_path
+from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.plots.labels import checked, radius_label
+from smoothcert.analysis.plots.sheets import COLOURS, new_sheet, plain_text
+from smoothcert.bounds import BOUNDS, Bound
+from smoothcert.certificates import certificate_for
+from smoothcert.errors import InvalidValueError
+from smoothcert.noise import NOISES, Gaussian, Noise
+from smoothcert.runs import Run
+from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
+
+_SHARES = ("0.6", "0.8", "0.9", "0.99", "0.999", "0.9999", "1")
+_FEWEST, _MOST, _STEPS = 10, 1_000_000, 60
+_MOST_POINTS = 300
+_GOLDEN = 0.6180339887498949
+_PAPER_BOUND, _PAPER_ALPHA = "clopper-pearson", 0.001
+
+
+@dataclass(frozen=True)
+class VotePlan:
+    """What fixes the radius of a tally."""
+
+    noise: Noise
+    bound: Bound
+    alpha: float
+
+    def radius(self, share: Fraction, n: int) -> float:
+        """The radius when exactly ``share`` of n votes are for the class and one rival has all others.
+
+        Soft votes are taken to be 0 or 1, the largest variance their mean allows.
+        """
+        count = int(share * n)
+        counts = (count, n - count)
+        soft = tuple(c * SOFT_UNIT for c in counts) if self.bound.votes == "soft" else None
+        tally = Tally(Stream(0, 0, Phase.ESTIMATION), 0, n, counts, soft, soft)
+        return certificate_for(self.noise).radius(self.bound(tally, 0, self.alpha))
+
+
+def vote_numbers(share: Fraction) -> list[int]:
+    """Numbers of votes of which ``share`` is a whole number, evenly spaced on a logarithmic axis."""
+    unit = share.denominator
+    wanted = np.geomspace(max(_FEWEST, unit), _MOST, _STEPS)
+    return sorted({max(1, round(n / unit)) * unit for n in wanted})
+
+
+def common_plan(runs: Sequence[Run]) -> VotePlan:
+    """The noise, bound and α of all runs; the papers' at σ = 1 if there are none."""
+    if not runs:
+        return VotePlan(Gaussian(1.0), BOUNDS[_PAPER_BOUND], _PAPER_ALPHA)
+    stated: dict[str, Any] = {}
+    for name in ("noise", "sigma", "bound", "alpha"):
+        values = {run.manifest.plan.get(name) for run in runs}
+        if None in values:
+            raise InvalidValueError(
+                f"a run states no {name}, which the attainable radius depends on; import logs with --{name}, or draw "
+                "the picture without a run"
+            )
+        if len(values) > 1:
+            raise InvalidValueError(
+                f"the runs differ in {name} ({', '.join(sorted(map(str, values)))}), so that one set of curves can't "
+                "hold for all; name runs that agree"
+            )
+        (stated[name],) = values
+    noise = NOISES[stated["noise"]](stated["sigma"])  # type: ignore[call-arg]
+    return VotePlan(noise, BOUNDS[stated["bound"]], stated["alpha"])
+
+
+def shown_radii(run: Run) -> list[float]:
+    """The radii of the right answers in ascending order, of many a few hundred at evenly spaced ranks."""
+    radii = correct_radii(run.records)
+    ranks = np.linspace(0, radii.size - 1, min(radii.size, _MOST_POINTS)).round().astype(int)
+    return [float(radius) for radius in radii[ranks]]
+
+
+def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
+    """Draw radius against votes for several shares of them, and the runs' right answers at their own n."""
+    from matplotlib.lines import Line2D
+
+    check_picture_path(out)
+    if runs:
+        checked(runs)
+    plan = common_plan(runs)
+    certificate = certificate_for(plan.noise)
+    sigma = f"σ = {plan.noise.sigma:g}" if runs else "σ = 1, so the radius is in units of σ"
+    labels = [
+        f"radius when this share of n votes is for the class ({plan.bound.name} bound, α = {plan.alpha:g}, {sigma})"
+    ]
+    labels += [f"right answers of {run.name} (n = {_votes(run)})" for run in runs]
+    with new_sheet(out, width, labels, right=0.75) as sheet:
+        (axes,) = sheet.panels
+        ends = []
+        for text in _SHARES:
+            share = Fraction(text)
+            numbers = vote_numbers(share)
+            radii = [plan.radius(share, n) for n in numbers]
+            shown = [(n, radius) for n, radius in zip(numbers, radii) if radius > 0]
+            axes.plot(*zip(*shown), color=INK, linewidth=0.75 * sheet.look.line)
+            ends.append((text, shown[-1][1]))
+        handles = [Line2D([], [], color=INK, linewidth=0.75 * sheet.look.line)]
+        for k, run in enumerate(runs):
+            radii = shown_radii(run)
+            # Spread about n by the golden ratio: points of one n would hide one another.
+            places = [_votes(run) * 10 ** (0.16 * ((j * _GOLDEN) % 1 - 0.5)) for j in range(len(radii))]
+            colour = COLOURS[k % len(COLOURS)]
+            handles += axes.plot(
+                places,
+                radii,
+                "o",
+                color=colour,
+                markersize=1.6 * sheet.look.line,
+                alpha=0.45,
+                markeredgewidth=0,
+            )
+        axes.set_xscale("log")
+        axes.set_xlim(_FEWEST, _MOST)
+        axes.set_ylim(0.0, 1.04 * ends[-1][1])
+        axes.set_xlabel("votes n")
+        axes.set_ylabel(radius_label(certificate.norm))
+        for text, end in ends:
+            name = f"{float(100 * Fraction(text)):g} %"
+            plain_text(
+                axes,
+                1.02,
+                end,
+                name,
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=sheet.look.legend,
+                color=INK,
+            )
+        sheet.add_legend(handles)
+
+
+def _votes(run: Run) -> int:
+    n = run.manifest.plan.get("n")
+    if not isinstance(n, int):
+        raise InvalidValueError(f"{run.path} states no n; import it with --n, or draw the picture without it")
+    return n

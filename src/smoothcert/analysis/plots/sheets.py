@@ -1,0 +1,170 @@
+"""Sheets: one picture at column or page width, its panels, and a legend below them that hides nothing."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from smoothcert.analysis.figures import (
+    BLUE,
+    GREEN,
+    INK,
+    ORANGE,
+    PALE,
+    PURPLE,
+    SKY,
+    VERMILION,
+    check_picture_path,
+    new_figure,
+    save_figure,
+)
+from smoothcert.registry import unknown_name
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Width = Literal["page", "column"]
+Dashes = Any  # matplotlib's line styles: a name, or an offset and lengths
+
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+# Five styles to seven colours: 35 runs before a pair repeats. Dotted is kept for limits.
+DASHES: tuple[Dashes, ...] = ("-", (0, (6, 2)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5)), (0, (10, 2, 3, 2)))
+LIMIT_DASHES: Dashes = (0, (1, 2))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LETTER = 0.55  # mean width of a letter, in type sizes
+_POINT = 1 / 72
+_TOGETHER = re.compile(r"\S+ = \S+|ACR \S+|[0-9]+ %")
+
+
+@dataclass(frozen=True)
+class Look:
+    """Lengths in inches and type sizes in points: a picture is read at the size it is drawn."""
+
+    width: float
+    panel: float
+    left: float
+    font: float
+    legend: float
+    line: float
+
+    @property
+    def handle(self) -> float:
+        """Length of a legend's line with its gap."""
+        return 4.4 * self.legend * _POINT
+
+    @property
+    def letters(self) -> int:
+        """How many of them a line of the legend holds."""
+        return int((self.width - 0.25 - self.handle) / (_LETTER * self.legend * _POINT))
+
+
+LOOKS: dict[str, Look] = {
+    "page": Look(width=6.4, panel=3.08, left=0.61, font=9, legend=8.5, line=1.5),
+    "column": Look(width=3.3, panel=1.95, left=0.5, font=7.5, legend=6.8, line=1.2),
+}
+"""Of a page, and of a column of a two-column paper (3.3 inches)."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A picture being drawn: paint the panels, then add the handles of its legend."""
+
+    figure: Figure
+    panels: tuple[Axes, ...]
+    look: Look
+    _labels: tuple[str, ...]
+
+    def add_legend(self, handles: Sequence[Artist]) -> None:
+        """One handle for each label the sheet was opened with."""
+        legend = self.figure.legend(
+            handles,
+            [str(k) for k in range(len(self._labels))],
+            loc="lower left",
+            bbox_to_anchor=(0.1 / self.look.width, 0.06 / self.figure.get_figheight()),
+            frameon=False,
+            handlelength=3.6,
+            handletextpad=0.8,
+            labelspacing=0.35,
+            borderpad=0.0,
+            borderaxespad=0.0,
+            fontsize=self.look.legend,
+        )
+        # Set afterwards and without mathematics: a legend drops names that begin with "_" and typesets "$".
+        for text, label in zip(legend.get_texts(), self._labels):
+            text.set_parse_math(False)
+            text.set_text(label)
+
+
+@contextmanager
+def new_sheet(
+    out: Path,
+    width: str,
+    labels: Sequence[str],
+    *,
+    panels: int = 1,
+    panel_height: float = 1.0,
+    right: float = 0.16,
+    top: float = 0.12,
+    more_left: float = 0.0,
+) -> Iterator[Sheet]:
+    """A sheet that is written to ``out`` at the end; ``panel_height`` is a share of a look's panel."""
+    check_picture_path(out)
+    if width not in LOOKS:
+        raise unknown_name("width", width, list(LOOKS))
+    look = LOOKS[width]
+    wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
+    lines = sum(label.count("\n") + 1 for label in wrapped)
+    legend_height = (lines * 1.2 + len(wrapped) * 0.35) * look.legend * _POINT + 0.1
+    panel, gap = look.panel * panel_height, 2.2 * look.font * _POINT
+    below = legend_height + 3.6 * look.font * _POINT
+    height = below + panels * panel + (panels - 1) * gap + top
+    with new_figure(look.width, height, look.font) as figure:
+        left = look.left + more_left
+        axes = tuple(
+            figure.add_axes(
+                (
+                    left / look.width,
+                    (below + (panels - 1 - k) * (panel + gap)) / height,
+                    (look.width - left - right) / look.width,
+                    panel / height,
+                )
+            )
+            for k in range(panels)
+        )
+        for each in axes:
+            _dress(each)
+        for each in axes[:-1]:
+            each.tick_params(labelbottom=False)
+        yield Sheet(figure, axes, look, wrapped)
+        save_figure(figure, out, dpi=200 if width == "page" else 300)
+
+
+def _bound_together(label: str) -> str:
+    """No line ends within ``σ = 0.25``, ``ACR 0.525`` or ``95 %``."""
+    return _TOGETHER.sub(lambda found: found[0].replace(" ", "\u00a0"), label)
+
+
+def _dress(axes: Axes) -> None:
+    axes.grid(color=PALE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(length=3, width=0.6)
+
+
+def add_title(axes: Axes, look: Look, name: str, facts: str) -> None:
+    """Above a panel: a run's name, its beginning cut off if need be, and what there is to say of it."""
+    room = int((look.width - look.left - 0.16) / (_LETTER * look.legend * _POINT)) - len(facts)
+    shown = name if len(name) <= room else f"…{name[-max(room - 1, 8) :]}"
+    plain_text(axes, 0.0, 1.03, shown + facts, transform=axes.transAxes, fontsize=look.legend)
+
+
+def plain_text(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
+    """Text without mathematics: a run may be called ``$x$``."""
+    axes.text(x, y, text, parse_math=False, **style)

@@ -1,0 +1,79 @@
+"""How σ is spread over the inputs of a run that chooses it for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.figures import BLUE, GREY, INK, check_picture_path
+from smoothcert.analysis.plots.labels import checked, partial_inputs
+from smoothcert.analysis.plots.sheets import LIMIT_DASHES, add_title, new_sheet
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_BINS = 30
+_MOST_PANELS = 8
+
+
+def input_sigmas(run: Run) -> NDArray[np.float64]:
+    """Each input's own σ; a run with one σ for all has nothing to show and is refused."""
+    sigmas = np.array([record.sigma for record in run.records], dtype=np.float64)
+    if sigmas.min() == sigmas.max():
+        raise InvalidValueError(
+            f"{run.path}: every input was certified with σ = {sigmas[0]:g}; name a run that chooses σ for each input"
+        )
+    return sigmas
+
+
+def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page") -> None:
+    """Draw a histogram of the inputs' σ for each run, with its median and the σ of its plan."""
+    from matplotlib.lines import Line2D
+
+    check_picture_path(out)
+    checked(runs)
+    check_panels(runs)
+    sigmas = [input_sigmas(run) for run in runs]
+    edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
+    stated = [run.manifest.plan.get("sigma") for run in runs]
+    labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
+    height = 1.0 if len(runs) == 1 else 0.5
+    with new_sheet(out, width, labels, panels=len(runs), panel_height=height, top=0.28) as sheet:
+        for axes, run, values, start in zip(sheet.panels, runs, sigmas, stated):
+            share = 100 * np.histogram(values, edges)[0] / values.size
+            axes.stairs(share, edges, fill=True, facecolor=BLUE, alpha=0.45)
+            axes.stairs(share, edges, color=BLUE, linewidth=0.7 * sheet.look.line)
+            axes.axvline(float(np.median(values)), color=INK, linewidth=sheet.look.line)
+            if start is not None:
+                axes.axvline(start, color=INK, linewidth=0.9, linestyle=LIMIT_DASHES)
+            covered = partial_inputs(run)
+            add_title(axes, sheet.look, run.name, f", {covered}" if covered else "")
+            axes.set_ylabel("inputs (%)")
+            axes.set_ylim(0.0, None)
+        _share_x(sheet.panels, float(edges[0]), float(edges[-1]))
+        sheet.panels[-1].set_xlabel("σ of an input")
+        marks = [
+            Line2D([], [], color=INK, linewidth=sheet.look.line),
+            Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES),
+        ]
+        sheet.add_legend(marks[: len(labels)])
+
+
+def check_panels(runs: Sequence[Run]) -> None:
+    """Refuse more panels than a page holds."""
+    if len(runs) > _MOST_PANELS:
+        raise InvalidValueError(
+            f"each run gets a panel of its own, at most {_MOST_PANELS} of them; got {len(runs)} runs: name fewer"
+        )
+
+
+def _share_x(panels: Sequence[Axes], low: float, high: float) -> None:
+    margin = 0.03 * (high - low)
+    for axes in panels:
+        axes.set_xlim(low - margin, high + margin)

@@ -1,0 +1,60 @@
+"""What is drawn of certified accuracy: its steps, how sure they are, their envelope, and the radius no vote exceeds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.intervals import rate_interval
+from smoothcert.analysis.metrics import certified_accuracy, correct_radii
+from smoothcert.bounds import BOUNDS
+from smoothcert.certificates import largest_radius
+from smoothcert.noise import NOISES
+from smoothcert.runs import Record, Run
+
+Curve = NDArray[np.float64]
+
+
+def certified_accuracy_steps(records: Sequence[Record]) -> tuple[Curve, Curve]:
+    """Radii at which certified accuracy drops, from 0 on, and its value (0 to 1) beyond each of them."""
+    return step_curve(correct_radii(records), len(records), start=0.0)
+
+
+def step_curve(certified: Curve, inputs: int, start: float) -> tuple[Curve, Curve]:
+    """From ``start`` on, where the share of ``inputs`` that reach a size drops, and its value beyond."""
+    jumps = np.unique(certified)
+    left = certified.size - np.searchsorted(certified, jumps, side="right")
+    return np.concatenate([[start], jumps]), np.concatenate([[certified.size], left]) / inputs
+
+
+def pointwise_band(accuracy: Curve, inputs: int, confidence: float = 0.95) -> tuple[Curve, Curve]:
+    """Clopper–Pearson limits of each value: they hold for one radius looked at, not for the whole curve at once."""
+    counts = np.rint(accuracy * inputs).astype(int)
+    limits = {count: rate_interval(count, inputs, confidence) for count in set(counts.tolist())}
+    low, high = zip(*(limits[count] for count in counts.tolist()))
+    return np.array(low), np.array(high)
+
+
+def envelope_steps(runs: Sequence[Run]) -> tuple[Curve, Curve]:
+    """Radii at which any run's certified accuracy drops, from 0 on, and the highest value beyond each of them."""
+    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
+    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
+    beyond = [0.0, *np.nextafter(jumps, np.inf)]
+    best = np.max([certified_accuracy(run.records, beyond) for run in runs], axis=0)
+    return np.concatenate([[0.0], jumps]), best
+
+
+def radius_ceiling(run: Run) -> float | None:
+    """The largest radius the run's n and α allow; None if it doesn't state them or σ differs by input."""
+    plan = run.manifest.plan
+    sigma, n, alpha = plan.get("sigma"), plan.get("n"), plan.get("alpha")
+    if sigma is None or n is None or alpha is None:
+        return None
+    if plan.get("noise") not in NOISES or plan.get("bound") not in BOUNDS:
+        return None
+    if any(record.sigma != sigma for record in run.records):
+        return None
+    noise = NOISES[plan["noise"]](sigma)  # type: ignore[call-arg]
+    return largest_radius(noise, BOUNDS[plan["bound"]], n, alpha)

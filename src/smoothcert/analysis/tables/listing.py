@@ -1,0 +1,129 @@
+"""One row for each run, with what its figures rest on."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from smoothcert.analysis.metrics import RunSummary, check_same_norm
+from smoothcert.analysis.tables.cells import (
+    UNKNOWN,
+    acr_text,
+    latex_escaped,
+    latex_norm,
+    markdown_table,
+    norm_name,
+    percentage,
+    sigma_text,
+)
+from smoothcert.errors import InvalidValueError
+from smoothcert.registry import unknown_name
+
+
+def render_table(summaries: Sequence[RunSummary], radii_as_typed: Sequence[str], format: str) -> str:
+    """The table in one of :data:`TABLE_FORMATS`: ACR, and certified accuracy at each radius."""
+    if format not in TABLE_FORMATS:
+        raise unknown_name("table format", format, list(TABLE_FORMATS))
+    if not summaries or not radii_as_typed:
+        raise InvalidValueError(
+            f"a table needs at least one run and one radius, got {len(summaries)} and {len(radii_as_typed)}"
+        )
+    for summary in summaries:
+        if len(summary.accuracy) != len(radii_as_typed):
+            raise InvalidValueError(
+                f"run {summary.run} was summarised at {len(summary.accuracy)} radii, the table asks for "
+                f"{len(radii_as_typed)}; summarise it at the radii of the table"
+            )
+    check_same_norm([(summary.run, summary.norm) for summary in summaries])
+    return TABLE_FORMATS[format](summaries, radii_as_typed)
+
+
+def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["run", "sigma", "inputs", "acr", *radii])
+    for summary in summaries:
+        sigma = sigma_text(summary.sigma, unknown="")
+        writer.writerow(
+            [summary.run, sigma, summary.inputs, acr_text(summary.acr), *map(percentage, summary.accuracy)]
+        )
+    return stream.getvalue()
+
+
+def _markdown(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
+    header = ["run", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *radii]
+    rows = [_stated_cells(summary) for summary in summaries]
+    note = f"Certified accuracy (%) at {norm_name(summaries[0].norm)} radius:"
+    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 2, 3})}"
+
+
+def _latex(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
+    norm = latex_norm(summaries[0].norm)
+    first = 9
+    span = f"{first}-{first + len(radii) - 1}"
+    names = ["run", r"$\sigma$", "norm", "bound", "$n$", r"$\alpha$", "inputs", "ACR", *radii]
+    rows = []
+    for summary in summaries:
+        cells = [latex_escaped(cell).replace(UNKNOWN, "--") for cell in _stated_cells(summary)]
+        cells[2] = norm
+        rows.append(" & ".join(cells) + r" \\")
+    lines = [
+        r"% needs \usepackage{booktabs}",
+        rf"\begin{{tabular}}{{lrllrrrr{'r' * len(radii)}}}",
+        r"\toprule",
+        rf"{'& ' * (first - 1)}\multicolumn{{{len(radii)}}}{{c}}{{certified accuracy (\%) at {norm} radius}} \\",
+        rf"\cmidrule(l){{{span}}}",
+        " & ".join(names) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _json(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
+    runs: list[dict[str, Any]] = [
+        {
+            "run": summary.run,
+            "sigma": summary.sigma,
+            "norm": summary.norm,
+            "bound": summary.bound,
+            "n": summary.n,
+            "alpha": summary.alpha,
+            "inputs": summary.inputs,
+            "acr": summary.acr,
+            "abstained": summary.abstained,
+            "certified_accuracy": dict(zip(radii, summary.accuracy)),
+        }
+        for summary in summaries
+    ]
+    table = {"norm": summaries[0].norm, "radii": list(radii), "runs": runs}
+    return json.dumps(table, indent=2, ensure_ascii=False) + "\n"
+
+
+TABLE_FORMATS: dict[str, Callable[[Sequence[RunSummary], Sequence[str]], str]] = {
+    "markdown": _markdown,
+    "latex": _latex,
+    "csv": _csv,
+    "json": _json,
+}
+"""Every format a table can be written in."""
+
+
+def _stated_cells(summary: RunSummary) -> list[str]:
+    """A row that states what its figures rest on."""
+    return [
+        summary.run,
+        sigma_text(summary.sigma, unknown=UNKNOWN),
+        norm_name(summary.norm),
+        summary.bound or UNKNOWN,
+        UNKNOWN if summary.n is None else str(summary.n),
+        UNKNOWN if summary.alpha is None else f"{summary.alpha:g}",
+        str(summary.inputs),
+        acr_text(summary.acr),
+        *map(percentage, summary.accuracy),
+    ]

@@ -1,0 +1,106 @@
+"""What a run calls itself in a paper's table, and which runs may stand in one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import smoothcert.runs
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Manifest, Run
+from smoothcert.runs import journal as journals
+from smoothcert.runs.journal import Journal
+
+_CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
+_SWEEP_FOLDER = "certified"
+
+INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "device"})
+"""Fields of a plan that name the votes or how they are computed: they move a figure by chance or by a last bit."""
+
+
+def read_results(path: Path) -> Run:
+    """A run without its votes (tallies are None): all that accuracy and ACR need, read several times as fast."""
+    if not path.is_dir() or (manifest := Manifest.load(path)).kind == "train":
+        return smoothcert.runs.read_run(path)  # says what is wrong
+    with Journal(path / journals.FILE_NAME) as journal:
+        return Run(path, manifest, tuple(journal.records(tallies=False)))
+
+
+def method_of(run: Run) -> str:
+    """The method the run's origin states, else the run's name without its σ and seed.
+
+    A sweep's runs are all called ``certified``: the folder above, the sweep's cell, names them. A training method
+    certified at a σ searched for each input is another method.
+    """
+    stated = run.manifest.origin.get("method")
+    if isinstance(stated, str) and stated:
+        search = run.manifest.plan.get("sigma_search")
+        return f"{stated} + σ search ({search})" if isinstance(search, str) else stated
+    name = run.path.resolve().parent.name if run.name == _SWEEP_FOLDER else run.name
+    return _CELL_PART.sub("", name) or name
+
+
+def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
+    """Whether a mean over the runs is a mean over seeds."""
+    seeds = [run.manifest.plan.get("seed") for run in runs]
+    if None in seeds or len(set(seeds)) < len(seeds):
+        return False
+    plans = [
+        {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL} for run in runs
+    ]
+    return all(plan == plans[0] for plan in plans)
+
+
+def dataset_of(run: Run) -> str | None:
+    """The data set the run states; None for a log imported without one."""
+    name = run.manifest.data.get("name")
+    return name if isinstance(name, str) and name else None
+
+
+def check_same_inputs(runs: Sequence[Run]) -> None:
+    """Refuse runs that can't be of one data set: other contents stated, or other labels seen."""
+    labels: dict[int, tuple[int, Run]] = {}
+    contents: dict[str, Run] = {}
+    for run in runs:
+        digest = run.manifest.data.get("sha256")
+        if isinstance(digest, str):
+            contents.setdefault(digest, run)
+        if len(contents) > 1:
+            first, second = contents.values()
+            raise InvalidValueError(
+                f"{first.path} and {second.path} both name the data set {dataset_of(run)}, but its contents differ "
+                "(split or version); show them one at a time"
+            )
+        for record in run.records:
+            label, where = labels.setdefault(record.index, (record.label, run))
+            if label != record.label:
+                raise InvalidValueError(
+                    f"input {record.index} has label {label} in {where.path} and {record.label} in {run.path}: "
+                    "they are of different data sets; show one at a time, or import logs with --dataset NAME"
+                )
+
+
+def check_one_dataset(runs: Sequence[Run]) -> None:
+    """Refuse runs that name different data sets or can't be of one."""
+    names = {name: run for run in runs if (name := dataset_of(run)) is not None}
+    if len(names) > 1:
+        named = ", ".join(f"{run.path} ({name})" for name, run in names.items())
+        raise InvalidValueError(f"runs on different data sets don't compare: {named}; name one data set's")
+    check_same_inputs(runs)
+
+
+def chosen_inputs(run: Run) -> int | None:
+    """How many inputs the run was to certify, had it no --max; None if it doesn't say."""
+    size, skip = run.manifest.data.get("inputs"), run.manifest.data.get("skip", 1)
+    if not isinstance(size, int) or not isinstance(skip, int):
+        return None
+    return len(range(0, size, skip))
+
+
+def coverage(run: Run) -> str | None:
+    """A sentence for a run that doesn't cover all it could: it may be under way or limited with --max."""
+    chosen = chosen_inputs(run)
+    if chosen is None or len(run.records) >= chosen:
+        return None
+    return f"{run.path}: {len(run.records)} of {chosen} inputs so far (under way, or limited with --max)"

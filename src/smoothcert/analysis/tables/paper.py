@@ -1,0 +1,128 @@
+"""The papers' table: methods grouped by data set and σ, with ACR and certified accuracy at each radius."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from smoothcert.analysis.metrics import check_same_norm, stated_norm
+from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
+from smoothcert.analysis.tables.naming import check_same_inputs, dataset_of, differ_in_seed_alone, method_of
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Run
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A method at one σ: one run, or the mean over runs that differ in their seed alone."""
+
+    method: str
+    seeds: int
+    inputs: int
+    bound: str | None
+    n: int | None
+    alpha: float | None
+    acr: Spread
+    accuracy: tuple[Spread, ...]
+
+    def printed(self) -> tuple[str, ...]:
+        """ACR and the percentages, as they stand in the table."""
+        return self.acr.text(3), *(spread.text(1, scale=100) for spread in self.accuracy)
+
+
+@dataclass(frozen=True)
+class SigmaBlock:
+    """The methods of one σ, whose figures may be compared."""
+
+    sigma: float | None
+    rows: tuple[PaperRow, ...]
+
+    def best(self) -> tuple[tuple[bool, ...], ...]:
+        """For each row and figure, whether none of the block is printed higher; zeros and lone rows are no best."""
+        means = [[float(cell.partition("±")[0]) for cell in row.printed()] for row in self.rows]
+        highest = [max(column) for column in zip(*means)]
+        rivals = len(self.rows) > 1
+        return tuple(tuple(rivals and value == top > 0 for value, top in zip(row, highest)) for row in means)
+
+
+@dataclass(frozen=True)
+class DatasetBlock:
+    """All that was certified on one data set; None if the runs don't name it."""
+
+    dataset: str | None
+    sigmas: tuple[SigmaBlock, ...]
+
+    @property
+    def rows(self) -> list[PaperRow]:
+        """Every row."""
+        return [row for block in self.sigmas for row in block.rows]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """What a paper's table shows, before it is put in words."""
+
+    norm: str
+    radii: tuple[str, ...]
+    datasets: tuple[DatasetBlock, ...]
+
+
+def paper_table(runs: Sequence[Run], radii_as_typed: Sequence[str]) -> PaperTable:
+    """Sort runs into data sets, σ and methods. Norms don't mix; data sets never share a block.
+
+    Runs of one method and σ that differ in their seed alone are averaged (mean ± standard deviation); others of one
+    name are told apart by the names of their directories.
+    """
+    if not runs or not radii_as_typed:
+        raise InvalidValueError(
+            f"a table needs at least one run and one radius, got {len(runs)} and {len(radii_as_typed)}"
+        )
+    norms = [(str(run.path), stated_norm(run)) for run in runs]
+    check_same_norm(norms)
+    by_dataset: dict[str | None, list[Run]] = {}
+    for run in runs:
+        by_dataset.setdefault(dataset_of(run), []).append(run)
+    for members in by_dataset.values():
+        check_same_inputs(members)
+    radii = [float(radius) for radius in radii_as_typed]
+    blocks = tuple(
+        DatasetBlock(dataset, tuple(_sigma_blocks(members, radii))) for dataset, members in by_dataset.items()
+    )
+    return PaperTable(norms[0][1], tuple(radii_as_typed), blocks)
+
+
+def _sigma_blocks(runs: Sequence[Run], radii: Sequence[float]) -> list[SigmaBlock]:
+    by_sigma: dict[float | None, dict[str, list[Run]]] = {}
+    for run in runs:
+        methods = by_sigma.setdefault(run.manifest.plan.get("sigma"), {})
+        methods.setdefault(method_of(run), []).append(run)
+    blocks = []
+    for sigma in sorted(by_sigma, key=lambda value: (value is None, value or 0.0)):
+        rows = [
+            _row(name, members, sigma, radii)
+            for method, alike in by_sigma[sigma].items()
+            for name, members in _told_apart(method, alike)
+        ]
+        blocks.append(SigmaBlock(sigma, tuple(rows)))
+    return blocks
+
+
+def _told_apart(method: str, runs: list[Run]) -> list[tuple[str, list[Run]]]:
+    if len(runs) == 1 or differ_in_seed_alone(runs):
+        return [(method, runs)]
+    unique = len({run.name for run in runs}) == len(runs)
+    return [(f"{method} ({run.name if unique else run.path})", [run]) for run in runs]
+
+
+def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[float]) -> PaperRow:
+    summary = summarise_seeds(SeedGroup(method, sigma or 0.0, tuple(runs)), radii)
+    return PaperRow(
+        method,
+        summary.seeds,
+        summary.inputs,
+        summary.bound,
+        summary.n,
+        runs[0].manifest.plan.get("alpha"),
+        summary.acr,
+        summary.accuracy,
+    )

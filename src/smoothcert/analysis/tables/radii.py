@@ -1,0 +1,61 @@
+"""The radii that head a table's columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+
+from smoothcert.analysis.metrics import correct_radii
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Run
+
+_FIELD_STEP = Decimal("0.25")
+_MOST_FIELD_STEPS = 12
+_MOST_STEPS = 10
+_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def parse_radii(text: str) -> list[str]:
+    """Split ``0,0.25,0.5`` into radii, each kept as it was typed."""
+    radii = [part.strip() for part in text.split(",")]
+    seen: dict[float, str] = {}
+    for radius in radii:
+        value = float(radius) if _DECIMAL.fullmatch(radius) else math.nan
+        if not (math.isfinite(value) and value >= 0):
+            raise InvalidValueError(
+                f"radii must be numbers of at least 0 with commas between them, got {radius!r} in {text!r}"
+            )
+        if value in seen:
+            raise InvalidValueError(
+                f"radius {radius} is given twice in {text!r} (as {seen[value]}); leave one out"
+            )
+        seen[value] = radius
+    return radii
+
+
+def default_radii(runs: Sequence[Run]) -> list[str]:
+    """Radii from 0 to just above the largest one certified correctly.
+
+    They are the field's multiples of 0.25 where those make 2 to 12 columns, else multiples of a round number
+    that make at most ten.
+    """
+    largest = max((float(r) for run in runs for r in correct_radii(run.records)[-1:]), default=0.0)
+    reach = Decimal(largest)
+    step = _FIELD_STEP
+    if 0 < reach < 2 * _FIELD_STEP or reach >= _MOST_FIELD_STEPS * _FIELD_STEP:
+        step = _round_step(reach)
+    last = max(2, int((reach / step).to_integral_value(ROUND_FLOOR)) + 1)
+    return [format((step * k).normalize(), "f") for k in range(last + 1)]
+
+
+def _round_step(reach: Decimal) -> Decimal:
+    """The least of 1, 2.5 and 5 times a power of ten that reaches ``reach`` in at most ten steps."""
+    power = Decimal(10) ** (reach.adjusted() - 1)
+    while True:
+        for factor in ("1", "2.5", "5"):
+            step = power * Decimal(factor)
+            if reach < step * _MOST_STEPS:
+                return step
+        power *= 10

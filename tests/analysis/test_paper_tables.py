@@ -1,0 +1,188 @@
+"""The papers' layout: what is grouped, averaged, set in bold and refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smoothcert.analysis.tables.naming import coverage, method_of, read_results
+from smoothcert.analysis.tables.paper import PaperTable, paper_table
+from smoothcert.analysis.tables.paper_formats import PAPER_FORMATS, render_paper_table
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs import Record, Run, create_run
+from smoothcert.tally import Phase, Stream, Tally
+
+from .made_runs import FIVE_AND_TWO, made_run
+
+# Four inputs, three right, at 0.25, 0.5 and 1.0: ACR 1.75 / 4 = 0.4375, shares 75.0, 50.0 and 25.0 %.
+FOUR = (
+    Record(0, 1, 1, 0.25, 0.25, 1.0),
+    Record(1, 2, 2, 0.5, 0.25, 1.0),
+    Record(2, 3, 3, 1.0, 0.25, 1.0),
+    Record(3, 5, 4, 2.0, 0.25, 1.0),
+)
+# The same inputs: right at 0.25 (three times) and 1.0: ACR 1.75 / 4 too, shares 100.0, 25.0 and 25.0 %.
+FLAT = tuple(
+    replace(record, predicted=record.label, radius=1.0 if k == 2 else 0.25) for k, record in enumerate(FOUR)
+)
+RADII = ["0", "0.5", "1.0", "3"]
+
+
+def run_of(method: str, records: tuple[Record, ...] = FOUR, data: str | None = "mnist", **plan: Any) -> Run:
+    run = made_run(f"{method}-run", records, **plan)
+    origin = {"method": method} if method else {}
+    return replace(run, manifest=replace(run.manifest, origin=origin, data={"name": data}))
+
+
+def rows_of(table: PaperTable) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render_paper_table(table, "csv"))))
+
+
+def test_markdown_is_exact() -> None:
+    runs = [run_of("b", sigma=0.5), run_of("a"), run_of("flat", FLAT)]
+    assert render_paper_table(paper_table(runs, RADII), "markdown").splitlines() == [
+        "mnist: certified accuracy (%) at ℓ2 radius, 4 inputs, clopper-pearson bound, n = 1000, α = 0.001; "
+        "bold: best of its σ.",
+        "",
+        "|    σ | method |       ACR |         0 |      0.5 |      1.0 |   3 |",
+        "| ---: | ------ | --------: | --------: | -------: | -------: | --: |",
+        "| 0.25 | a      | **0.438** |      75.0 | **50.0** | **25.0** | 0.0 |",
+        "|      | flat   | **0.438** | **100.0** |     25.0 | **25.0** | 0.0 |",
+        "|  0.5 | b      |     0.438 |      75.0 |     50.0 |     25.0 | 0.0 |",
+    ]
+
+
+def test_latex_is_booktabs_without_multirow() -> None:
+    text = render_paper_table(paper_table([run_of("a_1"), run_of("flat", FLAT)], RADII), "latex")
+    assert r"\begin{tabular}{llrrrrr}" in text
+    assert r"0.25 & a\_1 & \textbf{0.438} & 75.0 & \textbf{50.0} & \textbf{25.0} & 0.0 \\" in text
+    assert r" & flat & \textbf{0.438} & \textbf{100.0} & 25.0 & \textbf{25.0} & 0.0 \\" in text
+    assert r"\textit{mnist: 4 inputs, clopper-pearson bound, n = 1000, $\alpha$ = 0.001}" in text
+    assert r"\multirow" not in text
+    assert text.count(r"\begin") == text.count(r"\end") == 1
+
+
+def test_csv_and_json() -> None:
+    table = paper_table([run_of("a", alpha=None)], ["0", "0.50"])
+    assert render_paper_table(table, "csv") == (
+        "dataset,sigma,method,seeds,inputs,acr,acr_sd,0,0.50\nmnist,0.25,a,1,4,0.438,,75.0,50.0\n"
+    )
+    plain = json.loads(render_paper_table(table, "json"))
+    assert (plain["norm"], plain["radii"]) == ("l2", ["0", "0.50"])
+    (row,) = plain["rows"]
+    assert (row["acr"], row["acr_sd"], row["alpha"], row["n"]) == (0.4375, None, None, 1000)
+    assert row["certified_accuracy"] == {"0": {"mean": 0.75, "sd": None}, "0.50": {"mean": 0.5, "sd": None}}
+
+
+def test_seeds_are_averaged() -> None:
+    none_right = tuple(replace(record, predicted=9) for record in FOUR)
+    runs = [run_of("a", seed=0), run_of("a", none_right, seed=1), run_of("b", seed=0)]
+    first, second = rows_of(paper_table(runs, ["0"]))
+    # Of 0.4375 and 0: mean 0.21875, sample standard deviation 0.4375/√2 = 0.3094.
+    assert (first["method"], first["seeds"], first["acr"], first["acr_sd"]) == ("a", "2", "0.219", "0.309")
+    assert (first["0"], second["0"], second["acr_sd"]) == ("37.5", "75.0", "")
+    text = render_paper_table(paper_table(runs, ["0"]), "latex")
+    assert r"a & 0.219$\pm$0.309 & 37.5$\pm$53.0" in text
+    assert "mean$\\pm$sd over seeds" in text
+
+
+def test_seeds_with_other_plans_are_not_averaged() -> None:
+    other = replace(run_of("a", seed=1, n=100), path=Path("other"))
+    rows = rows_of(paper_table([run_of("a", seed=0), other], ["0"]))
+    assert [(row["method"], row["seeds"]) for row in rows] == [("a (a-run)", "1"), ("a (other)", "1")]
+
+
+def test_a_searched_sigma_makes_another_method() -> None:
+    runs = [run_of("a", seed=0), run_of("a", seed=1, sigma_search="ascent")]
+    rows = rows_of(paper_table(runs, ["0"]))
+    assert [row["method"] for row in rows] == ["a", "a + σ search (ascent)"]
+    assert r"a + $\sigma$ search (ascent) &" in render_paper_table(paper_table(runs, ["0"]), "latex")
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    runs = [made_run("x-sigma0.25", FOUR), made_run("x-sigma0.25-seed3", FOUR, n=10)]
+    assert [row["method"] for row in rows_of(paper_table(runs, ["0"]))] == [
+        "x (x-sigma0.25)",
+        "x (x-sigma0.25-seed3)",
+    ]
+    twins = [made_run("x", FOUR, Path("a")), made_run("x", FOUR, Path("b"))]
+    assert [row["method"] for row in rows_of(paper_table(twins, ["0"]))] == ["x (a/x)", "x (b/x)"]
+
+
+def test_each_data_set_has_its_heading() -> None:
+    runs = [run_of("a"), run_of("a", FIVE_AND_TWO, data="cifar10"), run_of("b", data=None)]
+    text = render_paper_table(paper_table(runs, ["0"]), "markdown")
+    headings = [line.partition(":")[0] for line in text.splitlines() if "certified accuracy" in line]
+    assert headings == ["mnist", "cifar10", "data set not stated"]
+    assert "**" not in text, "nothing to compare within a data set"
+    assert [row["dataset"] for row in rows_of(paper_table(runs, ["0"]))] == ["mnist", "cifar10", ""]
+
+
+def test_data_sets_never_mix_unseen() -> None:
+    # FIVE_AND_TWO has label 5 for input 3 as FOUR has, but label 6 for input 4.
+    other = (replace(FOUR[0], label=8),)
+    with pytest.raises(InvalidValueError, match=r"input 0 has label 1 in .* and 8 in .*--dataset"):
+        paper_table([run_of("a", data=None), run_of("b", other, data=None)], ["0"])
+    first, second = run_of("a"), run_of("b")
+    states = [
+        replace(run, manifest=replace(run.manifest, data={"name": "mnist", "sha256": digest}))
+        for run, digest in ((first, "1"), (second, "2"))
+    ]
+    with pytest.raises(InvalidValueError, match="contents differ"):
+        paper_table(states, ["0"])
+
+
+@pytest.mark.parametrize("format", list(PAPER_FORMATS))
+def test_refusals(format: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"\(l2\), .* \(l1\)"):
+        render_paper_table(paper_table([run_of("a"), run_of("b", norm="l1")], ["0"]), format)
+
+
+def test_more_refusals() -> None:
+    with pytest.raises(InvalidValueError, match="at least one run and one radius, got 0 and 1"):
+        paper_table([], ["0"])
+    with pytest.raises(RunError, match="no input has been certified yet"):
+        paper_table([run_of("a", ())], ["0"])
+    with pytest.raises(InvalidValueError, match=r"unknown table format 'html'"):
+        render_paper_table(paper_table([run_of("a")], ["0"]), "html")
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("gaussian-sigma0.25", "gaussian"),
+        ("cifar10-sigma0.25-smoothmix-onestep", "cifar10-smoothmix-onestep"),
+        ("smoothmix-eta=1-sigma0.5-seed12", "smoothmix-eta=1"),
+        ("sigma-search", "sigma-search"),
+        ("plain", "plain"),
+    ],
+)
+def test_a_method_is_the_name_without_sigma_and_seed(tmp_path: Path, name: str, method: str) -> None:
+    assert method_of(made_run(name, path=tmp_path)) == method
+    assert method_of(made_run("certified", path=tmp_path / name)) == method, "a sweep's folder"
+    assert method_of(run_of("stated")) == "stated"
+
+
+def test_coverage() -> None:
+    run = run_of("a")
+    assert coverage(run) is None
+    states = {"name": "mnist", "inputs": 100, "skip": 10}
+    begun = replace(run, manifest=replace(run.manifest, data=states))
+    assert "4 of 10 inputs so far" in str(coverage(begun))
+    assert coverage(replace(begun, manifest=replace(run.manifest, data=states | {"inputs": 40}))) is None
+
+
+def test_results_are_the_run_without_its_votes(tmp_path: Path) -> None:
+    votes = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 3, (2, 1))
+    records = [replace(record, estimation=votes, base=1) for record in FOUR]
+    create_run(tmp_path / "run", made_run().manifest, records)
+    read = read_results(tmp_path / "run")
+    assert list(read.records) == [replace(record, base=1) for record in FOUR]
+    with pytest.raises(RunError, match="no such directory"):
+        read_results(tmp_path / "nothing")

@@ -1,0 +1,299 @@
+"""Every kind of picture: the numbers it draws, worked out another way, and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from smoothcert.analysis.plots import (
+    envelope_steps,
+    plot_ablation,
+    plot_area,
+    plot_certified_accuracy,
+    plot_confidence,
+    plot_envelope,
+    plot_samples,
+    plot_sigma,
+)
+from smoothcert.analysis.plots.ablation import ablation_lines
+from smoothcert.analysis.plots.area import input_dimension, log_volumes
+from smoothcert.analysis.plots.confidence import acr_share, confidence_of
+from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
+from smoothcert.analysis.plots.sigma import input_sigmas
+from smoothcert.analysis.plots.steps import pointwise_band
+from smoothcert.bounds import BOUNDS
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.noise import Gaussian, Uniform
+from smoothcert.runs import Record, Run
+from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
+
+from .made_runs import FIVE_AND_TWO, made_run
+
+VARYING = tuple(replace(record, sigma=0.1 * (1 + record.index)) for record in FIVE_AND_TWO)
+
+
+def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO, **plan: Any) -> Run:
+    run = made_run(f"{name}-n{n}", records, n=n, **plan)
+    return replace(run, manifest=replace(run.manifest, origin={"method": name}))
+
+
+def two_sizes() -> list[Run]:
+    return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=FIVE_AND_TWO[:-1])]
+
+
+DRAWN: dict[str, tuple[Callable[..., None], Callable[[], Sequence[Run]], tuple[Any, ...]]] = {
+    "accuracy": (plot_certified_accuracy, lambda: [made_run()], ()),
+    "envelope": (plot_envelope, lambda: [made_run(), made_run("b")], ()),
+    "ablation": (plot_ablation, two_sizes, ("n",)),
+    "sigma": (plot_sigma, lambda: [made_run(records=VARYING), made_run("b", VARYING, sigma=None)], ()),
+    "samples": (plot_samples, lambda: [made_run()], ()),
+    "samples without a run": (plot_samples, list, ()),
+    "confidence": (plot_confidence, lambda: [made_run(), made_run("$b$")], ()),
+    "area": (lambda *given: plot_area(*given, dimension=64), lambda: [made_run(), made_run("b")], ()),
+}
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize("kind", list(DRAWN))
+def test_the_same_runs_make_the_same_bytes_at_either_width(tmp_path: Path, kind: str, suffix: str) -> None:
+    draw, runs, arguments = DRAWN[kind]
+    contents = []
+    for width in ("page", "page", "column"):
+        out = tmp_path / f"picture{suffix}"
+        draw(runs(), *arguments, out, width)
+        contents.append(out.read_bytes())
+    assert contents[0] == contents[1] != contents[2]
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DRAWN if not kind.startswith("samples")])
+def test_what_no_kind_draws(tmp_path: Path, kind: str) -> None:
+    draw, _, arguments = DRAWN[kind]
+    out = tmp_path / "picture.png"
+    with pytest.raises(InvalidValueError, match="at least one run"):
+        draw([], *arguments, out, "page")
+    with pytest.raises(RunError, match="no input has been certified yet"):
+        draw([made_run(records=())], *arguments, out, "page")
+    with pytest.raises(InvalidValueError, match=r"a \(l2\), b \(l1\)"):
+        draw([made_run("a"), made_run("b", norm="l1")], *arguments, out, "page")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_width(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match=r"unknown width 'poster'.*column"):
+        plot_certified_accuracy([made_run()], tmp_path / "a.png", "poster")
+
+
+def test_the_band_is_clopper_pearsons_at_each_step() -> None:
+    low, high = pointwise_band(np.array([1.0, 3 / 7, 0.0]), 7)
+    assert low[1] == pytest.approx(stats.beta.ppf(0.025, 3, 5), rel=1e-9)
+    assert high[1] == pytest.approx(stats.beta.ppf(0.975, 4, 4), rel=1e-9)
+    # All of 7: (α/2)^(1/7) below, 1 above; none of 7 mirrors it.
+    assert (low[0], high[0]) == (pytest.approx(0.025 ** (1 / 7), rel=1e-9), 1.0)
+    assert (low[2], high[2]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 7), rel=1e-9))
+
+
+def test_a_band_can_be_left_out(tmp_path: Path) -> None:
+    for name, band in (("auto", None), ("with", True), ("without", False)):
+        plot_certified_accuracy([made_run()], tmp_path / f"{name}.svg", band=band)
+    auto, with_band, without = (
+        (tmp_path / f"{name}.svg").read_bytes() for name in ("auto", "with", "without")
+    )
+    assert auto == with_band != without
+    assert b"PolyCollection" in with_band or b"FillBetween" in with_band
+    assert b"PolyCollection" not in without
+    assert b"FillBetween" not in without
+
+
+def test_the_envelope_is_the_best_at_each_radius() -> None:
+    low = tuple(Record(k, 1, 1, 0.3, 0.25, 0.0) for k in range(4))
+    far = tuple(Record(k, 1, 1 if k < 2 else 2, 0.9, 0.25, 0.0) for k in range(4))
+    radii, best = envelope_steps([made_run("low", low), made_run("far", far)])
+    assert radii.tolist() == [0.0, 0.3, 0.9]
+    assert best.tolist() == [1.0, 0.5, 0.0]
+
+
+def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
+    runs = [
+        replace(run, manifest=replace(run.manifest, data={"name": name}))
+        for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
+    ]
+    with pytest.raises(InvalidValueError, match=r"a \(mnist\), b \(cifar10\)"):
+        plot_envelope(runs, tmp_path / "a.png")
+
+
+def test_an_ablation_is_acr_over_one_field() -> None:
+    (line,) = ablation_lines(two_sizes(), "n")
+    assert (line.method, line.values) == ("a", (100, 1000))
+    # Radii 0.5 + 1.0 + 0.2 + 0.5 over 7 inputs, and over 6 without the last, whose radius is 0.
+    assert line.acr[0].mean == pytest.approx(2.2 / 7)
+    assert line.acr[0].sd is None
+    assert line.acr[1].mean == pytest.approx((2.2 / 7 + 2.2 / 6) / 2)
+    assert line.acr[1].sd == pytest.approx(abs(2.2 / 7 - 2.2 / 6) / math.sqrt(2))
+
+
+def test_each_method_has_its_line_and_names_after_values_are_one() -> None:
+    runs = [ablated(n, name) for name in "ab" for n in (1000, 100)]
+    assert [(line.method, line.values) for line in ablation_lines(runs, "n")] == [
+        ("a", (100, 1000)),
+        ("b", (100, 1000)),
+    ]
+    unnamed = [made_run(f"n{n}", n=n) for n in (10, 100)]
+    assert [line.values for line in ablation_lines(unnamed, "n")] == [(10, 100)]
+
+
+def test_a_searchs_knob_by_its_own_name() -> None:
+    runs = [ablated(100, **{"sigma_search.steps": steps}) for steps in (10, 100)]
+    (line,) = ablation_lines(runs, "steps")
+    assert line.values == (10, 100)
+
+
+def test_a_bound_is_a_category(tmp_path: Path) -> None:
+    runs = [
+        made_run("x", bound=name, votes=votes)
+        for name, votes in (("two-class", "hard"), ("bernstein", "soft"))
+    ]
+    (line,) = ablation_lines(runs, "bound")
+    assert line.values == ("bernstein", "two-class")
+    plot_ablation(runs, "bound", tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("runs", "over", "message"),
+    [
+        ([ablated(100), ablated(1000, alpha=0.01)], "n", r"differ in alpha: 0\.001, 0\.01"),
+        ([ablated(100), ablated(100)], "n", "'n' is 100 in every run"),
+        ([ablated(100), ablated(1000)], "K", r"states no 'K'; fields that are stated: .*sigma"),
+        ([ablated(100), ablated(1000), ablated(1000)], "n", "the same method, n = 1000 and seed"),
+    ],
+)
+def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        ablation_lines(runs, over)
+
+
+def test_an_ablation_keeps_its_model() -> None:
+    runs = [
+        replace(run, manifest=replace(run.manifest, model={"sha256": digest}))
+        for run, digest in ((ablated(100), "1"), (ablated(1000), "2"))
+    ]
+    with pytest.raises(InvalidValueError, match="differ in their model"):
+        ablation_lines(runs, "n")
+
+
+def test_sigma_of_each_input() -> None:
+    assert input_sigmas(made_run(records=VARYING)).tolist() == pytest.approx([0.1 * k for k in range(1, 8)])
+    with pytest.raises(InvalidValueError, match=r"every input was certified with σ = 0\.25"):
+        input_sigmas(made_run())
+
+
+def test_too_many_panels(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="at most 8 of them; got 9"):
+        plot_confidence([made_run()] * 9, tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("n", [100, 1000, 100_000])
+def test_the_attainable_radius_is_the_closed_form(n: int) -> None:
+    plan = VotePlan(Gaussian(0.5), BOUNDS["clopper-pearson"], 0.001)
+    for share in (Fraction("0.8"), Fraction("0.99")):
+        k = int(share * n)
+        expected = 0.5 * stats.norm.ppf(stats.beta.ppf(0.001, k, n - k + 1))
+        assert plan.radius(share, n) == pytest.approx(expected, rel=1e-7)
+    assert plan.radius(Fraction(1), n) == pytest.approx(0.5 * stats.norm.ppf(0.001 ** (1 / n)), rel=1e-7)
+    hoeffding = VotePlan(Uniform(1.0), BOUNDS["hoeffding"], 0.001)
+    lower = 0.99 - math.sqrt(math.log(1000) / (2 * n))
+    assert hoeffding.radius(Fraction("0.99"), n) == pytest.approx(2 * math.sqrt(3) * (lower - 0.5), rel=1e-7)
+
+
+def test_votes_divide_by_the_share() -> None:
+    numbers = vote_numbers(Fraction("0.99"))
+    assert all(n % 100 == 0 for n in numbers)
+    assert (numbers[0], numbers[-1]) == (100, 1_000_000)
+
+
+def test_of_many_points_some_are_shown() -> None:
+    assert shown_radii(made_run()) == [0.0, 0.2, 0.5, 0.5, 1.0]
+    many = tuple(Record(k, 1, 1, k / 2990, 0.25, 0.0) for k in range(2991))
+    assert shown_radii(made_run(records=many)) == pytest.approx([k / 299 for k in range(300)])
+    assert shown_radii(made_run(records=(Record(0, 1, -1, 0.0, 0.25, 0.0),))) == []
+
+
+def test_curves_hold_for_one_plan() -> None:
+    assert common_plan([]) == VotePlan(Gaussian(1.0), BOUNDS["clopper-pearson"], 0.001)
+    assert common_plan([made_run(), made_run(n=5)]).noise == Gaussian(0.25)
+    with pytest.raises(InvalidValueError, match=r"differ in sigma \(0\.25, 0\.5\)"):
+        common_plan([made_run(), made_run(sigma=0.5)])
+    with pytest.raises(InvalidValueError, match="states no bound"):
+        common_plan([made_run(bound=None)])
+
+
+def test_confidence_comes_from_the_votes() -> None:
+    def record(index: int, label: int, predicted: int, votes: int) -> Record:
+        selection = Tally(Stream(0, index, Phase.SELECTION), 0, 10, (10, 0))
+        estimation = Tally(Stream(0, index, Phase.ESTIMATION), 0, 1000, (votes, 1000 - votes))
+        return Record(index, label, predicted, 0.1 * (predicted >= 0), 0.25, 0.0, selection, estimation)
+
+    records = (record(0, 0, 0, 990), record(1, 1, 0, 800), record(2, 0, -1, 510))
+    found = confidence_of(made_run(records=records))
+    for part, votes in ((found.right, 990), (found.wrong, 800), (found.abstained, 510)):
+        assert part.tolist() == pytest.approx([stats.beta.ppf(0.001, votes, 1001 - votes)], rel=1e-7)
+    assert found.unknown == 0
+
+
+def test_confidence_of_a_log_comes_from_the_radii() -> None:
+    found = confidence_of(made_run())
+    assert sorted(found.right) == pytest.approx(stats.norm.cdf([0.0, 0.8, 2.0, 2.0, 4.0]))
+    assert found.wrong.tolist() == pytest.approx([stats.norm.cdf(12.0)])
+    assert (found.abstained.size, found.unknown) == (0, 1)
+    for plan in ({"bound": None}, {"bound": "two-class"}, {"noise": "uniform"}):
+        with pytest.raises(InvalidValueError, match=r"holds no votes, .*--bound clopper-pearson"):
+            confidence_of(made_run(**plan))
+
+
+def test_confidence_of_soft_votes() -> None:
+    sums = (900 * SOFT_UNIT, 100 * SOFT_UNIT)
+    votes = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 1000, (1000, 0), sums, sums)
+    record = Record(0, 0, 0, 0.1, 0.25, 0.0, replace(votes, stream=Stream(0, 0, Phase.SELECTION)), votes)
+    found = confidence_of(made_run(records=(record,), bound="hoeffding"))
+    assert found.right.tolist() == pytest.approx([0.9 - math.sqrt(math.log(1000) / 2000)], rel=1e-9)
+
+
+def test_the_share_of_the_surest() -> None:
+    # Right radii 1.0, 0.5, 0.5, 0.2, 0: the largest of 7 inputs' is 1.0 of 2.2, the two largest 1.5 of it.
+    assert acr_share(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
+    assert acr_share(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
+    assert acr_share(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
+    assert acr_share((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) == 0.0
+
+
+def test_log_volumes_are_those_of_discs_and_diamonds() -> None:
+    radii = [0.2, 0.5, 0.5, 1.0]
+    assert log_volumes(made_run(), 2).tolist() == pytest.approx([math.log(math.pi * r * r) for r in radii])
+    assert log_volumes(made_run(norm="l1"), 2).tolist() == pytest.approx([math.log(2 * r * r) for r in radii])
+    with pytest.raises(InvalidValueError, match="the volume of a region in linf"):
+        log_volumes(made_run(norm="linf"), 2)
+
+
+def test_the_dimension_is_given_or_known() -> None:
+    run = made_run()
+    named = replace(run, manifest=replace(run.manifest, data={"name": "cifar10"}))
+    assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
+    for wrong in ([run], [replace(run, manifest=replace(run.manifest, data={"name": "npz:mine"}))]):
+        with pytest.raises(InvalidValueError, match="--dimension"):
+            input_dimension(wrong)
+    with pytest.raises(InvalidValueError, match="dimension must be an integer"):
+        input_dimension([named], 0)
+
+
+def test_no_volume_to_draw(tmp_path: Path) -> None:
+    nothing = (Record(0, 1, -1, 0.0, 0.25, 0.0),)
+    with pytest.raises(InvalidValueError, match="no volume to draw"):
+        plot_area([made_run(records=nothing)], tmp_path / "a.png", dimension=2)

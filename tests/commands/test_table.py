@@ -1,0 +1,82 @@
+"""`smoothcert table` on made-up runs: layouts, runs under way, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.commands.model_argument import load_named_model
+from smoothcert.commands.options import ModelOptions
+from smoothcert.runs import Manifest, Record, create_run, read_run
+
+RECORDS = [Record(0, 1, 1, 0.5, 0.25, 1.0), Record(1, 2, 3, 1.0, 0.25, 1.0)]
+PLAN = {
+    "noise": "gaussian",
+    "sigma": 0.25,
+    "norm": "l2",
+    "bound": "clopper-pearson",
+    "n": 1000,
+    "alpha": 0.001,
+}
+
+
+def make(path: Path, records: list[Record] = RECORDS, **changes: object) -> Path:
+    data = {"name": "mnist", "inputs": 10, "skip": 5}
+    create_run(path, Manifest("certify", PLAN | changes, {}, data), records)
+    return path
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as left:
+        main([str(word) for word in words])
+    assert left.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_a_run_under_way_is_shown_as_far_as_it_is(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, begun = make(tmp_path / "whole"), make(tmp_path / "begun", RECORDS[:1])
+    main(["table", str(whole), str(begun), "--layout", layout, "--radii", "0", "--format", "csv"])
+    shown = capsys.readouterr()
+    first, second = csv.DictReader(shown.out.splitlines())
+    assert [(row["inputs"], row["0"]) for row in (first, second)] == [("2", "50.0"), ("1", "100.0")]
+    assert "begun: 1 of 2 inputs so far" in " ".join(shown.err.split())
+    assert "whole" not in shown.err
+
+
+def test_differing_numbers_of_inputs_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["table", str(make(tmp_path / "a")), str(make(tmp_path / "b", RECORDS[:1])), "--layout", "paper"])
+    assert "1 to 2 inputs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_refusals(tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make(tmp_path / "a")
+    asked = ["--layout", layout]
+    assert "name at least one run" in refusal(capsys, "table", *asked)
+    empty = make(tmp_path / "empty", [])
+    assert "no input has been certified yet" in refusal(capsys, "table", empty, *asked)
+    other = make(tmp_path / "other", norm="l1")
+    assert "different norms don't compare" in refusal(capsys, "table", run, other, *asked)
+    assert "no such directory" in refusal(capsys, "table", tmp_path / "nothing", *asked)
+
+
+def test_certify_keeps_the_objective_it_was_trained_with(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["certify", str(digits_model), "--n", "50", "--max", "2", "--quiet", "--out", str(tmp_path / "x")])
+    assert read_run(tmp_path / "x").manifest.origin["method"] == "gaussian"
+    main(["table", str(tmp_path / "x"), "--layout", "paper", "--format", "csv", "--radii", "0"])
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (row["method"], row["dataset"]) == ("gaussian", "digits")
+
+
+def test_a_model_without_a_recipe_states_no_method(digits_model: Path) -> None:
+    named = load_named_model(str(digits_model / "model.safetensors"), ModelOptions(), "hard")
+    assert named.method is None
