@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.intervals import (
     acr_interval,
     mean_interval,
@@ -16,7 +17,6 @@ from smoothcert.analysis.intervals import (
     percent_down,
     percent_up,
     population_lower_bound,
-    radius_ceiling,
     rate_interval,
     robust_radius_lower_bound,
     statement,

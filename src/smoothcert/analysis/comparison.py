@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.intervals import mean_interval, radius_ceiling
+from smoothcert.analysis.ceiling import planned_ceiling, radius_ceiling
+from smoothcert.analysis.intervals import mean_interval
 from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.errors import InvalidValueError, RunError, check_not_negative, check_probability
@@ -117,7 +118,7 @@ def planned_radii(first: Run, second: Run) -> list[float] | None:
     They are the multiples of 0.25 that the larger ceiling allows where those are 4 to 12, else of 0.25 halved or
     doubled as often as it takes. None where a plan isn't known.
     """
-    ceilings = [radius_ceiling(run) for run in (first, second)]
+    ceilings = [planned_ceiling(run.manifest.plan) for run in (first, second)]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
     if len(known) < 2 or max(known) <= 0:
         return None
@@ -217,8 +218,7 @@ def _compare_acr(first: Run, second: Run, confidence: float, flips: int, seed: i
 def _known_ceiling(run: Run) -> float | None:
     """The plan's ceiling; None where inputs have σ of their own or a log's rounded radii pass it."""
     ceiling = radius_ceiling(run)
-    own_sigma = any(record.sigma != run.manifest.plan.get("sigma") for record in run.records)
-    if ceiling is None or own_sigma or any(record.radius > up(ceiling) for record in run.records):
+    if ceiling is None or any(record.radius > up(ceiling) for record in run.records):
         return None
     return ceiling
 

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.metrics import stated_norm
-from smoothcert.bounds import BOUNDS, clopper_pearson_lower, clopper_pearson_upper
-from smoothcert.certificates import largest_radius
+from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
-from smoothcert.noise import NOISES
 from smoothcert.rounding import down, up
 from smoothcert.runs import Run
 
@@ -98,16 +97,6 @@ def mean_interval(
     )
 
 
-def radius_ceiling(run: Run) -> float | None:
-    """The largest radius the run's plan can give, or None where the plan isn't fully known (imported logs)."""
-    plan = run.manifest.plan
-    noise, sigma, bound, n, alpha = (plan.get(key) for key in ("noise", "sigma", "bound", "n", "alpha"))
-    if noise is None or sigma is None or bound is None or n is None or alpha is None:
-        return None
-    # NOISES holds dataclasses whose one field is sigma.
-    return largest_radius(NOISES[noise](sigma), BOUNDS[bound], n, alpha)  # type: ignore[call-arg]
-
-
 def acr_interval(run: Run, confidence: float = 0.95, ceiling: float | None = None) -> tuple[float, float]:
     """The average certified radius that this certification would have over the whole distribution of inputs.
 
@@ -185,16 +174,16 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
     if ceiling is None:
+        if len({record.sigma for record in run.records}) > 1:
+            raise RunError(
+                f"{run.path} certifies inputs with σ of their own, so no ceiling follows from its plan; give ceiling=, "
+                "the largest radius it could have certified"
+            )
         ceiling = radius_ceiling(run)
         if ceiling is None:
             raise RunError(
                 f"{run.path} doesn't state its noise, bound, n and alpha, so the range of its radii is unknown; give "
                 "ceiling=, the largest radius it could have certified"
-            )
-        if any(record.sigma != run.manifest.plan["sigma"] for record in run.records):
-            raise RunError(
-                f"{run.path} certifies inputs with σ of their own, so no ceiling follows from its plan; give ceiling=, "
-                "the largest radius it could have certified"
             )
         ceiling = up(ceiling)
     counted = np.array([record.radius if record.correct else 0.0 for record in run.records])

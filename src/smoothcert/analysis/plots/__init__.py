@@ -1,5 +1,6 @@
 """Plots: what runs certified, drawn as PNG, SVG or PDF at column or page width."""
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.gallery import plot_gallery
 from smoothcert.analysis.plots.ablation import plot_ablation
 from smoothcert.analysis.plots.area import plot_area
@@ -7,7 +8,7 @@ from smoothcert.analysis.plots.confidence import plot_confidence
 from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_envelope, plot_seed_groups
 from smoothcert.analysis.plots.samples import plot_samples
 from smoothcert.analysis.plots.sigma import plot_sigma
-from smoothcert.analysis.plots.steps import certified_accuracy_steps, envelope_steps, radius_ceiling
+from smoothcert.analysis.plots.steps import certified_accuracy_steps, envelope_steps
 
 __all__ = [
     "certified_accuracy_steps",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
 from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
@@ -18,7 +19,6 @@ from smoothcert.analysis.plots.steps import (
     certified_accuracy_steps,
     envelope_steps,
     pointwise_band,
-    radius_ceiling,
 )
 from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
 from smoothcert.analysis.tables.naming import check_one_dataset

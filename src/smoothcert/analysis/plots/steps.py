@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy, correct_radii
-from smoothcert.bounds import BOUNDS
-from smoothcert.certificates import largest_radius
-from smoothcert.noise import NOISES
 from smoothcert.runs import Record, Run
 
 Curve = NDArray[np.float64]
@@ -44,17 +41,3 @@ def envelope_steps(runs: Sequence[Run]) -> tuple[Curve, Curve]:
     beyond = [0.0, *np.nextafter(jumps, np.inf)]
     best = np.max([certified_accuracy(run.records, beyond) for run in runs], axis=0)
     return np.concatenate([[0.0], jumps]), best
-
-
-def radius_ceiling(run: Run) -> float | None:
-    """The largest radius the run's n and α allow; None if it doesn't state them or σ differs by input."""
-    plan = run.manifest.plan
-    sigma, n, alpha = plan.get("sigma"), plan.get("n"), plan.get("alpha")
-    if sigma is None or n is None or alpha is None:
-        return None
-    if plan.get("noise") not in NOISES or plan.get("bound") not in BOUNDS:
-        return None
-    if any(record.sigma != sigma for record in run.records):
-        return None
-    noise = NOISES[plan["noise"]](sigma)  # type: ignore[call-arg]
-    return largest_radius(noise, BOUNDS[plan["bound"]], n, alpha)

@@ -45,17 +45,17 @@ def default_radii(runs: Sequence[Run]) -> list[str]:
     reach = Decimal(largest)
     step = _FIELD_STEP
     if 0 < reach < 2 * _FIELD_STEP or reach >= _MOST_FIELD_STEPS * _FIELD_STEP:
-        step = _round_step(reach)
+        step = round_step(reach, _MOST_STEPS)
     last = max(2, int((reach / step).to_integral_value(ROUND_FLOOR)) + 1)
     return [format((step * k).normalize(), "f") for k in range(last + 1)]
 
 
-def _round_step(reach: Decimal) -> Decimal:
-    """The least of 1, 2.5 and 5 times a power of ten that reaches ``reach`` in at most ten steps."""
-    power = Decimal(10) ** (reach.adjusted() - 1)
+def round_step(reach: Decimal, most: int) -> Decimal:
+    """The least of 1, 2.5 and 5 times a power of ten that reaches ``reach`` in at most ``most`` steps."""
+    power = Decimal(10) ** (reach.adjusted() - 3)
     while True:
         for factor in ("1", "2.5", "5"):
             step = power * Decimal(factor)
-            if reach < step * _MOST_STEPS:
+            if reach < step * most:
                 return step
         power *= 10

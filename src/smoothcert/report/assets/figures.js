@@ -1,0 +1,98 @@
+// The statement, the table, and how radii and votes are spread.
+function showStatement() {
+  const run = chosenRun() || runs[0];
+  const said = run.statement;
+  const facts = [["data", run.group.name], ["inputs", whole(run.inputs)], ["σ", run.sigma], ["votes n", run.n === null ? null : whole(run.n)],
+    ["α", run.alpha], ["bound", run.bound]];
+  const parts = [
+    runs.length > 1
+      ? el("div", { class: "kicker" }, el("label", { for: "statement-run" }, run.alpha === null ? "What is said of" : "What is proved of"),
+        runSelect("statement-run", run, certified.length ? certified : runs, chooseRun))
+      : el("p", { class: "kicker" }, run.alpha === null ? "What is said of" : "What is proved of", el("b", {}, run.name)),
+    el("h1", { id: "statement-title" }, said.lead, el("strong", {}, said.figure), said.rest.replaceAll(" %", "\u00a0%").replace("probability ", "probability\u00a0")),
+    el("p", { class: "guarantee" }, el("b", {}, "Each certificate. "), run.guarantee),
+    el("ul", { class: "facts" }, ...facts.map(([name, value]) =>
+      el("li", {}, el("span", {}, name), " ", value === null || value === undefined ? "not stated" : String(value)))),
+    el("ul", { class: "notes" }, ...said.notes.map((line) => el("li", {}, line))),
+  ];
+  if (runs.length > 1) {
+    parts.push(el("details", {}, el("summary", {}, `All ${runs.length} statements`),
+      el("p", { class: "note" }, "Each holds by itself. To pick the best of several afterwards is an optimistic choice."),
+      el("ol", { class: "statements" }, ...runs.map((one) => el("li", {}, el("b", {}, one.name), ": ", one.statement.lead,
+        el("strong", {}, one.statement.figure), one.statement.rest)))));
+  }
+  place("statement", ...parts);
+}
+
+function rateCell(rate) {
+  if (!rate) return el("td", {}, el("span", { class: "unknown" }, "not stated"));
+  return el("td", { title: `${rate.count} inputs` }, el("b", {}, rate.percent), el("small", {}, `${rate.low}–${rate.high}`));
+}
+
+function tableOf(group) {
+  const plain = (value) => el("td", {}, value === null || value === undefined ? el("span", { class: "unknown" }, "–") : String(value));
+  const based = group.runs.some((run) => run.base);
+  const heads = ["σ", "n", "bound", "inputs", "ACR", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
+  const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(run.sigma),
+    plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(whole(run.inputs)),
+    ...(run.inputs === 0 ? [el("td", { colspan: heads.length - 4 + group.tableRadii.length }, "nothing certified yet")]
+      : [plain(run.acr), rateCell(run.abstained), ...(based ? [rateCell(run.base)] : []), rateCell(run.smoothed), ...run.cells.map(rateCell)])));
+  return [
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table of ${group.name}` }, el("table", {},
+      el("thead", {},
+        el("tr", {}, el("th", { rowspan: 2, scope: "col" }, "run"), ...heads.map((head) => el("th", { rowspan: 2, scope: "col" }, head)),
+          el("th", { colspan: group.tableRadii.length, scope: "colgroup" }, `certified accuracy (%) at ${data.norm} radius`)),
+        el("tr", {}, ...group.tableRadii.map((radius) => el("th", { scope: "col" }, radius)))),
+      el("tbody", {}, ...rows))),
+    el("p", { class: "note" }, "Small figures: 95 % intervals over the choice of inputs, one rate at a time. ACR: average certified radius, 0 where the answer is wrong or missing. Smoothed accuracy: the smoothed classifier’s answer is right and wasn’t withheld. ",
+      based ? "Base accuracy: the model alone, without noise; no certificate speaks of it." : "The runs don’t state the base accuracy, that of the model alone without noise."),
+  ];
+}
+
+function bars(values, labels, describe) {
+  const width = 520, height = 150, bottom = 22, most = Math.max(1, ...values.map((stack) => stack.reduce((a, b) => a + b, 0)));
+  const each = width / values.length;
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, class: "histogram", role: "img", "aria-label": describe });
+  values.forEach((stack, k) => {
+    let base = height - bottom;
+    stack.forEach((count, kind) => {
+      const tall = count === 0 ? 0 : Math.max(1, (count / most) * (height - bottom - 4));
+      base -= tall;
+      picture.append(svg("rect", { x: k * each + 0.5, y: base, width: Math.max(1, each - 1), height: tall, class: `kind${kind}` }));
+    });
+  });
+  picture.append(svg("line", { class: "ground", x1: 0, x2: width, y1: height - bottom, y2: height - bottom }));
+  labels.forEach((label, k) => {
+    const anchor = k === 0 ? "start" : k === labels.length - 1 ? "end" : "middle";
+    picture.append(svg("text", { x: (k / (labels.length - 1)) * width, y: height - 6, "text-anchor": anchor }, label));
+  });
+  return picture;
+}
+
+function showSpread() {
+  const run = chosenRun();
+  if (!run) return place("spread");
+  const found = run.histograms, reach = found.reach;
+  const short = (value) => String(Number(value.toPrecision(3)));
+  const figures = [el("figure", {}, bars(found.right.map((count, k) => [count, found.wrong[k]]), ["0", short(reach / 2), short(reach)],
+    `Radii of ${run.name}, from 0 to ${short(reach)}`), el("figcaption", {}, "Radius of the answers: ",
+    el("span", { class: "key kind0" }), " right ", el("span", { class: "key kind1" }), " wrong",
+    ` (${whole(run.counts.abstained)} abstentions have none)`))];
+  if (found.shares) figures.push(el("figure", {}, bars(found.shares.map((count) => [count]), ["0", "0.5", "1"],
+    `Share of the votes for the chosen class, ${run.name}`), el("figcaption", {}, "Share of the votes for the chosen class (estimate of p_A)")));
+  else figures.push(el("p", { class: "note" }, "The log has no votes, so p_A isn’t known."));
+  place("spread", el("h2", { id: "spread-title" }, "How radii and votes are spread"),
+    el("div", { class: "controls" }, field("Run", runSelect("spread-run", run, certified, chooseRun))),
+    el("div", { class: "pair" }, ...figures),
+    el("p", {}, `ACR ${run.acr} is a mean, and a mean can be carried by few inputs: a model that is over-confident of some, whose radii are the largest, can beat a better one. `, run.carried || "", " Read it together with the curve."));
+}
+
+function showProvenance() {
+  const list = (title, rows) => rows.length ? el("div", {}, el("h4", {}, title), el("dl", {}, ...rows.flatMap(([name, value]) =>
+    [el("dt", {}, name), el("dd", {}, value)]))) : null;
+  const all = runs.map((run, k) => el("details", { open: k === 0 }, el("summary", {}, run.name), el("div", { class: "columns" },
+    list("Plan", run.provenance.plan), list("Versions", run.provenance.versions), list("SHA-256", run.provenance.hashes)),
+    run.provenance.command ? el("div", {}, el("h4", {}, "Certify it again"), el("pre", {}, run.provenance.command)) : null));
+  place("provenance", el("h2", { id: "provenance-title" }, "Plan, versions, hashes"), ...all,
+    el("h4", {}, "Make this page again"), el("pre", {}, data.command));
+}

@@ -1,0 +1,180 @@
+"""A run condensed to arrays: what the page needs of ten thousand records, without keeping them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.metrics import stated_norm
+from smoothcert.runs import Manifest, Record, Run
+from smoothcert.runs.manifest import FILE_NAME
+from smoothcert.runs.records import results_digest
+from smoothcert.tally import ABSTAIN, SOFT_UNIT, Tally
+
+SHOWN_CLASSES = 4
+"""Classes with a piece of their own in a votes bar; the others share one."""
+NONE = -2
+"""In place of a class that a record doesn't state."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """Of each input: votes for its classes ahead, for the chosen one, and for the strongest wrong one.
+
+    Soft votes count as the sum of probabilities. Inputs without a tally have NaN and :data:`NONE`.
+    """
+
+    total: Floats
+    chosen: Ints
+    chosen_votes: Floats
+    rival: Ints
+    rival_votes: Floats
+    leaders: Ints
+    leader_votes: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Condensed:
+    """One run. ``expected`` is the number of inputs it will have when done, None where that isn't known."""
+
+    name: str
+    manifest: Manifest
+    norm: str
+    index: Ints
+    label: Ints
+    predicted: Ints
+    radius: Floats
+    sigma: Floats
+    base: Ints
+    votes: Votes
+    ceiling: float | None
+    expected: int | None
+    results_sha256: str
+    manifest_sha256: str | None
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def correct(self) -> NDArray[np.bool_]:
+        """Which inputs are answered rightly."""
+        return np.equal(self.predicted, self.label)
+
+    @property
+    def abstained(self) -> NDArray[np.bool_]:
+        """Which inputs aren't answered."""
+        return np.equal(self.predicted, ABSTAIN)
+
+    @property
+    def alpha(self) -> float | None:
+        """The failure probability of a certificate, where it is stated."""
+        alpha = self.manifest.plan.get("alpha")
+        return None if alpha is None else float(alpha)
+
+    @property
+    def stated_sigma(self) -> float | None:
+        """The plan's σ, where it is stated."""
+        sigma = self.manifest.plan.get("sigma")
+        return None if sigma is None else float(sigma)
+
+    def correct_radii(self) -> Floats:
+        """The radii of the right answers, in ascending order."""
+        return np.sort(self.radius[self.correct])
+
+    def certified(self, radius: float) -> int:
+        """How many inputs are right and certified at ``radius`` or more."""
+        return int(np.count_nonzero(self.correct & (self.radius >= radius)))
+
+
+def condense(run: Run, name: str) -> Condensed:
+    """What the page needs of a run, which is called ``name`` on it."""
+    records = run.records
+    statement = run.path / FILE_NAME
+    return Condensed(
+        name=name,
+        manifest=run.manifest,
+        norm=stated_norm(run),
+        index=_ints(record.index for record in records),
+        label=_ints(record.label for record in records),
+        predicted=_ints(record.predicted for record in records),
+        radius=np.array([record.radius for record in records], dtype=np.float64),
+        sigma=np.array([record.sigma for record in records], dtype=np.float64),
+        base=_ints(NONE if record.base is None else record.base for record in records),
+        votes=_votes(records),
+        ceiling=radius_ceiling(run),
+        expected=_expected(run.manifest),
+        results_sha256=results_digest(records),
+        manifest_sha256=hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None,
+    )
+
+
+def _ints(values: object) -> Ints:
+    return np.fromiter(values, dtype=np.int64)  # type: ignore[call-overload, no-any-return]
+
+
+def _votes(records: Sequence[Record]) -> Votes:
+    count = len(records)
+    votes = Votes(
+        total=np.full(count, np.nan),
+        chosen=np.full(count, NONE),
+        chosen_votes=np.full(count, np.nan),
+        rival=np.full(count, NONE),
+        rival_votes=np.full(count, np.nan),
+        leaders=np.full((count, SHOWN_CLASSES), NONE),
+        leader_votes=np.zeros((count, SHOWN_CLASSES)),
+    )
+    by_width: dict[int, list[int]] = {}
+    for place, record in enumerate(records):
+        if record.estimation is not None:
+            by_width.setdefault(len(record.estimation.counts), []).append(place)
+    for width, places in by_width.items():
+        _fill(votes, records, np.array(places), width)
+    return votes
+
+
+def _fill(votes: Votes, records: Sequence[Record], places: Ints, width: int) -> None:
+    """Fill in the inputs at ``places``, whose tallies all have ``width`` classes."""
+    rows = np.arange(len(places))
+    table = np.array([_scores(records[place].estimation) for place in places], dtype=np.float64)
+    chosen = _ints(_chosen(records[place]) for place in places)
+    label = _ints(records[place].label for place in places)
+    votes.total[places] = [tally.n for place in places if (tally := records[place].estimation) is not None]
+    known = (chosen >= 0) & (chosen < width)
+    votes.chosen[places] = np.where(known, chosen, NONE)
+    votes.chosen_votes[places] = np.where(known, table[rows, np.where(known, chosen, 0)], np.nan)
+    order = np.argsort(-table, axis=1, kind="stable")[:, :SHOWN_CLASSES]
+    votes.leaders[places, : order.shape[1]] = order
+    votes.leader_votes[places, : order.shape[1]] = np.take_along_axis(table, order, axis=1)
+    labelled = label < width
+    table[rows[labelled], label[labelled]] = -1.0
+    rival = table.argmax(axis=1)
+    voted = table[rows, rival] > 0
+    votes.rival[places] = np.where(voted, rival, NONE)
+    votes.rival_votes[places] = np.where(voted, table[rows, rival], 0.0)
+
+
+def _scores(tally: Tally | None) -> Sequence[float]:
+    assert tally is not None
+    return tally.counts if tally.sums is None else [total / SOFT_UNIT for total in tally.sums]
+
+
+def _chosen(record: Record) -> int:
+    """The class whose probability was bounded, answered or not."""
+    if not record.abstained:
+        return record.predicted
+    return NONE if record.selection is None else record.selection.top()
+
+
+def _expected(manifest: Manifest) -> int | None:
+    inputs, skip = manifest.data.get("inputs"), manifest.data.get("skip", 1)
+    if not isinstance(inputs, int) or not isinstance(skip, int) or skip < 1:
+        return None
+    return len(range(0, inputs, skip))

@@ -1,0 +1,120 @@
+"""Curves and histograms: certified accuracy as steps, few enough for a page and never above the truth."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis.intervals import rate_interval
+from smoothcert.errors import check_count
+from smoothcert.report.condensed import Condensed, Floats, Ints
+from smoothcert.rounding import decimal_down
+
+MOST_POINTS = 500
+_RADIUS_BINS, _SHARE_BINS = 40, 25
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Certified counts as a step function: beyond ``radii[k]`` and up to ``radii[k+1]`` it is ``counts[k]``.
+
+    ``highest[k]`` is the largest true count in that stretch; it differs from ``counts[k]`` where steps were merged.
+    """
+
+    radii: Floats
+    counts: Ints
+    highest: Ints
+
+
+def certified_steps(correct_radii: Floats) -> Steps:
+    """Every jump of the certified count, from radius 0 on."""
+    jumps, repeats = np.unique(correct_radii, return_counts=True)
+    left = correct_radii.size - np.cumsum(repeats)
+    counts = np.concatenate([[correct_radii.size], left]).astype(np.int64)
+    return Steps(np.concatenate([[0.0], jumps]), counts, counts)
+
+
+def thin(steps: Steps, most: int = MOST_POINTS) -> Steps:
+    """At most ``most`` steps, losing as little as they can.
+
+    Merged ones take the lowest count among them, so the curve never lies above.
+    """
+    check_count("most", most, least=3)
+    size = len(steps.radii)
+    if size <= most:
+        return steps
+    falling = [-count for count in steps.counts.tolist()]
+    low, high = 0, int(steps.counts[0])  # inputs lost at most: more than low, no more than high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_kept(falling, middle)) <= most else (middle, high)
+    kept = np.array(_kept(falling, high))
+    last_merged = np.concatenate([kept[1:] - 1, [size - 1]])
+    return Steps(steps.radii[kept], steps.counts[last_merged], steps.highest[kept])
+
+
+def _kept(falling: list[int], loss: int) -> list[int]:
+    """Where stretches begin that each lose at most ``loss`` inputs by being drawn at their end's height.
+
+    The first two steps stay, so that the accuracy at radius 0 is exact, and the last, where the curve ends.
+    """
+    last = len(falling) - 1
+    kept, place = [0], 1
+    while place < last:
+        kept.append(place)
+        place = bisect_right(falling, falling[place] + loss)
+    return [*kept, last]
+
+
+def curve_json(run: Condensed) -> dict[str, Any]:
+    """Radii (cut to six decimals, so never to the right of the truth), counts, and the pointwise 95 % band."""
+    everything = certified_steps(run.correct_radii())
+    steps = thin(everything)
+    total = len(run)
+    return {
+        "radii": [float(decimal_down(radius, 6)) for radius in steps.radii.tolist()],
+        "counts": steps.counts.tolist(),
+        "low": [math.floor(interval(count, total)[0] * 1e4) / 1e4 for count in steps.counts.tolist()],
+        "high": [math.ceil(interval(count, total)[1] * 1e4) / 1e4 for count in steps.highest.tolist()],
+        "jumps": len(everything.radii) - 1,
+        "ceiling": run.ceiling,
+    }
+
+
+def histograms_json(run: Condensed, reach: float) -> dict[str, Any]:
+    """Radii of right and wrong answers in equal bins up to ``reach``, and the chosen class's share of the votes."""
+    edges = np.linspace(0.0, reach if reach > 0 else 1.0, _RADIUS_BINS + 1)
+    answered_wrong = ~run.correct & ~run.abstained
+    shares = (run.votes.chosen_votes / run.votes.total)[~np.isnan(run.votes.chosen_votes)]
+    return {
+        "reach": float(edges[-1]),
+        "right": np.histogram(run.radius[run.correct], edges)[0].tolist(),
+        "wrong": np.histogram(run.radius[answered_wrong], edges)[0].tolist(),
+        "shares": np.histogram(shares, _SHARE_BINS, (0.0, 1.0))[0].tolist() if shares.size else None,
+    }
+
+
+def carried_by_few(run: Condensed) -> str | None:
+    """How unequally the average certified radius is spread, in a sentence."""
+    radii = run.correct_radii()
+    total = math.fsum(radii)
+    if not len(run) or total <= 0:
+        return None
+    tenth = math.ceil(len(run) / 10)
+    share = math.fsum(radii[-tenth:]) / total
+    nothing = len(run) - int(np.count_nonzero(radii > 0))
+    return (
+        f"The tenth of the inputs with the largest radii carries {100 * share:.0f} % of this run's ACR, and {nothing} "
+        f"of its {len(run)} inputs add nothing to it."
+    )
+
+
+@lru_cache(maxsize=200_000)
+def interval(count: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a rate; many runs share their counts."""
+    return rate_interval(count, total, 0.95)

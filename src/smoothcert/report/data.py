@@ -1,0 +1,122 @@
+"""The data set behind a group of runs: found again where certify found it, and checked before it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from smoothcert import datasets
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, SmoothcertError
+from smoothcert.report.condensed import Condensed
+from smoothcert.report.groups import Group
+
+
+@dataclass(frozen=True)
+class DataPlace:
+    """Where the data is now; what is None is taken from the runs."""
+
+    dataset: str | None = None
+    split: str | None = None
+    data_dir: Path | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether anything was said."""
+        return any(part is not None for part in (self.dataset, self.split, self.data_dir))
+
+
+@dataclass(frozen=True, eq=False)
+class FoundData:
+    """A group's data set, or why there is none; ``note`` goes on the page either way."""
+
+    dataset: Dataset | None
+    note: str
+
+
+@dataclass(eq=False)
+class _Library:
+    """Reads every data set once, however many groups ask for it."""
+
+    loaded: dict[tuple[str, str, Path | None], Dataset | SmoothcertError] = field(default_factory=dict)
+    fingerprints: dict[int, str] = field(default_factory=dict)
+
+    def load(self, spec: str, split: str, root: Path | None) -> Dataset:
+        key = (spec, split, root)
+        if key not in self.loaded:
+            try:
+                self.loaded[key] = datasets.load(spec, split, root)
+            except SmoothcertError as error:
+                self.loaded[key] = error
+        found = self.loaded[key]
+        if isinstance(found, SmoothcertError):
+            raise found
+        return found
+
+    def fingerprint(self, dataset: Dataset) -> str:
+        if id(dataset) not in self.fingerprints:
+            self.fingerprints[id(dataset)] = dataset.fingerprint()
+        return self.fingerprints[id(dataset)]
+
+
+def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
+    """Each group's data set. Where a place was named but no group's inputs are there, that is an error."""
+    library = _Library()
+    found = []
+    first_error: SmoothcertError | None = None
+    for group in groups:
+        try:
+            found.append(_find(group.runs[0], place, library))
+        except SmoothcertError as error:
+            first_error = first_error or error
+            found.append(FoundData(None, f"Pictures are missing: {error}"))
+    if place.named and first_error is not None and all(one.dataset is None for one in found):
+        raise first_error
+    return found
+
+
+def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
+    origin, data = run.manifest.origin, run.manifest.data
+    spec = place.dataset or origin.get("dataset") or data.get("name")
+    if spec is None or (run.manifest.kind == "import" and place.dataset is None):
+        raise DataError(
+            f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
+        )
+    stated_dir = origin.get("data_dir")
+    root = place.data_dir or (None if stated_dir is None else Path(stated_dir))
+    dataset = library.load(str(spec), place.split or origin.get("split") or "test", root)
+    stated = data.get("sha256")
+    if stated is None:
+        _check_labels(run, dataset)
+        return FoundData(
+            dataset,
+            f"Inputs come from {dataset.name}. The run states no hash of its data: that they are the certified ones "
+            "was checked by their labels only.",
+        )
+    here = library.fingerprint(dataset)
+    if here != stated:
+        raise DataError(
+            f"{dataset.name} does not hold the inputs that {run.name} was certified on: its sha256 is {here[:12]}…, "
+            f"the run's is {stated[:12]}…; give that data set with --dataset, --split and --data-dir"
+        )
+    return FoundData(
+        dataset,
+        f"Inputs come from {dataset.name}, whose sha256 {here[:12]}… is the one the run was made with.",
+    )
+
+
+def _check_labels(run: Condensed, dataset: Dataset) -> None:
+    if len(run) and run.index[-1] >= len(dataset):
+        raise DataError(
+            f"{dataset.name} has {len(dataset)} inputs, but {run.name} has an input {run.index[-1]}; name the data "
+            "set it was made with"
+        )
+    differ = np.flatnonzero(dataset.labels[run.index] != run.label)
+    if len(differ):
+        raise DataError(
+            f"{dataset.name} gives input {run.index[differ[0]]} the label {dataset.labels[run.index[differ[0]]]}, "
+            f"{run.name} gives it {run.label[differ[0]]}; name the data set it was made with"
+        )

@@ -1,0 +1,126 @@
+"""Explorer: which inputs the page holds one by one, and what it holds of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from smoothcert.report.condensed import NONE, Condensed, Floats, Ints
+from smoothcert.report.groups import Group
+from smoothcert.rounding import decimal_down
+
+MOST_RUNS = 24
+"""Runs whose inputs can be looked at one by one; all others are in tables, charts and comparisons."""
+
+
+def choose_inputs(runs: Sequence[Condensed], most: int) -> Ints:
+    """At most ``most`` inputs: in turn from every run a wrong, an abstained, a barely certified and any other one."""
+    lists = [kind for run in runs for kind in _kinds(run)]
+    waiting: list[Iterator[int]] = [iter(kind.tolist()) for kind in lists]
+    chosen: dict[int, None] = {}
+    while waiting and len(chosen) < most:
+        still = []
+        for source in waiting:
+            for index in source:
+                if index not in chosen:
+                    chosen[index] = None
+                    still.append(source)
+                    break
+            if len(chosen) == most:
+                break
+        waiting = still
+    return np.array(sorted(chosen), dtype=np.int64)
+
+
+def least_robust(run: Condensed) -> Ints:
+    """Places of the tenth of the right answers (rounded up) with the smallest radii, least first."""
+    right = np.flatnonzero(run.correct)
+    order = right[np.argsort(run.radius[right], kind="stable")]
+    return order[: math.ceil(len(right) / 10)]
+
+
+def records_json(run: Condensed, chosen: Ints) -> dict[str, Any]:
+    """The chosen inputs' records as columns, in the order of their index."""
+    places = np.flatnonzero(np.isin(run.index, chosen))
+    votes = run.votes
+    weak = np.zeros(len(run), dtype=bool)
+    weak[least_robust(run)] = True
+    return {
+        "index": run.index[places].tolist(),
+        "label": run.label[places].tolist(),
+        "predicted": run.predicted[places].tolist(),
+        "radius": [float(decimal_down(radius, 6)) for radius in run.radius[places].tolist()],
+        "sigma": [f"{sigma:g}" for sigma in run.sigma[places].tolist()],
+        "base": _stated(run.base[places]),
+        "weak": weak[places].astype(int).tolist(),
+        "total": _whole(votes.total[places]),
+        "chosen": _stated(votes.chosen[places]),
+        "votes": _whole(votes.chosen_votes[places]),
+        "rival": _stated(votes.rival[places]),
+        "rivalVotes": _whole(votes.rival_votes[places]),
+        "leaders": [
+            [[int(c), _number(v)] for c, v in zip(classes, counts) if c != NONE and v > 0]
+            for classes, counts in zip(votes.leaders[places], votes.leader_votes[places].tolist())
+        ],
+    }
+
+
+def counts_json(run: Condensed) -> dict[str, int]:
+    """How many of all the run's inputs each filter finds."""
+    return {
+        "all": len(run),
+        "wrong": int(np.count_nonzero(~run.correct & ~run.abstained)),
+        "abstained": int(np.count_nonzero(run.abstained)),
+        "weak": len(least_robust(run)),
+    }
+
+
+def explored(groups: Sequence[Group], most: int = MOST_RUNS) -> set[str]:
+    """Names of the runs to explore: in turn from every group, so that none goes without."""
+    turns = [iter([run.name for run in group.runs if len(run)]) for group in groups]
+    names: set[str] = set()
+    while turns and len(names) < most:
+        still = []
+        for turn in turns:
+            name = next(turn, None)
+            if name is not None and len(names) < most:
+                names.add(name)
+                still.append(turn)
+        turns = still
+    return names
+
+
+def _kinds(run: Condensed) -> Iterator[Ints]:
+    wrong = np.flatnonzero(~run.correct & ~run.abstained)
+    # Wrong answers that are certified far out come first: they say most about the model.
+    yield run.index[wrong[np.argsort(-run.radius[wrong], kind="stable")]]
+    yield run.index[run.abstained]
+    yield run.index[least_robust(run)]
+    by_radius = run.index[np.argsort(run.radius, kind="stable")]
+    yield by_radius[_spread(len(by_radius))]
+
+
+def _spread(count: int) -> Ints:
+    """0 … count−1 in an order of which every beginning is evenly spread."""
+    bits = max(1, (count - 1).bit_length())
+    places = np.arange(2**bits)
+    reversed_places = np.zeros_like(places)
+    for bit in range(bits):
+        reversed_places |= ((places >> bit) & 1) << (bits - 1 - bit)
+    return np.asarray(reversed_places[reversed_places < count], dtype=np.int64)
+
+
+def _stated(classes: Ints) -> list[int | None]:
+    return [None if c == NONE else c for c in classes.tolist()]
+
+
+def _whole(values: Floats) -> list[float | int | None]:
+    return [None if math.isnan(value) else _number(value) for value in values.tolist()]
+
+
+def _number(value: float) -> float | int:
+    """Hard votes are whole numbers; sums of probabilities keep one decimal."""
+    return int(value) if value == int(value) else round(value, 1)

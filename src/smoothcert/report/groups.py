@@ -1,0 +1,106 @@
+"""Groups: runs on the same inputs, which can share a table, a chart and pictures, and be compared input by input."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
+from typing import Any
+
+import numpy as np
+
+from smoothcert.analysis.tables.radii import round_step
+from smoothcert.report.condensed import Condensed, Floats, Ints
+
+_FIELD_STEP = Decimal("0.25")
+_MOST_FIELD_COLUMNS, _MOST_COLUMNS = 12, 10
+_MOST_SLIDER_STEPS = 100
+_ABSENT = 255  # one byte per input: the number of slider steps it is certified at, or this
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Runs on the same data. ``by_labels`` says that this was told from indices and labels, for want of a hash."""
+
+    name: str
+    runs: tuple[Condensed, ...]
+    by_labels: bool
+
+    def reach(self) -> float:
+        """The largest radius certified rightly."""
+        return max((float(run.correct_radii()[-1]) for run in self.runs if run.correct.any()), default=0.0)
+
+    def indices(self) -> Ints:
+        """Every input that a run of the group has, in order."""
+        found = [run.index for run in self.runs if len(run)]
+        return np.unique(np.concatenate(found)) if found else np.array([], dtype=np.int64)
+
+
+def group_runs(runs: Sequence[Condensed]) -> list[Group]:
+    """Runs with the same data hash together; logs, which state none, where indices and labels agree."""
+    members: dict[str, list[Condensed]] = {}
+    for run in runs:
+        members.setdefault(_key(run), []).append(run)
+    groups = []
+    for same in members.values():
+        named = next((str(run.manifest.data["name"]) for run in same if run.manifest.data.get("name")), None)
+        by_labels = "sha256" not in same[0].manifest.data
+        # Several groups may be nameless; their labels tell them apart.
+        name = named or f"data set not named (labels {_labels_digest(same[0])[:8]})"
+        groups.append(Group(name, tuple(same), by_labels))
+    return groups
+
+
+def table_radii(reach: float) -> list[str]:
+    """Multiples of 0.25 up to just above ``reach`` where they make 2 to 12 columns, else of a round number."""
+    exact = Decimal(reach)
+    step = _FIELD_STEP
+    if 0 < exact < 2 * _FIELD_STEP or exact >= _MOST_FIELD_COLUMNS * _FIELD_STEP:
+        step = round_step(exact, _MOST_COLUMNS)
+    return _multiples(step, max(2, int((exact / step).to_integral_value(ROUND_FLOOR)) + 1))[1:]
+
+
+def slider_radii(reach: float) -> list[str]:
+    """At most a hundred or so round radii from 0 to just above ``reach``, at which runs are compared."""
+    if reach <= 0:
+        return ["0"]
+    step = round_step(Decimal(reach), _MOST_SLIDER_STEPS)
+    return _multiples(step, int((Decimal(reach) / step).to_integral_value(ROUND_FLOOR)) + 1)
+
+
+def comparison_json(group: Group) -> dict[str, Any] | None:
+    """For every run and input, one byte: at how many of the slider's radii it is right and certified."""
+    runs = [run for run in group.runs if len(run)]
+    if len(runs) < 2:
+        return None
+    radii = slider_radii(group.reach())
+    indices, values = group.indices(), np.array([float(radius) for radius in radii])
+    return {
+        "radii": radii,
+        "levels": {
+            run.name: base64.b64encode(_levels(run, indices, values).tobytes()).decode("ascii")
+            for run in runs
+        },
+    }
+
+
+def _levels(run: Condensed, indices: Ints, radii: Floats) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    levels = np.full(len(indices), _ABSENT, dtype=np.uint8)
+    certified = np.where(run.correct, np.searchsorted(radii, run.radius, side="right"), 0)
+    levels[np.searchsorted(indices, run.index)] = certified
+    return levels
+
+
+def _key(run: Condensed) -> str:
+    stated = run.manifest.data.get("sha256")
+    return f"data {stated}" if stated else f"labels {_labels_digest(run)}"
+
+
+def _labels_digest(run: Condensed) -> str:
+    return hashlib.sha256(run.index.tobytes() + run.label.tobytes()).hexdigest()
+
+
+def _multiples(step: Decimal, last: int) -> list[str]:
+    return [format((step * k).normalize(), "f") for k in range(last + 1)]

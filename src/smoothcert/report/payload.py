@@ -1,0 +1,180 @@
+"""Payload: everything the page shows, as plain values."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+import smoothcert
+from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative
+from smoothcert.report.condensed import NONE, Condensed, Ints
+from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
+from smoothcert.report.data import DataPlace, FoundData, find_data
+from smoothcert.report.explorer import MOST_RUNS, choose_inputs, counts_json, explored, records_json
+from smoothcert.report.groups import Group, comparison_json, group_runs, table_radii
+from smoothcert.report.pictures import Gallery
+from smoothcert.report.provenance import provenance_json
+from smoothcert.report.statements import (
+    HeadlineRadius,
+    guarantee,
+    headline,
+    norm_name,
+    percent_down,
+    percent_up,
+)
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """What to put on the page. Without ``radius`` the headline's is chosen from the runs."""
+
+    radius: float | None = None
+    inputs: int = 200
+    place: DataPlace = field(default_factory=DataPlace)
+
+    def __post_init__(self) -> None:
+        check_count("inputs", self.inputs, least=0)
+        if self.radius is not None:
+            check_not_negative("radius", self.radius)
+
+
+def make_payload(runs: Sequence[Condensed], options: ReportOptions) -> dict[str, Any]:
+    """The page's data; runs in different norms are refused."""
+    if not runs:
+        raise InvalidValueError("a report needs at least one run, got none; name a run")
+    check_same_norm([(run.name, run.norm) for run in runs])
+    groups = group_runs(runs)
+    found = find_data(groups, options.place)
+    looked_at = explored(groups)
+    return {
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "version": smoothcert.__version__,
+        "norm": norm_name(runs[0].norm),
+        "banners": [banner for run in runs for banner in _banners(run)],
+        "groups": [_group_json(group, data, looked_at, options) for group, data in zip(groups, found)],
+        "explored": {"runs": len(looked_at), "of": sum(len(run) > 0 for run in runs), "most": MOST_RUNS},
+        "command": _report_command(runs, options),
+    }
+
+
+def _group_json(
+    group: Group, found: FoundData, looked_at: set[str], options: ReportOptions
+) -> dict[str, Any]:
+    radii = table_radii(group.reach())
+    first = next((run for run in group.runs if len(run)), group.runs[0])
+    radius = HeadlineRadius.of(first) if options.radius is None else HeadlineRadius.fixed(options.radius)
+    reach = max((float(run.radius.max()) for run in group.runs if len(run)), default=0.0)
+    shown = [run for run in group.runs if run.name in looked_at]
+    chosen = choose_inputs(shown, options.inputs)
+    return {
+        "name": group.name,
+        "byLabels": group.by_labels,
+        "inputs": len(group.indices()),
+        "headlineRadius": radius.value,
+        "tableRadii": radii,
+        "comparison": comparison_json(group),
+        "data": _data_json(shown, chosen, found),
+        "runs": [
+            {
+                **_run_json(run, radius.for_run(run), radii, reach),
+                "records": records_json(run, chosen) if run.name in looked_at else None,
+            }
+            for run in group.runs
+        ],
+    }
+
+
+def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
+    plan, total = run.manifest.plan, len(run)
+    figures: dict[str, Any] = {}
+    if total:
+        figures = {
+            "acr": f"{math.fsum(run.correct_radii()) / total:.3f}",
+            "cells": [_rate(run.certified(float(r)), total) for r in radii],
+            "smoothed": _rate(int(np.count_nonzero(run.correct)), total),
+            "abstained": _rate(int(np.count_nonzero(run.abstained)), total),
+            "base": None
+            if (run.base == NONE).any()
+            else _rate(int(np.count_nonzero(run.base == run.label)), total),
+            "curve": curve_json(run),
+            "histograms": histograms_json(run, reach),
+            "carried": carried_by_few(run),
+        }
+    return {
+        "name": run.name,
+        "inputs": total,
+        "sigma": plan.get("sigma"),
+        "n": plan.get("n"),
+        "n0": plan.get("n0"),
+        "alpha": run.alpha,
+        "bound": plan.get("bound"),
+        "imported": run.manifest.kind == "import",
+        "votesKind": plan.get("votes", "hard"),
+        "statement": headline(run, radius).as_json(),
+        "guarantee": guarantee(run),
+        "counts": counts_json(run),
+        "provenance": provenance_json(run),
+        **figures,
+    }
+
+
+def _rate(count: int, total: int) -> dict[str, Any]:
+    """A rate in percent to one decimal as tables print it, and its 95 % interval rounded outwards."""
+    low, high = interval(count, total)
+    return {
+        "count": count,
+        "percent": f"{100 * (count / total):.1f}",
+        "low": percent_down(low).removesuffix(" %"),
+        "high": percent_up(high).removesuffix(" %"),
+    }
+
+
+def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dict[str, Any]:
+    """Names of classes, and the chosen inputs as they are and with each σ that a run of the group has."""
+    if found.dataset is None:
+        return {"classes": None, "kind": None, "note": found.note, "inputs": {}, "noisy": {}}
+    gallery = Gallery.of(found.dataset)
+    noisy: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        noise = str(run.manifest.plan.get("noise", "gaussian"))
+        for place in np.flatnonzero(np.isin(run.index, chosen)).tolist():
+            index, sigma = int(run.index[place]), float(run.sigma[place])
+            drawn = noisy.setdefault(f"{sigma:g}", {})
+            if str(index) not in drawn:
+                drawn[str(index)] = gallery.shown_noisy(index, sigma, noise)
+    return {
+        "classes": list(found.dataset.classes),
+        "kind": "pictures" if gallery.pictures else "features",
+        "note": f"{found.note} {gallery.note()}",
+        "inputs": {str(index): gallery.shown(index) for index in chosen.tolist()},
+        "noisy": noisy,
+    }
+
+
+def _banners(run: Condensed) -> list[str]:
+    if not len(run):
+        return [f"{run.name}: nothing has been certified yet."]
+    if run.expected is not None and len(run) < run.expected:
+        return [
+            f"{run.name}: {len(run)} of {run.expected} inputs so far. The run is under way, or was ended early by "
+            "--max; all figures are about the inputs done."
+        ]
+    return []
+
+
+def _report_command(runs: Sequence[Condensed], options: ReportOptions) -> str:
+    words = ["smoothcert", "report", *(run.name for run in runs)]
+    if options.radius is not None:
+        words += ["--radius", f"{options.radius:g}"]
+    place = options.place
+    for name, value in (("dataset", place.dataset), ("split", place.split), ("data-dir", place.data_dir)):
+        if value is not None:
+            words += [f"--{name}", str(value)]
+    return shlex.join([*words, "--inputs", str(options.inputs), "--out", "report"])

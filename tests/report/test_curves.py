@@ -1,0 +1,87 @@
+"""Curves: exact where they are whole, never above the truth where they are thinned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.analysis.metrics import certified_accuracy
+from smoothcert.report.condensed import condense
+from smoothcert.report.curves import MOST_POINTS, Steps, certified_steps, curve_json, histograms_json, thin
+from smoothcert.runs import Record
+from tests.analysis.made_runs import made_run
+
+
+def value_at(steps: Steps, radius: float) -> int:
+    """What the page reads off: beyond radii[k] and up to radii[k+1] it is counts[k]."""
+    return int(steps.counts[max(0, int(np.searchsorted(steps.radii, radius, side="left")) - 1)])
+
+
+def test_steps_of_a_run_by_hand() -> None:
+    steps = certified_steps(condense(made_run(), "made").correct_radii())
+    assert steps.radii.tolist() == [0, 0, 0.2, 0.5, 1.0]
+    assert steps.counts.tolist() == [5, 4, 3, 1, 0]
+
+
+@given(
+    radii=st.lists(st.floats(0, 5, width=32), max_size=60),
+    most=st.integers(3, 20),
+    asked=st.lists(st.floats(0, 6), min_size=1, max_size=20),
+)
+def test_a_thinned_curve_never_lies_above(radii: list[float], most: int, asked: list[float]) -> None:
+    ascending = np.sort(np.array(radii, dtype=np.float64))
+    whole = certified_steps(ascending)
+    few = thin(whole, most)
+    assert len(few.radii) <= max(most, 3)
+    assert np.all(np.diff(few.counts) <= 0)
+    assert few.counts[0] == len(radii)
+    assert few.counts[-1] == 0
+    for radius in [*asked, *radii]:
+        true = int(np.count_nonzero(ascending >= radius))
+        assert value_at(whole, radius) == true
+        assert value_at(few, radius) <= true
+        stretch = max(0, int(np.searchsorted(few.radii, radius, side="left")) - 1)
+        assert few.highest[stretch] >= true
+
+
+def test_ten_thousand_jumps_lose_a_fifth_of_a_point_at_most() -> None:
+    radii = np.sort(np.random.default_rng(0).random(10_000))
+    few = thin(certified_steps(radii))
+    assert len(few.radii) <= MOST_POINTS
+    lost = [np.count_nonzero(radii >= r) - value_at(few, r) for r in np.linspace(0, 1, 777)]
+    assert min(lost) >= 0
+    assert max(lost) <= 21
+
+
+def test_the_embedded_curve_reads_no_more_than_the_metric() -> None:
+    generator = np.random.default_rng(1)
+    records = tuple(
+        Record(i, 0, int(generator.random() < 0.2), generator.random(), 0.5, 1.0) for i in range(3000)
+    )
+    found = curve_json(condense(made_run(records=records), "made"))
+    assert len(found["radii"]) <= MOST_POINTS
+    assert found["jumps"] > MOST_POINTS
+    steps = Steps(np.array(found["radii"]), np.array(found["counts"]), np.array(found["counts"]))
+    for radius in np.linspace(0, 1.1, 500):
+        assert value_at(steps, radius) / 3000 <= certified_accuracy(records, [radius])[0]
+    for low, count, high in zip(found["low"], found["counts"], found["high"]):
+        assert low <= count / 3000 <= high
+
+
+def test_the_ceiling_is_the_papers() -> None:
+    from scipy.stats import norm
+
+    ceiling = curve_json(condense(made_run(), "made"))["ceiling"]
+    assert ceiling == pytest.approx(0.25 * norm.ppf(0.001 ** (1 / 1000)), rel=1e-9)
+    assert curve_json(condense(made_run(alpha=None), "made"))["ceiling"] is None
+    assert curve_json(condense(made_run(sigma=0.3), "made"))["ceiling"] is None  # the records say 0.25
+
+
+def test_histograms_count_every_answer() -> None:
+    found = histograms_json(condense(made_run(), "made"), 3.0)
+    assert sum(found["right"]) == 5
+    assert sum(found["wrong"]) == 1
+    assert found["wrong"][-1] == 1
+    assert found["shares"] is None

@@ -1,0 +1,250 @@
+"""What the page embeds, against figures worked out another way."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert import datasets
+from smoothcert.analysis.metrics import average_certified_radius, certified_accuracy
+from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.report import DataPlace, ReportOptions, make_payload
+from smoothcert.report.condensed import condense
+from smoothcert.report.explorer import choose_inputs, explored, least_robust
+from smoothcert.report.groups import group_runs, slider_radii, table_radii
+from smoothcert.report.page import unique_names
+from smoothcert.report.readers import read_condensed
+from smoothcert.runs import Record, Run, read_run
+from tests.analysis.made_runs import made_run
+from tests.report.made_reports import pictures_file, statement, toy_records, toy_run, voted
+
+
+def page_of(*runs: Run, **options: Any) -> dict[str, Any]:
+    return make_payload([condense(run, run.name) for run in runs], ReportOptions(**options))
+
+
+def stated(path: Path, records: list[Record], **options: Any) -> Run:
+    return read_run(toy_run(path, records, statement(**options)))
+
+
+def test_table_figures_are_the_metrics(tmp_path: Path) -> None:
+    records = toy_records()
+    (group,) = page_of(stated(tmp_path / "a", records))["groups"]
+    (run,) = group["runs"]
+    radii = [float(radius) for radius in group["tableRadii"]]
+    expected = certified_accuracy(records, radii)
+    assert [cell["count"] for cell in run["cells"]] == (40 * expected).round().tolist()
+    assert run["acr"] == f"{average_certified_radius(records):.3f}"
+    assert run["base"]["percent"] == "100.0"
+    assert run["smoothed"]["count"] == sum(record.correct for record in records)
+    assert run["abstained"]["count"] == sum(record.abstained for record in records)
+
+
+def test_votes_name_the_nearest_wrong_class() -> None:
+    run = condense(
+        made_run(
+            records=(
+                voted(0, 0, [900, 30, 70, 0]),
+                voted(1, 0, [100, 880, 20, 0]),  # wrong: the nearest wrong class is the answer
+                voted(2, 3, [0, 0, 0, 1000]),
+                Record(3, 1, 1, 0.5, 0.5, 1.0),
+                voted(4, 2, [300, 300, 400, 0]),
+            )
+        ),
+        "made",
+    )
+    assert run.votes.rival.tolist() == [2, 1, -2, -2, 0]
+    assert run.votes.rival_votes.tolist()[:3] == [70, 880, 0]
+    assert run.votes.chosen_votes[[0, 1, 2, 4]].tolist() == [900, 880, 1000, 400]
+    assert np.isnan(run.votes.total[3])
+    assert run.votes.leaders[0].tolist() == [0, 2, 1, 3]
+
+
+def test_a_thousand_classes_keep_the_leaders_only() -> None:
+    counts = [0] * 1000
+    counts[7], counts[500], counts[999] = 900, 60, 40
+    run = condense(made_run(records=(voted(0, 7, counts),)), "made")
+    assert run.votes.leaders[0].tolist()[:3] == [7, 500, 999]
+    (found,) = page_of(made_run(records=(voted(0, 7, counts),)))["groups"][0]["runs"]
+    assert found["records"]["leaders"] == [[[7, 900], [500, 60], [999, 40]]]
+
+
+def test_two_runs_are_compared_input_by_input(tmp_path: Path) -> None:
+    first, second = toy_records(seed=1), toy_records(seed=2)[::2]
+    page = page_of(stated(tmp_path / "a", first), stated(tmp_path / "b", second))
+    (group,) = page["groups"]
+    radii = group["comparison"]["radii"]
+    levels = {name: base64.b64decode(text) for name, text in group["comparison"]["levels"].items()}
+    for k, typed in enumerate(radii):
+        for records, name in ((first, "a"), (second, "b")):
+            certified = {
+                record.index for record in records if record.correct and record.radius >= float(typed)
+            }
+            found = {index for index, level in enumerate(levels[name]) if level != 255 and level > k}
+            assert found == certified
+    assert [index for index, level in enumerate(levels["b"]) if level == 255] == list(range(1, 40, 2))
+
+
+def test_runs_on_other_data_are_a_group_of_their_own(tmp_path: Path) -> None:
+    other = {"name": "others", "sha256": "c" * 64, "inputs": 40, "skip": 1}
+    page = page_of(stated(tmp_path / "a", toy_records()), stated(tmp_path / "b", toy_records(), data=other))
+    assert [group["name"] for group in page["groups"]] == ["toys", "others"]
+    assert all(group["comparison"] is None for group in page["groups"])
+
+
+def test_logs_are_grouped_by_their_labels() -> None:
+    log = made_run("a"), made_run("b"), made_run("c", records=(Record(0, 9, 9, 0.1, 0.25, 1.0),))
+    groups = group_runs([condense(run, run.name) for run in log])
+    assert [[run.name for run in group.runs] for group in groups] == [["a", "b"], ["c"]]
+    assert all(group.by_labels for group in groups)
+    assert groups[0].name != groups[1].name
+
+
+def test_different_norms_need_a_page_each() -> None:
+    with pytest.raises(InvalidValueError, match="different norms"):
+        page_of(made_run("a"), made_run("b", norm="l1"))
+    with pytest.raises(InvalidValueError, match="at least one run"):
+        make_payload([], ReportOptions())
+
+
+def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
+    page = page_of(stated(tmp_path / "a", toy_records(10)), stated(tmp_path / "b", []))
+    assert page["banners"][0].startswith("a: 10 of 40 inputs so far.")
+    assert page["banners"][1] == "b: nothing has been certified yet."
+    assert page_of(stated(tmp_path / "c", []))["groups"][0]["runs"][0]["inputs"] == 0
+    assert page_of(stated(tmp_path / "d", toy_records()))["banners"] == []
+
+
+def test_chosen_inputs_are_of_all_kinds() -> None:
+    run = condense(made_run(records=tuple(toy_records(400))), "made")
+    chosen = choose_inputs([run], 40)
+    assert len(set(chosen.tolist())) == 40
+    kinds = {"wrong": ~run.correct & ~run.abstained, "abstained": run.abstained, "right": run.correct}
+    for kind in kinds.values():
+        assert np.count_nonzero(kind[chosen]) >= 8
+    weak = least_robust(run)
+    assert len(weak) == -(-np.count_nonzero(run.correct) // 10)
+    assert (
+        run.radius[weak].max()
+        <= np.delete(run.radius[run.correct], np.argsort(run.radius[run.correct])[: len(weak)]).min()
+    )
+    assert choose_inputs([run], 0).tolist() == []
+    assert choose_inputs([run], 1000).tolist() == list(range(400))
+
+
+def test_every_group_has_runs_to_explore(tmp_path: Path) -> None:
+    other = {"name": "others", "sha256": "c" * 64, "inputs": 40, "skip": 1}
+    many = [condense(made_run(f"log{k}"), f"log{k}") for k in range(30)]
+    last = condense(stated(tmp_path / "b", toy_records(), data=other), "last")
+    names = explored(group_runs([*many, last]), 10)
+    assert len(names) == 10
+    assert "last" in names
+
+
+def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
+    file = pictures_file(tmp_path / "toys.npz")
+    spec = f"npz:{file}"
+    data = {"name": spec, "sha256": datasets.load(spec).fingerprint(), "inputs": 40, "skip": 1}
+    run = stated(tmp_path / "a", toy_records(), data=data)
+    (group,) = page_of(run, inputs=12)["groups"]
+    found = group["data"]
+    assert found["kind"] == "pictures"
+    assert found["classes"] == ["north", "east", "south", "west"]
+    assert (
+        len(found["inputs"]) == len(found["noisy"]["0.5"]) == len(group["runs"][0]["records"]["index"]) == 12
+    )
+    assert found["inputs"] != found["noisy"]["0.5"]
+    file.rename(tmp_path / "moved.npz")
+    (group,) = page_of(run)["groups"]
+    assert group["data"]["kind"] is None
+    assert "Pictures are missing" in group["data"]["note"]
+    assert "no such file" in group["data"]["note"]
+    (group,) = page_of(run, place=DataPlace(f"npz:{tmp_path / 'moved.npz'}"))["groups"]
+    assert group["data"]["kind"] == "pictures"
+    other = pictures_file(tmp_path / "other.npz", shape=(6, 6))
+    with pytest.raises(DataError, match="does not hold the inputs"):
+        page_of(run, place=DataPlace(f"npz:{other}"))
+
+
+def test_tabular_inputs_are_features(tmp_path: Path) -> None:
+    file = pictures_file(tmp_path / "table.npz", shape=(5,))
+    data = {
+        "name": f"npz:{file}",
+        "sha256": datasets.load(f"npz:{file}").fingerprint(),
+        "inputs": 40,
+        "skip": 1,
+    }
+    (group,) = page_of(stated(tmp_path / "a", toy_records(), data=data))["groups"]
+    assert group["data"]["kind"] == "features"
+    assert np.allclose(group["data"]["inputs"]["3"], datasets.load(f"npz:{file}").input(3), rtol=1e-3)
+
+
+def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
+    file = pictures_file(tmp_path / "toys.npz")
+    run = stated(
+        tmp_path / "a", toy_records(), data={"name": None, "log": "x.tsv"}, kind="import", alpha=None
+    )
+    assert "doesn't say where its data set is" in page_of(run)["groups"][0]["data"]["note"]
+    (group,) = page_of(run, place=DataPlace(f"npz:{file}"))["groups"]
+    assert "by their labels only" in group["data"]["note"]
+    short = pictures_file(tmp_path / "short.npz", count=30)
+    with pytest.raises(DataError, match="has 30 inputs"):
+        page_of(run, place=DataPlace(f"npz:{short}"))
+
+
+def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
+    run = stated(tmp_path / "a run", toy_records(10))
+    run.manifest.origin.update({"model": "my model", "dataset": "digits", "split": "test", "data_dir": None})
+    found = page_of(run)["groups"][0]["runs"][0]["provenance"]
+    assert found["command"].startswith(
+        "smoothcert certify 'my model' --dataset digits --split test --sigma 0.5"
+    )
+    assert found["command"].endswith("--skip 1 --max 10 --out 'a run-again'")
+    hashes = dict(found["hashes"])
+    assert hashes["model"] == "a" * 64
+    assert hashes["data"] == "b" * 64
+    assert len(hashes["results"]) == len(hashes["statement (run.json)"]) == 64
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "other", tmp_path / "other"]
+    assert unique_names(paths) == [
+        "x/run",
+        "y/run",
+        f"{tmp_path.name}/other (1)",
+        f"{tmp_path.name}/other (2)",
+    ]
+
+
+def test_many_runs_are_read_in_several_processes(tmp_path: Path) -> None:
+    paths = [toy_run(tmp_path / f"run{k}", toy_records(seed=k)) for k in range(3)]
+    names = ["a", "b", "c"]
+    here, elsewhere = read_condensed(paths, names), read_condensed(paths, names, many=2)
+    assert [run.name for run in elsewhere] == names
+    for one, other in zip(here, elsewhere):
+        assert one.results_sha256 == other.results_sha256
+        assert np.array_equal(one.radius, other.radius)
+    with pytest.raises(RunError, match="nowhere is not a run"):
+        read_condensed([*paths, tmp_path / "nowhere"], [*names, "d"], many=2)
+
+
+def test_bad_options_are_named() -> None:
+    with pytest.raises(InvalidValueError, match="radius"):
+        ReportOptions(radius=-1)
+    with pytest.raises(InvalidValueError, match="inputs"):
+        ReportOptions(inputs=-1)
+
+
+@pytest.mark.parametrize(
+    ("reach", "first", "last"),
+    [(0.0, "0.25", "0.5"), (0.94, "0.25", "1"), (3.8, "0.5", "4"), (0.2, "0.025", "0.225")],
+)
+def test_radii_of_the_table(reach: float, first: str, last: str) -> None:
+    radii = table_radii(reach)
+    assert (radii[0], radii[-1]) == (first, last)
+    assert float(slider_radii(reach)[-1]) >= reach
+    assert len(slider_radii(reach)) <= 102

@@ -1,0 +1,107 @@
+"""Statements: figures worked out independently, rounded down, and nothing said that isn't known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+from smoothcert.report.condensed import condense
+from smoothcert.report.statements import RHO, HeadlineRadius, guarantee, headline, percent_down, percent_up
+from smoothcert.runs import Manifest, Record, Run
+from tests.analysis.made_runs import made_run
+
+
+def of_radii(radii: list[float], **plan: object) -> Run:
+    records = tuple(Record(i, 1, 1, radius, 0.25, 1.0) for i, radius in enumerate(radii))
+    return made_run(records=records, **plan)
+
+
+def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
+    run = condense(of_radii([0.6] * 90 + [0.1] * 10), "made")
+    said = headline(run, HeadlineRadius.fixed(0.5))
+    bound = beta.ppf(0.01, 90, 11) - 0.001
+    assert said.figure == f"{np.floor(1000 * bound) / 10:.1f} %"
+    assert said.text() == (
+        f"Of the inputs this test set was drawn from, at least {said.figure} are classified rightly by the smoothed "
+        "classifier, and no change of ℓ2 norm below 0.5 can alter that: with probability 99 %."
+    )
+    assert not any("after looking" in note for note in said.notes)
+    assert "90 of these 100 inputs (90.0 %)" in said.notes[0]
+
+
+def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
+    run = condense(of_radii([0.8] * 90 + [0.1] * 10), "made")
+    chosen = HeadlineRadius.of(run)
+    assert chosen.value == 0.75
+    assert chosen.rho == pytest.approx(RHO / (4 * 5))
+    said = headline(run, chosen)
+    assert said.figure == f"{np.floor(1000 * (beta.ppf(RHO / 20, 90, 11) - 0.001)) / 10:.1f} %"
+    assert any("after looking, among multiples of 0.25" in note for note in said.notes)
+
+
+def test_what_all_choices_spend_is_no_more_than_rho() -> None:
+    spent = 0.0
+    for median in np.arange(0.25, 60, 0.25):
+        spent += HeadlineRadius.of(condense(of_radii([float(median)]), "made")).rho
+    assert spent < RHO
+
+
+def test_steps_follow_sigma_where_it_is_far_from_the_papers() -> None:
+    assert HeadlineRadius.of(condense(of_radii([70.0], sigma=31.0), "made")).value == 60
+    assert HeadlineRadius.of(condense(of_radii([0.031], sigma=0.01), "made")).value == pytest.approx(0.03)
+    assert HeadlineRadius.of(condense(of_radii([0.0]), "made")).value == 0.25
+    other = HeadlineRadius.of(condense(of_radii([70.0], sigma=31.0), "made"))
+    mine = condense(of_radii([0.6]), "made")
+    assert other.for_run(mine).value == 0.5
+    assert HeadlineRadius.fixed(7.0).for_run(mine).value == 7
+
+
+def test_without_alpha_no_probability_is_named() -> None:
+    run = condense(made_run(alpha=None), "made")
+    said = headline(run, HeadlineRadius.fixed(0.5))
+    assert said.figure == "42.8 %"  # 3 of 7 is 42.857…
+    assert "probability" not in said.text()
+    assert any("What can't be said" in note and "α" in note for note in said.notes)
+    assert "doesn't state" in guarantee(run)
+
+
+def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
+    run = made_run()
+    imported = Run(run.path, Manifest("import", run.manifest.plan, {}, {}), run.records)
+    assert any(
+        "another program's" in note
+        for note in headline(condense(imported, "x"), HeadlineRadius.fixed(0)).notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("alpha", "shown"), [(0.001, "99.9 %"), (0.01, "99 %"), (0.0005, "99.95 %"), (1e-6, "99.9999 %")]
+)
+def test_the_guarantee_names_one_minus_alpha(alpha: float, shown: str) -> None:
+    assert f"at least {shown} over the noise" in guarantee(condense(made_run(alpha=alpha), "x"))
+
+
+def test_a_recertified_run_names_its_condition() -> None:
+    run = condense(made_run(recertified_from={"alpha": 0.01}), "x")
+    assert any("without looking at them" in note for note in headline(run, HeadlineRadius.fixed(0.5)).notes)
+
+
+def test_the_norm_is_named() -> None:
+    run = condense(made_run(norm="l1", noise="uniform"), "x")
+    assert "ℓ1 norm below" in headline(run, HeadlineRadius.fixed(0.5)).text()
+
+
+def test_an_empty_run_states_nothing() -> None:
+    run = condense(made_run(records=()), "x")
+    assert headline(run, HeadlineRadius.of(run)).text() == "Nothing has been certified yet: no figures."
+
+
+@pytest.mark.parametrize(
+    ("share", "down", "up"),
+    [(0.61298, "61.2 %", "61.3 %"), (0.999, "99.9 %", "99.9 %"), (0.9999, "99.9 %", "100.0 %"), (0.0, "0.0 %", "0.0 %"),
+     (0.57, "57.0 %", "57.0 %"), (1.0, "100.0 %", "100.0 %"), (1e-9, "0.0 %", "0.1 %")],
+)  # fmt: skip
+def test_percentages_round_outwards(share: float, down: str, up: str) -> None:
+    assert percent_down(share) == down
+    assert percent_up(share) == up
