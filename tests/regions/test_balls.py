@@ -89,3 +89,19 @@ def test_the_center_is_a_copy_nobody_can_change(kind: type[L1Ball] | type[L2Ball
     assert ball.center[0] == 0.0
     with pytest.raises(ValueError, match="read-only"):
         ball.center[0] = 1.0
+
+
+@pytest.mark.parametrize("kind", BALLS)
+@given(seed=st.integers(0, 2**32 - 1), radius=st.floats(1e-3, 1e3), size=st.integers(1, 200))
+def test_every_float_in_the_core_is_claimed(
+    kind: type[L1Ball] | type[L2Ball], seed: int, radius: float, size: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    ball = kind(rng.normal(size=size), radius)
+    core = ball.core()
+    assert ball.radius * (1 - 1e-12) < core.radius < ball.radius
+    direction = rng.normal(size=size)
+    direction /= np.linalg.norm(direction, ball.order)
+    point = ball.center + direction * core.radius * (1 - rng.choice([0.0, 1e-15, 1e-14]))
+    exact = np.linalg.norm((point - ball.center).astype(np.longdouble), ball.order)
+    assert exact >= core.radius or ball.contains(point)

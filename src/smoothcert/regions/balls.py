@@ -48,6 +48,19 @@ class _Ball:
         """Radius ‖center − c‖ − r: open balls that far apart don't meet."""
         return self._around(center, down(down(*self._norm_of(center)) - self.radius))
 
+    def core(self) -> Self:
+        """The concentric ball whose every float64 point is one that :meth:`contains` claims.
+
+        With e the error of a norm, a point closer than r(1 − 4e) is computed to lie at less than r(1 − 4e)(1 + e), and
+        rounding that up by another e, a few last places included, stays below r.
+        """
+        return replace(self, radius=down(self.radius, 4 * norm_error(self.center.size)))
+
+    @property
+    def reach(self) -> float:
+        """Radius of a Euclidean ball around the center that holds the region: ‖·‖₂ ≤ ‖·‖₁."""
+        return self.radius
+
     def _around(self, center: ArrayLike, radius: float) -> Self | None:
         return replace(self, center=np.asarray(center), radius=radius) if radius > 0 else None
 

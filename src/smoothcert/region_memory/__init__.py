@@ -1,0 +1,23 @@
+"""The memory-enhanced classifier: what makes certificates with a σ of their own per input sound."""
+
+from smoothcert.region_memory.chain import Head
+from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
+from smoothcert.region_memory.memory import Certified, MemoryAnswer, RegionMemory
+from smoothcert.region_memory.records import StoredAnswer
+from smoothcert.region_memory.sqlite import SqliteStore
+from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.store import Store, open_store
+
+__all__ = [
+    "Certified",
+    "Head",
+    "IncompleteMemoryError",
+    "MemoryAnswer",
+    "RegionMemory",
+    "SqliteStore",
+    "Statement",
+    "Store",
+    "StoreError",
+    "StoredAnswer",
+    "open_store",
+]

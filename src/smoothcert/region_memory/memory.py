@@ -1,0 +1,273 @@
+"""RegionMemory: the memory-enhanced classifier, for which certificates with a σ of their own per input are sound."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.region_memory.chain import Head, next_row
+from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_input, as_point
+from smoothcert.region_memory.ledger import Ledger
+from smoothcert.region_memory.records import BALLS, Ball, StoredAnswer
+from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.store import Store, open_store
+from smoothcert.tally import ABSTAIN
+
+Source = Literal["memory", "certified", "shrunk", "abstained"]
+
+_PAGE = 256
+
+PROMISE = (
+    "stateful: every question asked of this memory after this answer, at any input inside the region, is answered with "
+    "this class, as long as the memory is complete; other orders of questions may give other answers"
+)
+NO_PROMISE = "stateful: nothing is promised about an input that was abstained from"
+POINT_PROMISE = (
+    "stateful: the class is promised for this very input only, which lies on a stored region's edge"
+)
+
+
+class Certified(Protocol):
+    """What a certificate must say; :class:`smoothcert.smoothing.Certification` does."""
+
+    @property
+    def predicted(self) -> int:
+        """The class, or ABSTAIN."""
+        ...
+
+    @property
+    def region(self) -> Ball | None:
+        """The region around the input, None when abstained."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryAnswer:
+    """What the memory-enhanced classifier answers. ``record`` is the stored record that vouches for it.
+
+    ``region`` is what may be claimed: every float64 input inside it will be answered ``predicted``. ``certified`` is
+    what the callback returned, if it was asked: it may disagree with the answer when another process was faster.
+    """
+
+    predicted: int
+    region: Ball | None
+    source: Source
+    record: int | None
+    certified: Certified | None = None
+    stateful: Literal[True] = True
+
+    @property
+    def abstained(self) -> bool:
+        """Whether there is no answer."""
+        return self.predicted == ABSTAIN
+
+    @property
+    def radius(self) -> float:
+        """Radius of the region, 0 without one."""
+        return 0.0 if self.region is None else self.region.radius
+
+    @property
+    def promise(self) -> str:
+        """What the answer promises, in words."""
+        if self.abstained:
+            return NO_PROMISE
+        return POINT_PROMISE if self.region is None else PROMISE
+
+
+class RegionMemory:
+    """Answers with stored regions where it can, else with a certificate cut to fit them (Alfarra et al., Algorithm 3).
+
+    Kept at all times: stored regions of different classes are disjoint. An input inside one is answered its class,
+    without sampling; that answer isn't stored, because its region lies in one of the same class that is: every
+    question inside it is answered already, every later region avoids it already. An input outside all is certified
+    and its ball cut until it meets no region of another class; what is left is stored, durably, and then answered.
+
+    Certifying takes seconds and happens outside the transaction. The check is repeated inside it for whatever was
+    stored meanwhile, so that no answer slips in between check and store. Threads may share a memory; processes open
+    the same store.
+    """
+
+    def __init__(self, store: Store, known: Head | None = None) -> None:
+        """Read and verify the whole store; ``known``, a head noted earlier, must be part of it."""
+        self._store = store
+        self._lock = threading.RLock()
+        self._ledger = Ledger(store, known)
+
+    @classmethod
+    def open(cls, address: str | Path, statement: Statement, known: Head | None = None) -> Self:
+        """Open or make the memory at an SQLite path or ``postgresql://…/database#schema``."""
+        store = open_store(address, statement, known)
+        try:
+            return cls(store, known)
+        except BaseException:
+            store.close()
+            raise
+
+    @property
+    def statement(self) -> Statement:
+        """What the memory is about."""
+        return self._store.statement
+
+    @property
+    def store(self) -> Store:
+        """Where it is kept."""
+        return self._store
+
+    @property
+    def head(self) -> Head:
+        """Names the memory as it is now; worth noting elsewhere."""
+        with self._lock:
+            self._ledger.refresh()
+            return self._ledger.head
+
+    @property
+    def nbytes(self) -> int:
+        """Main memory held for looking up."""
+        return self._ledger.nbytes
+
+    def __len__(self) -> int:
+        with self._lock:
+            self._ledger.refresh()
+            return len(self._ledger)
+
+    def answers(self) -> Iterator[tuple[int, StoredAnswer]]:
+        """Every stored answer with its number, in order of storing."""
+        with self._lock:
+            self._ledger.refresh()
+            total = len(self._ledger)
+        for start in range(0, total, _PAGE):
+            with self._lock:
+                page = self._ledger.read(range(start + 1, min(total, start + _PAGE) + 1))
+            yield from page
+
+    def stored_answer(self, record: int) -> StoredAnswer:
+        """The record an answer refers to: its whole region and the facts kept beside it."""
+        with self._lock:
+            self._ledger.refresh()
+            return self._ledger.read([record])[0][1]
+
+    def look_up(self, x: ArrayLike) -> MemoryAnswer | None:
+        """The answer that stored regions give, or None if ``x`` lies in none of them."""
+        point = as_point(as_input(x), self.statement)
+        with self._lock:
+            self._ledger.refresh()
+            return self._recall(point, None, 0)[0]
+
+    def answer(
+        self,
+        x: ArrayLike,
+        certify: Callable[[NDArray[Any]], Certified],
+        facts: Callable[[Certified], Mapping[str, Any]] | None = None,
+    ) -> MemoryAnswer:
+        """The classifier's answer at ``x``; ``certify(x)`` is called only if no stored region holds ``x``.
+
+        A certificate at hand is settled by a ``certify`` that returns it. ``facts`` may name what to keep beside a
+        stored answer (its α, its votes), as values JSON can hold; its σ, if it states one, is kept anyway. When an
+        answer comes back it is on disk; when an error comes instead, no answer was given, and asking again is safe.
+        """
+        array = as_input(x)
+        point = as_point(array, self.statement)
+        if found := self.look_up(point):
+            return found
+        certified = certify(array)
+        region = self._checked(certified, point)
+        with self._lock:
+            self._ledger.refresh()
+            seen = len(self._ledger)
+            found, left = self._recall(point, None if region is None else (certified.predicted, region), 0)
+            if found is None and left is not None:
+                found, left = self._store_rest(point, certified, left, seen, facts)
+        if found is not None:
+            return replace(found, certified=certified)
+        return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
+
+    def close(self) -> None:
+        """Let go of the store."""
+        with self._lock:
+            self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _store_rest(
+        self,
+        point: NDArray[np.float64],
+        certified: Certified,
+        region: Ball,
+        seen: int,
+        facts: Callable[[Certified], Mapping[str, Any]] | None,
+    ) -> tuple[MemoryAnswer | None, Ball | None]:
+        """Check against what came after the first ``seen`` records, store, and only then answer."""
+        assert certified.region is not None
+        kept = {"certified_radius": certified.region.radius.hex(), **_sigma(certified)}
+        kept |= facts(certified) if facts else {}
+        with self._store.exclusive():
+            self._ledger.refresh_inside()
+            found, left = self._recall(point, (certified.predicted, region), seen)
+            if left is None:
+                return found, None
+            row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
+            self._store.append(row)
+        source: Source = "certified" if left.radius == certified.region.radius else "shrunk"
+        return MemoryAnswer(certified.predicted, left.core(), source, row.id), left
+
+    def _recall(
+        self, point: NDArray[np.float64], offer: tuple[int, Ball] | None, seen: int
+    ) -> tuple[MemoryAnswer | None, Ball | None]:
+        """The answer of the records after ``seen`` if one holds ``point``, else what they leave of the offer."""
+        best: tuple[int, StoredAnswer] | None = None
+        claim: Ball | None = None
+        left = None if offer is None else offer[1]
+        for number, stored in self._ledger.near(point, 0.0 if offer is None else offer[1].reach, seen):
+            if stored.region.contains(point):
+                if best is not None and best[1].predicted != stored.predicted:
+                    raise self._ledger.contradiction(best[0], number)
+                inside = stored.region.core().largest_inside(point)
+                if best is None or (inside is not None and (claim is None or inside.radius > claim.radius)):
+                    best, claim = (number, stored), inside
+            elif offer is not None and left is not None and stored.predicted != offer[0]:
+                left = _smaller(left, stored.region.largest_outside(point))
+        if best is not None:
+            return MemoryAnswer(best[1].predicted, claim, "memory", best[0]), None
+        return None, left
+
+    def _checked(self, certified: Certified, point: NDArray[np.float64]) -> Ball | None:
+        """The certified region, None when abstained; refuses one that isn't a ball of this memory around x."""
+        region = certified.region
+        if (certified.predicted == ABSTAIN) != (region is None) or certified.predicted < ABSTAIN:
+            raise InvalidValueError(
+                f"a certificate has a class and a region or neither, got class {certified.predicted} and {region}"
+            )
+        if region is None:
+            return None
+        if type(region) is not BALLS[self.statement.norm]:
+            raise InvalidValueError(
+                f"this memory holds {self.statement.norm} balls, got a certificate with {type(region).__name__}"
+            )
+        if not np.array_equal(region.center, point):
+            raise InvalidValueError("the certificate's region isn't around the input that was asked about")
+        if region.radius > LARGEST:
+            raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.radius:g}")
+        return _smaller(region, region)
+
+
+def _sigma(certified: Certified) -> dict[str, float]:
+    """The certificate's own σ, where it states one: without it nobody can check what the record says of the model."""
+    sigma = getattr(certified, "sigma", None)
+    return {} if sigma is None else {"sigma": float(sigma)}
+
+
+def _smaller(region: Ball, bound: Ball | None) -> Ball | None:
+    """The smaller of two concentric balls, None if it is too small to compute with."""
+    radius = 0.0 if bound is None else min(region.radius, bound.radius)
+    return replace(region, radius=radius) if radius >= SMALLEST_RADIUS else None

@@ -1,0 +1,231 @@
+"""PostgresStore: one memory for serving processes on several machines."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.region_memory.chain import Head, Row, genesis
+from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
+from smoothcert.region_memory.statement import Statement, check_statement
+
+if TYPE_CHECKING:
+    import psycopg
+
+DEFAULT_SCHEMA = "smoothcert_memory"
+
+_BATCH = 256
+_CREATION_LOCK = (
+    0x5343524D  # held while a schema is made, because CREATE … IF NOT EXISTS may collide with itself
+)
+
+_SESSION = (
+    "SET lock_timeout = '{patience}ms'",
+    # A process that hangs inside a transaction must not stop all others for ever.
+    "SET idle_in_transaction_session_timeout = '60s'",
+)
+
+
+class PostgresStore:
+    """Check-and-store is one READ COMMITTED transaction that begins by locking the head row (FOR UPDATE).
+
+    Every writer must change that one row, so locking it first orders all of them, and each statement after the lock
+    sees everything the earlier ones committed. SERIALIZABLE would do too, but by failing and repeating transactions
+    that always conflict here; an advisory lock only binds those who know of it. A killed client's transaction is
+    rolled back by the server and its lock goes with it. A row becomes visible after it is flushed, never before.
+    """
+
+    def __init__(
+        self, conninfo: str, statement: Statement, schema: str = DEFAULT_SCHEMA, patience: float = 30.0
+    ) -> None:
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+            raise InvalidValueError(f"a schema is named by lower-case letters, digits and _, got {schema!r}")
+        self.statement = statement
+        self.schema = schema
+        self._conninfo = conninfo
+        self._patience = patience
+        self._inside = False
+        self._database = "PostgreSQL"
+        self._process = os.getpid()
+        self._driver = _driver()
+        self._connection: psycopg.Connection[Any] | None = None
+        try:
+            with self._explained():
+                self._create(self._connected())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        """Database and schema, without host or password."""
+        return f"memory {self.schema!r} in {self._database}"
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """The connection, made anew if the server was gone; the caller's chain tells if it is the same memory."""
+        if os.getpid() != self._process:
+            raise StoreError(f"{self.name}: a store doesn't survive a fork; open it again in the new process")
+        if self._connection is None or self._connection.closed:
+            if self._inside:
+                raise StoreError(f"{self.name}: the connection was lost; ask again: {NOTHING_LOST}")
+            connection = self._driver.connect(self._conninfo, autocommit=True)
+            self._connection = connection
+            self._database = f"PostgreSQL database {connection.info.dbname!r}"
+            connection.isolation_level = self._driver.IsolationLevel.READ_COMMITTED
+            for command in _SESSION:
+                connection.execute(command.format(patience=int(self._patience * 1000)))
+            self._check_durability(connection)
+        return self._connection
+
+    def _check_durability(self, connection: psycopg.Connection[Any]) -> None:
+        if _value(connection, "SELECT pg_is_in_recovery()"):
+            raise StoreError(
+                f"{self.name}: this server is a standby and may lag behind; connect to the primary"
+            )
+        if _value(connection, "SHOW fsync") != "on":
+            raise StoreError(
+                f"{self.name}: the server runs with fsync off and may lose what it acknowledged; set fsync = on"
+            )
+        if _value(connection, "SHOW synchronous_commit") in ("off", "local"):
+            connection.execute("SET synchronous_commit = on")
+
+    def _create(self, connection: psycopg.Connection[Any]) -> None:
+        start = genesis(self.statement)
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
+            made = _value(connection, "SELECT to_regclass(%s)", f"{self.schema}.statement")
+            if made is None:
+                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
+                connection.execute(
+                    f"CREATE TABLE {self.schema}.statement "
+                    "(only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), text text NOT NULL)"
+                )
+                connection.execute(
+                    f"CREATE TABLE {self.schema}.records "
+                    "(id bigint PRIMARY KEY CHECK (id > 0), payload bytea NOT NULL, hash bytea NOT NULL)"
+                )
+                # Coordinates hardly compress; trying costs more than it saves.
+                connection.execute(
+                    f"ALTER TABLE {self.schema}.records ALTER COLUMN payload SET STORAGE EXTERNAL"
+                )
+                connection.execute(
+                    f"CREATE TABLE {self.schema}.head (only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), "
+                    "count bigint NOT NULL, hash bytea NOT NULL)"
+                )
+                connection.execute(
+                    f"INSERT INTO {self.schema}.statement (text) VALUES (%s)", (self.statement.text(),)
+                )
+                connection.execute(
+                    f"INSERT INTO {self.schema}.head (count, hash) VALUES (%s, %s)", (start.count, start.hash)
+                )
+        check_statement(
+            self.name, self.statement, _value(connection, f"SELECT text FROM {self.schema}.statement")
+        )
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One writing transaction, serialised with those of every other process (see Store)."""
+        with self._explained():
+            connection = self._connected()
+            try:
+                with connection.transaction():
+                    self._inside = True
+                    connection.execute(f"SELECT count FROM {self.schema}.head FOR UPDATE")
+                    yield
+            finally:
+                self._inside = False
+
+    def head(self) -> Head:
+        """The head as it is now."""
+        found = self._query("SELECT count, hash FROM {schema}.head")
+        if not found:
+            raise IncompleteMemoryError(self.name, "its head is missing")
+        return Head(*found[0])
+
+    def last_id(self) -> int:
+        """The largest number of any row."""
+        return int(self._query("SELECT coalesce(max(id), 0) FROM {schema}.records")[0][0])
+
+    def rows(self, after: int, upto: int) -> Iterator[Row]:
+        """The rows with after < id ≤ upto, in order."""
+        while after < upto:
+            batch = self._query(
+                "SELECT id, payload, hash FROM {schema}.records WHERE id > %s AND id <= %s ORDER BY id LIMIT %s",
+                (after, upto, _BATCH),
+            )
+            if not batch:
+                return
+            yield from (Row(*row) for row in batch)
+            after = batch[-1][0]
+
+    def fetch(self, ids: Sequence[int]) -> list[Row]:
+        """The rows with these ids that exist."""
+        query = "SELECT id, payload, hash FROM {schema}.records WHERE id = ANY(%s) ORDER BY id"
+        return [Row(*row) for row in self._query(query, (list(ids),))]
+
+    def append(self, row: Row) -> None:
+        """Add a row and make it the head."""
+        if not self._inside:
+            raise InvalidValueError("rows are appended inside exclusive() only")
+        with self._explained():
+            connection = self._connected()
+            connection.execute(
+                f"INSERT INTO {self.schema}.records (id, payload, hash) VALUES (%s, %s, %s)",
+                (row.id, row.payload, row.hash),
+            )
+            connection.execute(f"UPDATE {self.schema}.head SET count = %s, hash = %s", (row.id, row.hash))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def _query(self, query: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._explained(), self._connected().cursor(binary=True) as cursor:
+            cursor.execute(query.format(schema=self.schema), parameters)
+            return cursor.fetchall()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """The driver's errors in the operator's words."""
+        errors = self._driver.errors
+        try:
+            yield
+        except errors.LockNotAvailable as error:
+            raise StoreError(
+                f"{self.name}: another process held the store for {self._patience:g} s; ask again: {NOTHING_LOST}"
+            ) from error
+        except errors.DiskFull as error:
+            raise StoreError(
+                f"{self.name}: the server's disk is full; free some space and ask again: {NOTHING_LOST}"
+            ) from error
+        except (errors.UniqueViolation, errors.DataCorrupted, errors.UndefinedTable) as error:
+            raise IncompleteMemoryError(self.name, f"its tables are damaged ({_line(error)})") from error
+        except self._driver.OperationalError as error:
+            raise StoreError(
+                f"{self.name}: the server can't be reached or gave up ({_line(error)}); ask again when it is back: "
+                f"{NOTHING_LOST}"
+            ) from error
+        except self._driver.Error as error:
+            raise StoreError(f"{self.name}: {_line(error)}; {NOTHING_LOST}") from error
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+    except ImportError:
+        raise MissingExtraError("psycopg", "postgres", "a memory in PostgreSQL") from None
+    return psycopg
+
+
+def _value(connection: psycopg.Connection[Any], query: str, *parameters: object) -> Any:
+    found = connection.execute(query, parameters).fetchone()
+    return None if found is None else found[0]
+
+
+def _line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

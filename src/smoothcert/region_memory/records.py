@@ -1,0 +1,85 @@
+"""Stored answers as bytes and back, exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.region_memory.statement import Statement
+from smoothcert.regions import L1Ball, L2Ball
+
+Ball = L1Ball | L2Ball
+
+BALLS: dict[str, type[L1Ball] | type[L2Ball]] = {"l1": L1Ball, "l2": L2Ball}
+
+_DTYPES = ("<f4", "<f8")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredAnswer:
+    """(x_i, class_i, region_i); the region's center is x_i. ``facts`` is whatever the caller wants kept beside it."""
+
+    predicted: int
+    region: Ball
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """A header of JSON, a newline, the coordinates: as float32 where that loses nothing."""
+        center = self.region.center
+        with np.errstate(over="ignore", under="ignore"):
+            single = center.astype("<f4")
+        coordinates = single if np.array_equal(single.astype(np.float64), center) else center.astype("<f8")
+        header = {
+            "class": int(self.predicted),
+            "kind": self.region.norm,
+            "radius": self.region.radius.hex(),
+            "dtype": coordinates.dtype.str,
+            "facts": dict(self.facts),
+        }
+        try:
+            text = json.dumps(header, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidValueError(
+                f"facts must be values JSON can hold ({error}), got {self.facts}"
+            ) from None
+        return text.encode() + b"\n" + coordinates.tobytes()
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a payload says before its coordinates."""
+
+    predicted: int
+    kind: str
+    radius: float
+    facts: Mapping[str, Any]
+
+
+def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[np.float64]]:
+    """Header and coordinates (flat); ValueError if they are not those of a record of this statement."""
+    end = payload.index(b"\n")
+    fields = json.loads(payload[:end])
+    if not isinstance(fields, dict) or not {"class", "kind", "radius", "dtype", "facts"} <= set(fields):
+        raise ValueError("its header lacks fields")
+    if fields["kind"] != statement.norm or fields["dtype"] not in _DTYPES:
+        raise ValueError(f"a region of kind {fields['kind']!r} in {fields['dtype']!r} can't be read")
+    coordinates = np.frombuffer(payload, dtype=fields["dtype"], offset=end + 1).astype(np.float64)
+    if coordinates.size != statement.dimension:
+        raise ValueError(f"it has {coordinates.size} coordinates, not {statement.dimension}")
+    header = Header(int(fields["class"]), fields["kind"], float.fromhex(fields["radius"]), fields["facts"])
+    if header.predicted < 0 or not 0 < header.radius < float("inf") or not np.isfinite(coordinates).all():
+        raise ValueError("its class, radius or coordinates make no sense")
+    return header, coordinates
+
+
+def decode(payload: bytes, statement: Statement) -> StoredAnswer:
+    """The inverse of :meth:`StoredAnswer.encode`."""
+    header, coordinates = decode_parts(payload, statement)
+    center = coordinates.reshape(statement.input_shape)
+    return StoredAnswer(header.predicted, BALLS[header.kind](center, header.radius), header.facts)

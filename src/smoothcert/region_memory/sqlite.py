@@ -1,0 +1,255 @@
+"""SqliteStore: one file, one writer at a time, any number of processes on one machine."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.region_memory.chain import Head, Row, genesis
+from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
+from smoothcert.region_memory.statement import Statement, check_statement
+from smoothcert.region_memory.witness import Witness
+
+_APPLICATION = 0x5343524D  # "SCRM", in the file's header: tells a memory from any other database
+_BATCH = 256
+
+_SCHEMA = (
+    "CREATE TABLE statement (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), text TEXT NOT NULL)",
+    "CREATE TABLE records (id INTEGER PRIMARY KEY CHECK (id > 0), payload BLOB NOT NULL, hash BLOB NOT NULL)",
+    "CREATE TABLE head (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), count INTEGER NOT NULL, hash BLOB NOT NULL)",
+    f"PRAGMA application_id = {_APPLICATION}",
+)
+
+
+class SqliteStore:
+    """Write-ahead log, flushed at every commit, before it becomes visible; BEGIN IMMEDIATE keeps out other writers.
+
+    The file must be on a local disk: the write-ahead log needs memory shared by all processes.
+    """
+
+    def __init__(
+        self, path: Path, statement: Statement, known: Head | None = None, patience: float = 30.0
+    ) -> None:
+        self.path = path
+        self.statement = statement
+        self._witness = Witness(path)
+        self._patience = patience
+        self._inside = False
+        self._appended: Head | None = None
+        self._process = os.getpid()
+        self._inode: int | None = None
+        with self._explained():
+            self._connection = sqlite3.connect(
+                path, timeout=patience, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._prepare()
+                self._inode = path.stat().st_ino
+                self._check_witness(known)
+            except BaseException:
+                self._connection.close()
+                raise
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    def _prepare(self) -> None:
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables and application != _APPLICATION:
+            raise StoreError(f"{self.path} is an SQLite file but no region memory; choose another path")
+        self._use_write_ahead_log()
+        self._connection.execute("PRAGMA synchronous = FULL")
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if not tables:
+                self._create()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        stored = self._connection.execute("SELECT text FROM statement").fetchone()
+        check_statement(self.name, self.statement, None if stored is None else stored[0])
+
+    def _use_write_ahead_log(self) -> None:
+        """SQLite doesn't wait for its turn here; a few processes that open a new file at once must."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                (mode,) = self._connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal":
+            raise StoreError(f"{self.path}: no write-ahead log is possible here ({mode}); use a local disk")
+
+    def _create(self) -> None:
+        if (witnessed := self._witness.read()) is not None:
+            raise IncompleteMemoryError(
+                self.name,
+                f"the store is empty but {self._witness.path.name} knows of {witnessed.count} records",
+            )
+        for command in _SCHEMA:
+            self._connection.execute(command)
+        start = genesis(self.statement)
+        self._connection.execute("INSERT INTO statement VALUES (1, ?)", (self.statement.text(),))
+        self._connection.execute("INSERT INTO head VALUES (1, ?, ?)", (start.count, start.hash))
+
+    def _check_witness(self, known: Head | None) -> None:
+        witnessed = self._witness.read()
+        if witnessed is None:
+            if known is None and self.head().count:
+                raise IncompleteMemoryError(
+                    self.name,
+                    f"it has {self.head().count} records but {self._witness.path.name} is missing, as after a plain "
+                    "copy of the one file (use backup()), so nobody can say whether records are missing; if you "
+                    "noted its head elsewhere, give that as known",
+                )
+            witnessed = known or self.head()
+        if not self.holds(witnessed):
+            raise IncompleteMemoryError(
+                self.name,
+                f"it has {self.head().count} records, but its record {witnessed.count} is not the one acknowledged "
+                "(was its -wal file lost, or an old copy put in place?)",
+            )
+        self._witness.advance(witnessed)
+
+    def holds(self, head: Head) -> bool:
+        """Whether ``head`` was a head of this chain, going by the hash its row carries."""
+        if head.count == 0:
+            return head == genesis(self.statement)
+        return [row.hash for row in self.fetch([head.count])] == [head.hash]
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """One writing transaction, serialised with those of every other process (see Store)."""
+        with self._explained():
+            self._check_same_file()
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                self._enter()
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._inside = False
+            if self._appended is not None:
+                self._witness.advance(self._appended)
+
+    def _enter(self) -> None:
+        self._inside, self._appended = True, None
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):  # it may have rolled back by itself
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def head(self) -> Head:
+        """The head as it is now."""
+        with self._explained():
+            self._check_same_file()
+            row = self._connection.execute("SELECT count, hash FROM head").fetchone()
+        if row is None:
+            raise IncompleteMemoryError(self.name, "its head is missing")
+        return Head(row[0], bytes(row[1]))
+
+    def last_id(self) -> int:
+        """The largest number of any row."""
+        with self._explained():
+            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM records").fetchone()[0])
+
+    def rows(self, after: int, upto: int) -> Iterator[Row]:
+        """The rows with after < id ≤ upto, in order."""
+        while after < upto:
+            with self._explained():
+                batch = self._connection.execute(
+                    "SELECT id, payload, hash FROM records WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
+                    (after, upto, _BATCH),
+                ).fetchall()
+            if not batch:
+                return
+            yield from (Row(*row) for row in batch)
+            after = batch[-1][0]
+
+    def fetch(self, ids: Sequence[int]) -> list[Row]:
+        """The rows with these ids that exist."""
+        with self._explained():
+            found = self._connection.execute(
+                "SELECT id, payload, hash FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
+                (json.dumps(list(ids)),),
+            )
+            return [Row(*row) for row in found]
+
+    def append(self, row: Row) -> None:
+        """Add a row and make it the head."""
+        if not self._inside:
+            raise InvalidValueError("rows are appended inside exclusive() only")
+        with self._explained():
+            self._connection.execute("INSERT INTO records VALUES (?, ?, ?)", (row.id, row.payload, row.hash))
+            self._connection.execute("UPDATE head SET count = ?, hash = ?", (row.id, row.hash))
+        self._appended = Head(row.id, row.hash)
+
+    def backup(self, to: Path) -> Head:
+        """Copy the store as it is at this moment, with its witness; others may go on writing meanwhile."""
+        if to.exists() or Witness(to).path.exists():
+            raise StoreError(f"{to} exists already; choose a new path for the copy")
+        with self._explained():
+            copy = sqlite3.connect(to, isolation_level=None)
+            try:
+                self._connection.backup(copy)
+                count, digest = copy.execute("SELECT count, hash FROM head").fetchone()
+            finally:
+                copy.close()
+        head = Head(count, bytes(digest))
+        Witness(to).advance(head)
+        return head
+
+    def close(self) -> None:
+        """Let go; the last one to close folds the write-ahead file in."""
+        self._connection.close()
+
+    def _check_same_file(self) -> None:
+        """Two processes on two files that had one name would not see each other."""
+        if os.getpid() != self._process:
+            raise StoreError(f"{self.path}: a store doesn't survive a fork; open it again in the new process")
+        try:
+            same = self.path.stat().st_ino == self._inode
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise IncompleteMemoryError(self.name, "the file was moved or replaced while it was in use")
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """SQLite's errors in the operator's words."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise _explanation(self.name, error) from error
+
+
+def _explanation(name: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return StoreError(f"{name}: {error}; free some space and ask again: {NOTHING_LOST}")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError(f"{name}: another process held the store for too long; ask again: {NOTHING_LOST}")
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT):
+        return IncompleteMemoryError(name, f"the file is damaged ({error})")
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return StoreError(f"{name}: {error}; check that folder and file exist and may be written")
+    return StoreError(f"{name}: {error}")

@@ -1,0 +1,96 @@
+"""Statement: what a memory is about. A store is made for one and refuses every other."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
+from smoothcert.registry import unknown_name
+
+if TYPE_CHECKING:
+    from smoothcert.smoothing import SmoothedClassifier
+
+FORMAT = 1
+NORMS = ("l1", "l2")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Which classifier the regions belong to, and in which space they are balls.
+
+    Regions of another model, of inputs prepared in another way, or in another norm say nothing about this one.
+    ``preprocessing`` is free text for what is done to an input before it is asked about (scaling, cropping): equal
+    text, equal space. σ is not part of it: it differs from input to input, which is why there is a memory.
+    """
+
+    model_sha256: str
+    input_shape: tuple[int, ...]
+    noise: str
+    norm: str
+    preprocessing: str = "none"
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
+        if self.norm not in NORMS:
+            raise unknown_name("norm", self.norm, list(NORMS))
+        if not self.input_shape or min(self.input_shape) < 1:
+            raise InvalidValueError(f"input_shape must name positive sizes, got {self.input_shape}")
+        if self.format != FORMAT:
+            raise InvalidValueError(f"memories have format {FORMAT} here, got {self.format}")
+
+    @classmethod
+    def of(
+        cls, classifier: SmoothedClassifier, input_shape: tuple[int, ...], preprocessing: str = "none"
+    ) -> Statement:
+        """The statement of a smoothed classifier for inputs of this shape; its σ doesn't enter."""
+        plan = classifier.plan
+        return cls(
+            model_sha256=classifier.base.fingerprint(),
+            input_shape=input_shape,
+            noise=plan.noise.name,
+            norm=plan.certificate.norm,
+            preprocessing=preprocessing,
+        )
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates of an input."""
+        return math.prod(self.input_shape)
+
+    def text(self) -> str:
+        """Canonical JSON: equal statements, equal text."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    def differences(self, stored: str) -> list[str]:
+        """Each field in which the text a store was made with disagrees, in words."""
+        mine = json.loads(self.text())
+        theirs = json.loads(stored)
+        if not isinstance(theirs, dict):
+            return [f"the store's statement is {stored[:60]!r}, which is none"]
+        names = [field.name for field in fields(self)] + sorted(set(theirs) - set(mine))
+        return [
+            f"{name}: the store has {theirs.get(name)!r}, now {mine.get(name)!r}"
+            for name in names
+            if theirs.get(name) != mine.get(name)
+        ]
+
+
+def check_statement(name: str, statement: Statement, stored: str | None) -> None:
+    """Refuse a store made for another statement, naming what differs."""
+    if stored is None:
+        raise IncompleteMemoryError(name, "its statement is missing")
+    try:
+        differences = statement.differences(stored)
+    except ValueError as error:
+        raise IncompleteMemoryError(name, f"its statement is damaged ({error})") from None
+    if differences:
+        raise StoreError(
+            f"{name} was made for another statement:\n  "
+            + "\n  ".join(differences)
+            + "\nIts regions say nothing about this one: choose another store."
+        )

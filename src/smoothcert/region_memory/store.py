@@ -1,0 +1,77 @@
+"""Store: what a memory needs of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+from smoothcert.region_memory.chain import Head, Row
+from smoothcert.region_memory.statement import Statement
+
+
+class Store(Protocol):
+    """An append-only table of rows and its head.
+
+    What :meth:`head` and :meth:`rows` show outside :meth:`exclusive` is committed and durable. Every failure is a
+    StoreError, after which either the whole transaction is stored or nothing of it.
+    """
+
+    @property
+    def statement(self) -> Statement:
+        """What the store was made for."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """How messages call it."""
+        ...
+
+    def exclusive(self) -> AbstractContextManager[None]:
+        """One serialised transaction: no other process is in its own; sees all that was committed before.
+
+        Left normally, everything appended is durable. Left by an exception, nothing is stored.
+        """
+        ...
+
+    def head(self) -> Head:
+        """The head as it is now."""
+        ...
+
+    def last_id(self) -> int:
+        """The largest number of any row, 0 if there is none."""
+        ...
+
+    def rows(self, after: int, upto: int) -> Iterator[Row]:
+        """The rows with after < id ≤ upto, in order."""
+        ...
+
+    def fetch(self, ids: Sequence[int]) -> list[Row]:
+        """The rows with these ids that exist, in order of id."""
+        ...
+
+    def append(self, row: Row) -> None:
+        """Add a row and make it the head; only inside :meth:`exclusive`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        ...
+
+
+def open_store(address: str | Path, statement: Statement, known: Head | None = None) -> Store:
+    """Open a store, or make it: ``postgresql://…/database#schema``, or the path of an SQLite file.
+
+    ``known`` is a head noted earlier; only SQLite uses it here, for a file whose witness was lost. Pass it to
+    RegionMemory too.
+    """
+    text = str(address)
+    if text.startswith(("postgresql://", "postgres://")):
+        from smoothcert.region_memory.postgres import DEFAULT_SCHEMA, PostgresStore
+
+        conninfo, _, schema = text.partition("#")
+        return PostgresStore(conninfo, statement, schema or DEFAULT_SCHEMA)
+    from smoothcert.region_memory.sqlite import SqliteStore
+
+    return SqliteStore(Path(address), statement, known)

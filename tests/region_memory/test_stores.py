@@ -1,0 +1,504 @@
+"""Both stores keep what they acknowledged, refuse what isn't theirs, and notice what is missing."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.region_memory import (
+    Head,
+    IncompleteMemoryError,
+    RegionMemory,
+    SqliteStore,
+    StoreError,
+    open_store,
+)
+from smoothcert.region_memory.chain import Row, link
+from tests.region_memory.postgres_server import Server
+from tests.region_memory.toys import never, saying, statement
+
+_numbers = itertools.count()
+
+
+class Place:
+    """Where a memory is, and a way to tamper with it behind its back."""
+
+    def __init__(self, address: str, execute: Callable[..., None], schema: str) -> None:
+        self.address = address
+        self._execute = execute
+        self._schema = schema
+
+    def open(self, **other: Any) -> RegionMemory:
+        return RegionMemory.open(self.address, statement(**other))
+
+    def filled(self, count: int = 5) -> Head:
+        with self.open() as memory:
+            for i in range(count):
+                assert memory.answer(np.array([float(i), 0.0]), saying(i % 3, 0.25)).source == "certified"
+            return memory.head
+
+    def tamper(self, *commands: str) -> None:
+        for command in commands:
+            self._execute(command.replace("$", self._schema))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "sqlite":
+        path = tmp_path / "memory.sqlite"
+
+        def execute(command: str) -> None:
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute(command)
+            connection.close()
+
+        return Place(str(path), execute, "")
+    server: Server = request.getfixturevalue("server")
+    schema = f"m{next(_numbers)}"
+
+    def execute_there(command: str) -> None:
+        import psycopg
+
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute(command)
+
+    return Place(f"{server.url}#{schema}", execute_there, f"{schema}.")
+
+
+def test_answers_are_there_after_reopening_to_the_last_bit(place: Place) -> None:
+    x = np.array([0.1, 1 / 3])
+    with place.open() as memory:
+        first = memory.answer(x, saying(2, 0.3), facts=lambda c: {"sigma": 0.5})
+        memory.answer(np.array([1.0, 0.0]), saying(1, 5.0))
+        before = list(memory.answers())
+        head = memory.head
+    with RegionMemory.open(place.address, statement(), known=head) as memory:
+        assert len(memory) == 2
+        assert memory.head == head == Head.parse(str(head))
+        for (_, old), (_, new) in zip(before, memory.answers()):
+            assert np.array_equal(old.region.center, new.region.center)
+            assert (old.predicted, old.region.radius, old.facts) == (
+                new.predicted,
+                new.region.radius,
+                new.facts,
+            )
+        again = memory.answer(x, never)
+        assert (again.predicted, again.source, again.record) == (2, "memory", first.record)
+        assert memory.stored_answer(1).facts == {"certified_radius": (0.3).hex(), "sigma": 0.5}
+
+
+def test_another_process_s_answers_are_seen_before_every_decision(place: Place) -> None:
+    with place.open() as one, place.open() as other:
+        assert one.look_up(np.zeros(2)) is None
+        other.answer(np.zeros(2), saying(1, 1.0))
+        assert one.answer(np.array([0.5, 0.0]), never).predicted == 1
+        shrunk = one.answer(np.array([2.0, 0.0]), saying(0, 5.0))
+        assert shrunk.radius == pytest.approx(1.0)
+        assert len(one) == len(other) == 2
+
+
+def test_what_is_stored_while_certifying_is_respected(place: Place) -> None:
+    with place.open() as slow, place.open() as fast:
+
+        def certify_slowly(x: np.ndarray) -> Any:
+            fast.answer(np.array([1.5, 0.0]), saying(1, 1.0))
+            return saying(0, 1.0)(x)
+
+        answer = slow.answer(np.zeros(2), certify_slowly)
+        assert (answer.predicted, answer.source) == (0, "shrunk")
+        assert answer.radius == pytest.approx(0.5)
+
+        def overtaken(x: np.ndarray) -> Any:
+            fast.answer(x + 0.1, saying(2, 1.0))
+            return saying(0, 1.0)(x)
+
+        answer = slow.answer(np.array([9.0, 9.0]), overtaken)
+        assert (answer.predicted, answer.source, answer.record) == (2, "memory", 3)
+        assert answer.certified is not None
+        assert answer.certified.predicted == 0
+
+        def overtaken_and_abstaining(x: np.ndarray) -> Any:
+            fast.answer(x + 0.1, saying(2, 1.0))
+            return saying(-1, 0.0)(x)
+
+        assert slow.answer(np.array([-9.0, 9.0]), overtaken_and_abstaining).predicted == 2
+
+
+def test_what_is_stored_just_before_the_transaction_is_respected(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last moment at which another process can be faster."""
+    with place.open() as slow, place.open() as fast:
+        begin = slow._store.exclusive
+
+        def late() -> Any:
+            fast.answer(np.array([1.5, 0.0]), saying(1, 1.0))
+            return begin()
+
+        monkeypatch.setattr(slow._store, "exclusive", late)
+        answer = slow.answer(np.zeros(2), saying(0, 1.0))
+        assert (answer.source, answer.radius) == ("shrunk", pytest.approx(0.5))
+
+
+def test_an_answer_is_committed_before_it_is_given(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    with place.open() as memory:
+        answer = memory.answer(np.zeros(2), saying(0, 1.0))
+        with place.open() as witness:  # another connection sees only what is committed
+            assert witness.stored_answer(answer.record).predicted == 0
+        append = memory._store.append
+
+        def dying(row: Row) -> None:
+            append(row)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(memory._store, "append", dying)
+        with pytest.raises(KeyboardInterrupt):
+            memory.answer(np.array([5.0, 5.0]), saying(1, 1.0))
+        monkeypatch.undo()
+        assert len(memory) == 1
+        assert memory.answer(np.array([5.0, 5.0]), saying(2, 1.0)).source == "certified"
+
+
+TAMPERINGS = {
+    "first row deleted": ["DELETE FROM $records WHERE id = 1"],
+    "row deleted": ["DELETE FROM $records WHERE id = 3"],
+    "last row deleted": ["DELETE FROM $records WHERE id = 5"],
+    "all deleted": ["DELETE FROM $records"],
+    "rows swapped": [
+        "UPDATE $records SET id = 99 WHERE id = 2",
+        "UPDATE $records SET id = 2 WHERE id = 3",
+        "UPDATE $records SET id = 3 WHERE id = 99",
+    ],
+    "payload swapped": [
+        "UPDATE $records SET payload = (SELECT payload FROM $records WHERE id = 4) WHERE id = 2"
+    ],
+    "row doubled": ["INSERT INTO $records SELECT 6, payload, hash FROM $records WHERE id = 5"],
+    "truncated, head put back by number": [
+        "DELETE FROM $records WHERE id > 3",
+        "UPDATE $head SET count = 3",
+    ],
+    "stale head": [
+        "UPDATE $head SET count = 4, hash = (SELECT hash FROM $records WHERE id = 4)",
+    ],
+    "head deleted": ["DELETE FROM $head"],
+    "statement edited": ["UPDATE $statement SET text = '{}'"],
+    "statement deleted": ["DELETE FROM $statement"],
+}
+
+
+@pytest.mark.parametrize("how", TAMPERINGS)
+def test_tampering_is_noticed_on_opening(place: Place, how: str) -> None:
+    place.filled()
+    place.tamper(*TAMPERINGS[how])
+    with pytest.raises(StoreError) as caught:
+        place.open()
+    if how != "statement edited":  # that one reads as the store of another statement
+        assert isinstance(caught.value, IncompleteMemoryError)
+        assert "incomplete memory is an unsound one" in str(caught.value)
+        assert "new memory" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        h
+        for h in TAMPERINGS
+        if "statement" not in h and h not in ("rows swapped", "payload swapped", "row deleted")
+    ],
+)
+def test_tampering_under_way_is_noticed_before_the_next_answer_is_stored(place: Place, how: str) -> None:
+    place.filled()
+    with place.open() as memory:
+        place.tamper(*TAMPERINGS[how])
+        with pytest.raises(IncompleteMemoryError):
+            # The first touches record 1 alone, the rest of it the head.
+            memory.answer(np.array([0.3, 0.0]), saying(0, 0.1))
+        with pytest.raises(IncompleteMemoryError):  # and for good
+            memory.look_up(np.array([99.0, 0.0]))
+
+
+@pytest.mark.parametrize("how", ["row deleted", "rows swapped", "payload swapped"])
+def test_a_record_changed_under_way_is_noticed_when_it_matters(place: Place, how: str) -> None:
+    place.filled()
+    with place.open() as memory:
+        place.tamper(*TAMPERINGS[how])
+        with pytest.raises(IncompleteMemoryError, match=r"record \d is"):
+            [memory.look_up(np.array([float(i), 0.0])) for i in range(5)]
+
+
+def test_one_changed_bit_is_noticed(place: Place) -> None:
+    place.filled()
+    with place.open() as memory:
+        payload = bytearray(memory._store.fetch([2])[0].payload)
+    payload[-1] ^= 1
+    literal = f"X'{payload.hex()}'" if "sqlite" in place.address else f"'\\x{payload.hex()}'::bytea"
+    place.tamper(f"UPDATE $records SET payload = {literal} WHERE id = 2")
+    with pytest.raises(IncompleteMemoryError, match="record 2 was changed"):
+        place.open()
+
+
+def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place: Place) -> None:
+    place.filled()
+    with place.open() as memory:
+        first, second = memory._store.fetch([1, 2])
+    payload = second.payload.replace(b'"class": 1', b'"class": 2')
+    assert payload != second.payload
+    values = [payload.hex(), link(first.hash, 2, payload).hex()]
+    texts = [f"X'{value}'" if "sqlite" in place.address else f"'\\x{value}'::bytea" for value in values]
+    place.tamper(f"UPDATE $records SET payload = {texts[0]}, hash = {texts[1]} WHERE id = 2")
+    with pytest.raises(IncompleteMemoryError, match="record 3 was changed, moved, or follows a changed one"):
+        place.open()
+
+
+def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place: Place) -> None:
+    head = place.filled()
+    with place.open() as memory:
+        place.tamper(
+            "DELETE FROM $records WHERE id = 5",
+            "UPDATE $head SET count = 4, hash = (SELECT hash FROM $records WHERE id = 4)",
+        )
+        with pytest.raises(IncompleteMemoryError, match="5 records were there before"):
+            memory.look_up(np.zeros(2))
+    with pytest.raises(IncompleteMemoryError, match="not the one"):
+        RegionMemory.open(place.address, statement(), known=head)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"model_sha256": "cd" * 32}, "model_sha256"),
+        ({"shape": (3,)}, "input_shape"),
+        ({"norm": "l1"}, "norm: the store has 'l2', now 'l1'"),
+        ({"noise": "laplace"}, "noise"),
+        ({"preprocessing": "scaled to [-1, 1]"}, "preprocessing"),
+    ],
+)
+def test_another_statement_is_refused_by_name(place: Place, other: dict[str, Any], named: str) -> None:
+    place.filled(1)
+    with pytest.raises(StoreError) as caught:
+        place.open(**other)
+    assert named in str(caught.value)
+    assert "choose another store" in str(caught.value)
+    place.open().close()
+
+
+def test_a_long_held_store_is_an_error_and_nothing_is_lost(place: Place) -> None:
+    with place.open() as holder, place.open() as waiting:
+        store: Any = waiting._store
+        if isinstance(store, SqliteStore):
+            store._connection.execute("PRAGMA busy_timeout = 50")
+        else:
+            store._connection.execute("SET lock_timeout = '50ms'")
+        with holder._store.exclusive(), pytest.raises(StoreError, match="another process held the store"):
+            waiting.answer(np.zeros(2), saying(0, 1.0))
+        assert waiting.answer(np.zeros(2), saying(0, 1.0)).source == "certified"
+
+
+def test_rows_are_appended_in_transactions_only(place: Place) -> None:
+    store = open_store(place.address, statement())
+    with pytest.raises(InvalidValueError, match="exclusive"):
+        store.append(Row(1, b"", b""))
+    store.close()
+
+
+def test_threads_may_share_a_memory(place: Place) -> None:
+    failures: list[BaseException] = []
+    with place.open() as memory:
+
+        def ask(seed: int) -> None:
+            rng = np.random.default_rng(seed)
+            try:
+                for _ in range(15):
+                    x = rng.normal(size=2)
+                    answer = memory.answer(x, saying(seed, 0.5))
+                    again = memory.look_up(x)
+                    assert answer.abstained or again.predicted == answer.predicted
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+
+
+def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
+    """The write-ahead file holds rows and head alike: what is left without it is valid, and too old."""
+    path, copy = tmp_path / "memory.sqlite", tmp_path / "copy.sqlite"
+    with RegionMemory.open(path, statement()) as memory:
+        for i in range(3):
+            memory.answer(np.array([float(i), 0.0]), saying(i, 0.25))
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}.head", f"{copy}.head")
+        with pytest.raises(IncompleteMemoryError, match=r"-wal|knows of"):
+            RegionMemory.open(copy, statement())
+        proper = tmp_path / "backup.sqlite"
+        assert memory._store.backup(proper) == memory.head
+        with pytest.raises(StoreError, match="exists already"):
+            memory._store.backup(proper)
+        head = memory.head
+    with RegionMemory.open(proper, statement()) as memory:
+        assert memory.head == head
+    Path(f"{path}.head").unlink()
+    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
+        RegionMemory.open(path, statement())
+    RegionMemory.open(path, statement(), known=head).close()
+    RegionMemory.open(path, statement()).close()
+    Path(f"{path}.head").write_bytes(b"x" * 48)
+    with pytest.raises(IncompleteMemoryError, match="witness of the last head is damaged"):
+        RegionMemory.open(path, statement())
+
+
+def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with RegionMemory.open(path, statement()) as memory:
+        memory.answer(np.zeros(2), saying(0, 1.0))
+        memory._store.backup(tmp_path / "copy.sqlite")
+        (tmp_path / "copy.sqlite").replace(path)
+        with pytest.raises(IncompleteMemoryError, match="moved or replaced"):
+            memory.look_up(np.zeros(2))
+
+
+def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE records (x)")
+    connection.close()
+    with pytest.raises(StoreError, match="no region memory"):
+        RegionMemory.open(other, statement())
+    (tmp_path / "text").write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(StoreError, match="damaged"):
+        RegionMemory.open(tmp_path / "text", statement())
+    with pytest.raises(StoreError, match="folder and file"):
+        RegionMemory.open(tmp_path / "nowhere" / "memory.sqlite", statement())
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement((1, 28, 28))) as memory:
+        memory.answer(np.zeros((1, 28, 28)), saying(0, 1.0))
+        store: Any = memory._store
+        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="free some space"):
+            [memory.answer(np.full((1, 28, 28), i * 1.0), saying(1, 1.0)) for i in range(1, 9)]
+        store._connection.execute("PRAGMA max_page_count = 100000")
+        before = len(memory)
+        assert memory.answer(np.full((1, 28, 28), 50.0), saying(1, 1.0)).source == "certified"
+        assert len(memory) == before + 1
+
+
+def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with RegionMemory.open(path, statement((1, 28, 28))) as memory:
+        for i in range(20):
+            memory.answer(np.full((1, 28, 28), float(i)), saying(i % 2, 1.0))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 3000] = b"\x55" * 3000
+    path.write_bytes(content)
+    with pytest.raises(IncompleteMemoryError):
+        RegionMemory.open(path, statement((1, 28, 28)))
+
+
+def test_the_log_is_flushed_at_every_commit(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
+        store: Any = memory._store
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_memory_doesn_t_survive_a_fork(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
+        memory._store._process -= 1  # type: ignore[attr-defined]
+        with pytest.raises(StoreError, match="fork"):
+            memory.look_up(np.zeros(2))
+
+
+def test_a_server_that_goes_away_and_comes_back(server: Server) -> None:
+    with RegionMemory.open(f"{server.url}#gone", statement()) as memory:
+        memory.answer(np.zeros(2), saying(0, 1.0))
+        server.stop(signal.SIGQUIT)
+        try:
+            with pytest.raises(StoreError, match="ask again when it is back"):
+                memory.answer(np.array([5.0, 5.0]), saying(1, 1.0))
+            with pytest.raises(StoreError, match="can't be reached"):
+                RegionMemory.open(f"{server.url}#gone", statement())
+        finally:
+            server.start()
+        assert memory.answer(np.array([0.5, 0.0]), never).predicted == 0
+        assert memory.answer(np.array([5.0, 5.0]), saying(1, 1.0)).source == "certified"
+
+
+def test_a_server_that_may_forget_is_not_trusted(server: Server) -> None:
+    import psycopg
+
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute("ALTER ROLE tester SET synchronous_commit = off")
+        with RegionMemory.open(f"{server.url}#hasty", statement()) as memory:
+            store: Any = memory._store
+            assert store._connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
+        connection.execute("ALTER ROLE tester RESET synchronous_commit")
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+        try:
+            with pytest.raises(StoreError, match="fsync off"):
+                [RegionMemory.open(f"{server.url}#hasty", statement()).close() for _ in range(100)]
+        finally:
+            connection.execute("ALTER SYSTEM RESET fsync")
+            connection.execute("SELECT pg_reload_conf()")
+
+
+def test_a_schema_s_name_can_t_carry_sql() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(InvalidValueError, match="lower-case"):
+        open_store('postgresql:///x#a"; DROP TABLE b', statement())
+
+
+def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[postgres\]"):
+        open_store("postgresql:///x", statement())
+
+
+def test_processes_that_make_a_store_at_once_make_one(place: Place) -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from smoothcert.region_memory import RegionMemory\n"
+        "from tests.region_memory.toys import saying, statement\n"
+        "with RegionMemory.open(sys.argv[1], statement()) as m:\n"
+        "    m.answer(np.full(2, float(sys.argv[2])), saying(int(sys.argv[2]), 0.1))\n"
+    )
+    root = Path(__file__).parent.parent.parent
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, place.address, str(i)], cwd=root, stderr=subprocess.PIPE
+        )
+        for i in range(4)
+    ]
+    errors = [worker.communicate()[1].decode() for worker in workers]
+    assert errors == [""] * 4
+    with place.open() as memory:
+        assert len(memory) == 4
+
+
+def test_heads_are_read_strictly() -> None:
+    head = Head(3, bytes(range(32)))
+    assert Head.parse(str(head)) == head
+    for text in ("", "3", "x:00", f"-1:{'00' * 32}", "3:0011"):
+        with pytest.raises(InvalidValueError, match="COUNT:SHA256"):
+            Head.parse(text)
+    assert replace(head, count=4) != head
