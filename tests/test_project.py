@@ -17,14 +17,15 @@ SOURCE = ROOT / "src" / "smoothcert"
 FLOORS = [
     {"__main__"},
     {"commands"},
-    {"sweeps"},
-    {"analysis", "training", "evaluation", "empirical", "diagnostics"},
+    {"report", "sweeps"},
+    {"analysis", "training", "evaluation", "empirical", "diagnostics", "region_memory"},
     {"objectives", "smoothing"},
+    {"sigma_search"},
     {"sampling", "certificates", "runs", "weights", "attacks"},
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"registry", "rounding", "files"},
+    {"registry", "rounding", "files", "inputs"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

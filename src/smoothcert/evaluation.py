@@ -12,6 +12,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
+from smoothcert.sigma_search.log import append_found
 from smoothcert.smoothing import Certification, SmoothedClassifier
 
 
@@ -55,7 +56,8 @@ def certify_dataset(
 
     A record is on disk before its input counts as done. The run refuses another plan, model or data set; asking
     for more inputs of the same choice is welcome. ``origin``, where model and data were found, is kept for the
-    record of a new run and takes no part in that.
+    record of a new run and takes no part in that. Where the plan searches for each input's σ, its record has that σ
+    and ``sigma_search.jsonl`` says how it was found.
     """
     choice, progress = choice or Choice(), progress or Progress()
     manifest = _manifest(classifier, dataset, choice, origin or {})
@@ -64,13 +66,16 @@ def certify_dataset(
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:
-            per_input = classifier.plan.n0 + classifier.plan.n
+            plan = classifier.plan
+            per_input = plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0)
             progress.begin(per_input * len(missing), len(indices) - len(missing))
         inputs = ((index, dataset.input(index)) for index in missing)
         for answer in classifier.certify_each(inputs, progress.votes):
             base = classifier.base_class(dataset.input(answer.index))
             label = int(dataset.labels[answer.index])
-            record = record_of(answer, label, classifier.plan.noise.sigma, base)
+            if answer.search is not None:
+                append_found(out, answer.search)
+            record = record_of(answer, label, answer.sigma, base)
             journal.append(record)
             if progress.record is not None:
                 progress.record(record)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +21,7 @@ from smoothcert.bounds import (
 )
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.inputs import as_array, numbered_inputs
 from smoothcert.noise import NOISES, Noise
 from smoothcert.regions import L1Ball, L2Ball
 from smoothcert.sampling import (
@@ -38,6 +37,7 @@ from smoothcert.sampling import (
     adapt,
 )
 from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sigma_search import Found, Problem, SigmaSearch, search_each, with_sigma
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
 
@@ -49,7 +49,8 @@ class TooFewVotesWarning(UserWarning):
 class CertifyPlan:
     """The statistical statement: change any field and a published number may change.
 
-    ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``.
+    ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``. A ``search`` first
+    chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
     """
 
     noise: Noise
@@ -59,6 +60,7 @@ class CertifyPlan:
     alpha: float = 0.001
     seed: int = 0
     numerics: Numerics = field(default_factory=Numerics)
+    search: SigmaSearch | None = None
 
     def __post_init__(self) -> None:
         BOUNDS[self.bound]
@@ -90,6 +92,7 @@ class CertifyPlan:
             "alpha": self.alpha,
             "seed": self.seed,
             **asdict(self.numerics),
+            **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
 
     def warn_if_hopeless(self) -> None:
@@ -109,7 +112,8 @@ class Certification:
     """CERTIFY's answer for one input.
 
     Unless it abstained: with probability at least 1−α over its votes, the smoothed classifier answers
-    ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input).
+    ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input). The smoothed
+    classifier is the one with this ``sigma``, for every point of the region.
     """
 
     index: int
@@ -121,7 +125,9 @@ class Certification:
     candidate: int
     selection: Tally
     estimation: Tally
+    sigma: float
     seconds: float = 0.0
+    search: Found | None = None
 
     @property
     def abstained(self) -> bool:
@@ -170,14 +176,17 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
         candidate=candidate,
         selection=selection,
         estimation=estimation,
+        sigma=plan.noise.sigma,
     )
 
 
-def certify_procedure(x: ArrayLike, plan: CertifyPlan) -> Procedure[Certification]:
-    """Choose a class with n0 votes, bound it with n others."""
+def certify_procedure(
+    x: ArrayLike, plan: CertifyPlan, found: Found | None = None
+) -> Procedure[Certification]:
+    """Choose a class with n0 votes, bound it with n others; ``found``: the search that the plan's σ came from."""
     selection = yield Draw(Phase.SELECTION, plan.n0)
     estimation = yield Draw(Phase.ESTIMATION, plan.n)
-    return decide(x, plan, selection, estimation)
+    return replace(decide(x, plan, selection, estimation), search=found)
 
 
 def predict_procedure(n: int, alpha: float) -> Procedure[Prediction]:
@@ -220,6 +229,8 @@ class SmoothedClassifier:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan
         self.base: BaseClassifier = adapt(model, plan.rule.votes, outputs, classes)
+        if plan.search is not None:
+            plan.search.check(self.base)
         self.execution = execution or Execution()
         self._input_shape = input_shape or self.base.input_shape
         self._prepared: Prepared | None = None
@@ -251,19 +262,22 @@ class SmoothedClassifier:
 
     def certify_batch(self, inputs: ArrayLike, index: int | None = None) -> list[Certification]:
         """Certify every input of a batch, in order."""
-        array = _as_array(inputs)
-        numbered = _numbered(array, index)
+        numbered = numbered_inputs(as_array(inputs), index)
         found = {answer.index: answer for answer in self.certify_each(numbered)}
         return [found[i] for i, _ in numbered]
 
     def certify_each(
         self, inputs: Iterable[tuple[int, NDArray[Any]]], on_votes: Callable[[int], None] | None = None
     ) -> Iterator[Certification]:
-        """Certify (index, input) pairs; answers come as they are ready, not in order."""
+        """Certify (index, input) pairs; answers come as they are ready, not in order.
+
+        ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search.
+        """
         self.plan.warn_if_hopeless()
+        prepared = self._prepared_inputs(inputs)
         jobs = (
-            Job(i, x, self.plan.noise, certify_procedure(x, self.plan))
-            for i, x in self._prepared_inputs(inputs)
+            Job(i, x, plan.noise, certify_procedure(x, plan, found))
+            for i, x, plan, found in self._with_sigma(prepared, on_votes)
         )
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
             yield replace(done.answer, seconds=done.seconds)
@@ -279,7 +293,7 @@ class SmoothedClassifier:
     ) -> Prediction | list[Prediction]:
         """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's)."""
         inputs, single = self._split(x)
-        numbered = _numbered(inputs, index)
+        numbered = numbered_inputs(inputs, index)
         found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
         answers = [found[i] for i, _ in numbered]
         return answers[0] if single else answers
@@ -292,6 +306,8 @@ class SmoothedClassifier:
         on_votes: Callable[[int], None] | None = None,
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
+        if self.plan.search is not None:
+            raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
         check_probability("alpha", alpha)
@@ -308,6 +324,31 @@ class SmoothedClassifier:
         )
         for done in self._run(jobs, "hard", on_votes):
             yield replace(done.answer, seconds=done.seconds)
+
+    def _with_sigma(
+        self, inputs: Iterator[tuple[int, NDArray[Any]]], on_evaluations: Callable[[int], None] | None
+    ) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, Found | None]]:
+        """Each input with the plan at its own σ, found before any of its certifying votes is drawn."""
+        plan = self.plan
+        if plan.search is None:
+            yield from ((index, x, plan, None) for index, x in inputs)
+            return
+
+        def problem() -> Problem:
+            assert self._prepared is not None  # taking the first input prepared the model for its shape
+            return Problem(
+                self.base,
+                self._prepared,
+                plan.noise,
+                plan.rule,
+                plan.n,
+                plan.alpha,
+                plan.seed,
+                self.execution,
+            )
+
+        for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
+            yield i, x, replace(plan, noise=with_sigma(plan.noise, found.sigma)), found
 
     def _run(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
@@ -334,31 +375,6 @@ class SmoothedClassifier:
             yield index, x
 
     def _split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
-        array = _as_array(x)
+        array = as_array(x)
         single = array.shape == self._input_shape if self._input_shape else array.ndim in (1, 3)
         return (array[np.newaxis], True) if single else (array, False)
-
-
-def _as_array(x: ArrayLike) -> NDArray[Any]:
-    detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
-    array = np.asarray(detach().cpu().numpy() if detach is not None else x)
-    if array.ndim == 0 or array.dtype == object:
-        raise InvalidValueError(
-            f"inputs must be an array of numbers, got {type(x).__name__} of {array.dtype}"
-        )
-    if len(array) == 0:
-        raise InvalidValueError("there is no input to certify: the batch is empty")
-    return array
-
-
-def _numbered(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
-    """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
-    if index is not None:
-        check_count("index", index, least=0)
-        return [(index + i, x) for i, x in enumerate(inputs)]
-    return [(_content_index(x), x) for x in inputs]
-
-
-def _content_index(x: NDArray[Any]) -> int:
-    digest = hashlib.sha256(json.dumps([x.dtype.str, list(x.shape)]).encode() + x.tobytes()).digest()
-    return int.from_bytes(digest[:8], "big") >> 1

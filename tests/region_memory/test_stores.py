@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
-import shutil
-import signal
-import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory import (
     Head,
     IncompleteMemoryError,
@@ -27,55 +22,8 @@ from smoothcert.region_memory import (
     open_store,
 )
 from smoothcert.region_memory.chain import Row, link
-from tests.region_memory.postgres_server import Server
+from tests.region_memory.places import Place
 from tests.region_memory.toys import never, saying, statement
-
-_numbers = itertools.count()
-
-
-class Place:
-    """Where a memory is, and a way to tamper with it behind its back."""
-
-    def __init__(self, address: str, execute: Callable[..., None], schema: str) -> None:
-        self.address = address
-        self._execute = execute
-        self._schema = schema
-
-    def open(self, **other: Any) -> RegionMemory:
-        return RegionMemory.open(self.address, statement(**other))
-
-    def filled(self, count: int = 5) -> Head:
-        with self.open() as memory:
-            for i in range(count):
-                assert memory.answer(np.array([float(i), 0.0]), saying(i % 3, 0.25)).source == "certified"
-            return memory.head
-
-    def tamper(self, *commands: str) -> None:
-        for command in commands:
-            self._execute(command.replace("$", self._schema))
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        path = tmp_path / "memory.sqlite"
-
-        def execute(command: str) -> None:
-            connection = sqlite3.connect(path, isolation_level=None)
-            connection.execute(command)
-            connection.close()
-
-        return Place(str(path), execute, "")
-    server: Server = request.getfixturevalue("server")
-    schema = f"m{next(_numbers)}"
-
-    def execute_there(command: str) -> None:
-        import psycopg
-
-        with psycopg.connect(server.url, autocommit=True) as connection:
-            connection.execute(command)
-
-    return Place(f"{server.url}#{schema}", execute_there, f"{schema}.")
 
 
 def test_answers_are_there_after_reopening_to_the_last_bit(place: Place) -> None:
@@ -335,143 +283,6 @@ def test_threads_may_share_a_memory(place: Place) -> None:
         for thread in threads:
             thread.join()
     assert failures == []
-
-
-def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
-    """The write-ahead file holds rows and head alike: what is left without it is valid, and too old."""
-    path, copy = tmp_path / "memory.sqlite", tmp_path / "copy.sqlite"
-    with RegionMemory.open(path, statement()) as memory:
-        for i in range(3):
-            memory.answer(np.array([float(i), 0.0]), saying(i, 0.25))
-        shutil.copy(path, copy)
-        shutil.copy(f"{path}.head", f"{copy}.head")
-        with pytest.raises(IncompleteMemoryError, match=r"-wal|knows of"):
-            RegionMemory.open(copy, statement())
-        proper = tmp_path / "backup.sqlite"
-        assert memory._store.backup(proper) == memory.head
-        with pytest.raises(StoreError, match="exists already"):
-            memory._store.backup(proper)
-        head = memory.head
-    with RegionMemory.open(proper, statement()) as memory:
-        assert memory.head == head
-    Path(f"{path}.head").unlink()
-    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
-        RegionMemory.open(path, statement())
-    RegionMemory.open(path, statement(), known=head).close()
-    RegionMemory.open(path, statement()).close()
-    Path(f"{path}.head").write_bytes(b"x" * 48)
-    with pytest.raises(IncompleteMemoryError, match="witness of the last head is damaged"):
-        RegionMemory.open(path, statement())
-
-
-def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "memory.sqlite"
-    with RegionMemory.open(path, statement()) as memory:
-        memory.answer(np.zeros(2), saying(0, 1.0))
-        memory._store.backup(tmp_path / "copy.sqlite")
-        (tmp_path / "copy.sqlite").replace(path)
-        with pytest.raises(IncompleteMemoryError, match="moved or replaced"):
-            memory.look_up(np.zeros(2))
-
-
-def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
-    other = tmp_path / "other.sqlite"
-    connection = sqlite3.connect(other)
-    connection.execute("CREATE TABLE records (x)")
-    connection.close()
-    with pytest.raises(StoreError, match="no region memory"):
-        RegionMemory.open(other, statement())
-    (tmp_path / "text").write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="damaged"):
-        RegionMemory.open(tmp_path / "text", statement())
-    with pytest.raises(StoreError, match="folder and file"):
-        RegionMemory.open(tmp_path / "nowhere" / "memory.sqlite", statement())
-
-
-def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    with RegionMemory.open(tmp_path / "memory.sqlite", statement((1, 28, 28))) as memory:
-        memory.answer(np.zeros((1, 28, 28)), saying(0, 1.0))
-        store: Any = memory._store
-        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
-        store._connection.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(StoreError, match="free some space"):
-            [memory.answer(np.full((1, 28, 28), i * 1.0), saying(1, 1.0)) for i in range(1, 9)]
-        store._connection.execute("PRAGMA max_page_count = 100000")
-        before = len(memory)
-        assert memory.answer(np.full((1, 28, 28), 50.0), saying(1, 1.0)).source == "certified"
-        assert len(memory) == before + 1
-
-
-def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "memory.sqlite"
-    with RegionMemory.open(path, statement((1, 28, 28))) as memory:
-        for i in range(20):
-            memory.answer(np.full((1, 28, 28), float(i)), saying(i % 2, 1.0))
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 3000] = b"\x55" * 3000
-    path.write_bytes(content)
-    with pytest.raises(IncompleteMemoryError):
-        RegionMemory.open(path, statement((1, 28, 28)))
-
-
-def test_the_log_is_flushed_at_every_commit(tmp_path: Path) -> None:
-    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
-        store: Any = memory._store
-        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
-        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-
-
-def test_a_memory_doesn_t_survive_a_fork(tmp_path: Path) -> None:
-    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
-        memory._store._process -= 1  # type: ignore[attr-defined]
-        with pytest.raises(StoreError, match="fork"):
-            memory.look_up(np.zeros(2))
-
-
-def test_a_server_that_goes_away_and_comes_back(server: Server) -> None:
-    with RegionMemory.open(f"{server.url}#gone", statement()) as memory:
-        memory.answer(np.zeros(2), saying(0, 1.0))
-        server.stop(signal.SIGQUIT)
-        try:
-            with pytest.raises(StoreError, match="ask again when it is back"):
-                memory.answer(np.array([5.0, 5.0]), saying(1, 1.0))
-            with pytest.raises(StoreError, match="can't be reached"):
-                RegionMemory.open(f"{server.url}#gone", statement())
-        finally:
-            server.start()
-        assert memory.answer(np.array([0.5, 0.0]), never).predicted == 0
-        assert memory.answer(np.array([5.0, 5.0]), saying(1, 1.0)).source == "certified"
-
-
-def test_a_server_that_may_forget_is_not_trusted(server: Server) -> None:
-    import psycopg
-
-    with psycopg.connect(server.url, autocommit=True) as connection:
-        connection.execute("ALTER ROLE tester SET synchronous_commit = off")
-        with RegionMemory.open(f"{server.url}#hasty", statement()) as memory:
-            store: Any = memory._store
-            assert store._connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
-        connection.execute("ALTER ROLE tester RESET synchronous_commit")
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
-        try:
-            with pytest.raises(StoreError, match="fsync off"):
-                [RegionMemory.open(f"{server.url}#hasty", statement()).close() for _ in range(100)]
-        finally:
-            connection.execute("ALTER SYSTEM RESET fsync")
-            connection.execute("SELECT pg_reload_conf()")
-
-
-def test_a_schema_s_name_can_t_carry_sql() -> None:
-    pytest.importorskip("psycopg")
-    with pytest.raises(InvalidValueError, match="lower-case"):
-        open_store('postgresql:///x#a"; DROP TABLE b', statement())
-
-
-def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtraError, match=r"smoothcert\[postgres\]"):
-        open_store("postgresql:///x", statement())
 
 
 def test_processes_that_make_a_store_at_once_make_one(place: Place) -> None:

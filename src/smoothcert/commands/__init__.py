@@ -24,7 +24,10 @@ COMMANDS = (
     "attack",
     "diagnose",
     "table",
+    "compare",
+    "recertify",
     "plot",
+    "report",
     "import-log",
     "export-log",
 )

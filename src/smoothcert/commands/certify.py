@@ -14,6 +14,7 @@ from smoothcert.commands.options import (
     NoiseName,
     NumericsOptions,
     OutputOptions,
+    SearchOptions,
     SpeedOptions,
 )
 
@@ -30,6 +31,7 @@ def certify(
     alpha: float = 0.001,
     bound: BoundName = "two-class",
     seed: int = 0,
+    search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
@@ -44,6 +46,8 @@ def certify(
 
     Noise is added in the units of the inputs (pixels in [0, 1] for the image sets; a file's own units for .npz).
     Normalisation belongs inside the model: a model that wants normalised inputs must do it itself.
+
+    With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`.
 
     Example: `smoothcert certify runs/digits --dataset digits --sigma 0.25 --n 10000 --out runs/digits-cert`
 
@@ -91,12 +95,19 @@ def certify(
         alpha=alpha,
         seed=seed,
         numerics=numerics.numerics(),
+        search=search.search(),
     )
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    if classifier.plan.search is not None:
+        note(
+            "σ is searched for each input: each certificate is about the classifier frozen at that input's own σ. An "
+            "input nearby may get another σ and another answer; only a region memory rules that out.",
+            quiet,
+        )
     origin = {
         "model": model,
         "architecture": model_options.architecture,
@@ -104,5 +115,13 @@ def certify(
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
     }
+    if named.method is not None:
+        origin["method"] = named.method
     run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)
     show_run(run, output)
+    if classifier.plan.search is not None:
+        from smoothcert.sigma_search.log import in_words, read_found
+
+        done = {record.index for record in run.records}
+        found = [one for index, one in read_found(out).items() if index in done]
+        note(in_words(found, classifier.plan.noise.sigma), quiet)

@@ -24,6 +24,7 @@ def train(
     *,
     out: Path,
     recipe: str | None = None,
+    start: Annotated[str | None, Parameter(name="--from")] = None,
     objective: Annotated[
         str | None,
         Parameter(help=f"Training method: {', '.join(OBJECTIVES)} (see `smoothcert methods`)."),
@@ -55,6 +56,8 @@ def train(
 
     Example: `smoothcert train digits --sigma 0.25 --epochs 30 --lr 0.05 --out runs/digits`
 
+    Example: `smoothcert train digits --sigma 0.25 --from runs/digits --data-dependent --epochs 10 --out runs/digits-ds`
+
     Example: `smoothcert train --recipe mnist-smoothmix-1.0 --epochs 10 --eta 1 --out runs/short`
 
     Parameters
@@ -63,6 +66,8 @@ def train(
         Run directory; made if missing, continued if it holds the same run.
     recipe
         Name of a shipped recipe, or a recipe.toml.
+    start
+        Fine-tune: start from the weights of this finished training run (or .safetensors file) and its network.
     normalise
         Standardise inputs in the model's first layer, where the data set has published statistics (default: yes).
     ramp
@@ -89,6 +94,7 @@ def train(
         "architecture": architecture,
         "normalise": normalise,
         "inputs": max,
+        "start": start,
         "ramps": None if ramp is None else list(ramp),
     }
     values = {name: value for name, value in values.items() if value is not None}

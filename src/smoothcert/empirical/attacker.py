@@ -94,6 +94,11 @@ def check_attackable(run: Run) -> None:
         )
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    if any(record.sigma != manifest.plan["sigma"] for record in run.records):
+        raise RunError(
+            f"{run.path} chose a σ for each input, and the attacks are on one smoothed classifier for all: its "
+            "certificates are about others; certify without --sigma-search"
+        )
 
 
 class _Attacker:

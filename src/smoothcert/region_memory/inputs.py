@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory.statement import Statement
@@ -16,12 +16,6 @@ SMALLEST_RADIUS = 1e-100
 """Below it squares might underflow, and a computed distance no longer be a bound."""
 
 _EXACT_INTEGERS = 2**53
-
-
-def as_input(x: ArrayLike) -> NDArray[Any]:
-    """``x`` as an array in its own type, wherever it lives."""
-    detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
-    return np.asarray(detach().cpu().numpy() if detach is not None else x)
 
 
 def as_point(x: NDArray[Any], statement: Statement) -> NDArray[np.float64]:

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.inputs import as_numpy
 from smoothcert.region_memory.chain import Head, next_row
-from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_input, as_point
+from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
 from smoothcert.region_memory.records import BALLS, Ball, StoredAnswer
 from smoothcert.region_memory.statement import Statement
@@ -155,7 +156,7 @@ class RegionMemory:
 
     def look_up(self, x: ArrayLike) -> MemoryAnswer | None:
         """The answer that stored regions give, or None if ``x`` lies in none of them."""
-        point = as_point(as_input(x), self.statement)
+        point = as_point(as_numpy(x), self.statement)
         with self._lock:
             self._ledger.refresh()
             return self._recall(point, None, 0)[0]
@@ -172,7 +173,7 @@ class RegionMemory:
         stored answer (its α, its votes), as values JSON can hold; its σ, if it states one, is kept anyway. When an
         answer comes back it is on disk; when an error comes instead, no answer was given, and asking again is safe.
         """
-        array = as_input(x)
+        array = as_numpy(x)
         point = as_point(array, self.statement)
         if found := self.look_up(point):
             return found

@@ -27,6 +27,8 @@ class Shard:
     y: Tensor
     weight: float
     """Its share of the batch's inputs."""
+    places: NDArray[np.int64]
+    """Where its inputs are in the data set."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class EpochBatches:
         x, y = tensors(self.dataset, chosen[part], device)
         if changes is not None:
             x = change(x, changes.part(part))
-        return Shard(number, x, y, len(y) / len(chosen))
+        return Shard(number, x, y, len(y) / len(chosen), chosen[part])
 
     def _draw_changes(self, images: int, generator: torch.Generator) -> Changes | None:
         if not (self.plan.flip or self.plan.shift):

@@ -18,8 +18,10 @@ from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import gaussian_noise
+from smoothcert.objectives.base import Sigma
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
+from smoothcert.training.data_dependent import SigmaTable
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.precision import WithPrecision, check_precision
 from smoothcert.training.processes import Processes
@@ -54,7 +56,7 @@ class State:
 
     history: tuple[EpochMetrics, ...] = ()
     tensors: dict[str, Any] = field(default_factory=dict)
-    """State dicts of model, optimizer and loss scaler; empty before the first epoch."""
+    """State dicts of model, optimizer and loss scaler, and examples' σ; empty before the first epoch."""
 
 
 def train(
@@ -121,23 +123,25 @@ class _Trainer:
         self._optimizer = torch.optim.SGD(
             model.parameters(), plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=True
         )
+        self._sigmas = SigmaTable(len(dataset), plan) if plan.data_dependent else None
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
 
     def snapshot(self) -> dict[str, Any]:
         # Copies: the next epoch changes the tensors in place.
-        return copy.deepcopy(
-            {
-                "model": self._model.state_dict(),
-                "optimizer": self._optimizer.state_dict(),
-                "scaler": self._scaler.state_dict(),
-            }
-        )
+        kept: dict[str, Any] = {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": self._scaler.state_dict(),
+        }
+        return copy.deepcopy(kept if self._sigmas is None else kept | {"sigmas": self._sigmas.values})
 
     def restore(self, state: State) -> None:
         if state.history:
             self._model.load_state_dict(state.tensors["model"])
             self._optimizer.load_state_dict(copy.deepcopy(state.tensors["optimizer"]))
             self._scaler.load_state_dict(state.tensors["scaler"])
+            if self._sigmas is not None:
+                self._sigmas.values = state.tensors["sigmas"].clone()
 
     def run_epoch(self, epoch: int) -> EpochMetrics:
         started = time.perf_counter()
@@ -145,6 +149,8 @@ class _Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = settings.lr
         loss = self._train(epoch, settings)
+        if self._sigmas is not None:
+            self._sigmas.share(self.processes)
         self._share_statistics()
         self._check_weights(epoch, settings)
         accuracy = self._noisy_accuracy(epoch, settings.sigma)
@@ -157,13 +163,17 @@ class _Trainer:
         device, per_process = self.processes.device, self._shards // self.processes.count
         mine = range(self.processes.rank * per_process, (self.processes.rank + 1) * per_process)
         noise = {shard: stream(self.plan.seed, epoch, Purpose.NOISE, shard, device) for shard in mine}
+        if self._sigmas is not None and epoch >= self.plan.warmup:
+            search = {shard: stream(self.plan.seed, epoch, Purpose.SIGMA, shard, device) for shard in mine}
+        else:
+            search = {}
         # What the model itself draws (dropout) is the shard's own too, whichever process works on it.
         draws = {shard: stream(self.plan.seed, epoch, Purpose.MODEL, shard).get_state() for shard in mine}
         total = torch.zeros(2, dtype=torch.float64)
         self._model.train()
         for number, shards in enumerate(batches.read(mine, device), start=1):
             where = f"epoch {epoch + 1}, batch {number} of {len(batches)}"
-            value = self._step(shards, settings, noise, draws, where)
+            value = self._step(shards, settings, noise, search, draws, where)
             inputs = sum(len(shard.y) for shard in shards)
             total += torch.tensor([value * inputs, inputs], dtype=torch.float64)
             if self._progress is not None:
@@ -176,6 +186,7 @@ class _Trainer:
         shards: list[Shard],
         settings: Settings,
         noise: dict[int, torch.Generator],
+        search: dict[int, torch.Generator],
         draws: dict[int, Tensor],
         where: str,
     ) -> float:
@@ -184,9 +195,10 @@ class _Trainer:
         total = 0.0
         for shard in shards:
             torch.default_generator.set_state(draws[shard.number])
-            loss = settings.objective.loss(
-                self._network, shard.x, shard.y, settings.sigma, noise[shard.number]
-            )
+            sigma: Sigma = settings.sigma
+            if self._sigmas is not None and search:
+                sigma = self._sigmas.step(self._network, shard, search[shard.number])
+            loss = settings.objective.loss(self._network, shard.x, shard.y, sigma, noise[shard.number])
             draws[shard.number] = torch.default_generator.get_state()
             value = loss.item()
             if not math.isfinite(value):

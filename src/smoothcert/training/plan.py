@@ -51,6 +51,16 @@ class TrainPlan:
     shift: int = knob(0, "augmentation: move images by up to so many pixels")
     holdout: int = knob(0, "training inputs kept apart for validation (0: validate on the test split)")
     precision: Precision = knob("float32", "numeric type of the network's passes")
+    data_dependent: bool = knob(
+        False, "a σ for each training example, moved up its radius by each batch (data-dependent smoothing)"
+    )
+    sigma_warmup: int | None = knob(
+        None, "data-dependent: epochs at one σ before (default: a quarter; none with --from)"
+    )
+    sigma_lr: float = knob(1e-4, "data-dependent: step size of σ")
+    sigma_samples: int = knob(1, "data-dependent: samples for a step of σ")
+    sigma_steps: int = knob(1, "data-dependent: steps of σ in each batch")
+    sigma_factor: float = knob(4.0, "data-dependent: an example's σ stays within this factor of the plan's")
     shards: int | None = knob(
         None, "parts of a batch, spread over processes, else one after the other (default: one per process)"
     )
@@ -81,6 +91,7 @@ class TrainPlan:
                 f"batch_size must be at least the {self.objective.draws} noise copies of {self.objective_name}, "
                 f"got {self.batch_size}"
             )
+        self._check_data_dependent()
         _check_ramps(self.ramps)
         self.at(0)  # so that a ramp of an unknown knob fails now and not when training starts
 
@@ -93,6 +104,31 @@ class TrainPlan:
     def inputs_per_step(self) -> int:
         """Inputs in a batch: its rows, shared among the objective's noise copies."""
         return self.batch_size // self.objective.draws
+
+    @property
+    def warmup(self) -> int:
+        """Epochs before examples get a σ of their own; published: 50 of 200."""
+        return self.epochs // 4 if self.sigma_warmup is None else self.sigma_warmup
+
+    def _check_data_dependent(self) -> None:
+        check_positive("sigma_lr", self.sigma_lr)
+        check_count("sigma_samples", self.sigma_samples)
+        check_count("sigma_steps", self.sigma_steps)
+        if not 1 < self.sigma_factor <= 64:
+            raise InvalidValueError(
+                f"sigma_factor must lie above 1 and not above 64, got {self.sigma_factor}"
+            )
+        if self.sigma_warmup is not None:
+            check_count("sigma_warmup", self.sigma_warmup, least=0)
+        if not self.data_dependent:
+            return
+        check_positive("sigma of data-dependent training", self.sigma)
+        if self.warmup >= self.epochs:
+            raise InvalidValueError(
+                f"sigma_warmup must be less than the {self.epochs} epochs, got {self.warmup}: no example's σ would move"
+            )
+        if any(ramp.knob == "sigma" for ramp in self.ramps):
+            raise InvalidValueError("sigma can't ramp in data-dependent training: each example has its own")
 
     def at(self, epoch: int) -> Settings:
         """What holds during ``epoch``, counted from 0."""

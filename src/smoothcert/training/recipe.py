@@ -37,6 +37,8 @@ class Recipe:
     name: str = ""
     source: str = ""
     published_acr: float | None = None
+    start: str | None = None
+    """A finished training run, or a model file, whose weights training starts from."""
 
     def __post_init__(self) -> None:
         if self.inputs is not None:

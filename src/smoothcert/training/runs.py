@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 import torch
+from torch import nn
 
 from smoothcert.architectures import ModelSpec, initialise, normalisation_for
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import RunError
+from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
@@ -24,8 +26,16 @@ from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
-from smoothcert.weights import WEIGHTS_NAME, save_model
+from smoothcert.weights import WEIGHTS_NAME, load_model, save_model
 
+_DATA_DEPENDENT = {
+    "data_dependent",
+    "sigma_warmup",
+    "sigma_lr",
+    "sigma_samples",
+    "sigma_steps",
+    "sigma_factor",
+}
 RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"
 
@@ -57,9 +67,9 @@ def train_into(
     """
     processes = processes or Processes()
     dataset = dataset.first(recipe.inputs)
-    recipe = _resolved(recipe, dataset, processes)
-    spec = _spec(recipe, dataset)
-    manifest = _manifest(recipe, spec, dataset, processes)
+    model, spec, digest = _starting_point(recipe, dataset)
+    recipe = _resolved(recipe, spec, processes)
+    manifest = _manifest(recipe, spec, dataset, processes, digest)
     if processes.is_first:
         _check_place(out)
     # One process writes; the others must not read before it has made sure that the run is theirs.
@@ -68,7 +78,6 @@ def train_into(
             write_atomically(out / RECIPE_NAME, recipe.to_toml().encode())
         processes.wait()
         state = load_state(out) or State()
-        model = initialise(spec, recipe.plan.seed)
 
         def record(state: State) -> None:
             if processes.is_first:
@@ -104,13 +113,33 @@ def _check_place(out: Path) -> None:
             raise RunError(f"{out} holds {name} but no {MANIFEST_NAME}: restore it or choose another --out")
 
 
-def _resolved(recipe: Recipe, dataset: Dataset, processes: Processes) -> Recipe:
+def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
     """The recipe with what it left open decided, so that it can be repeated to the letter."""
-    return replace(
-        recipe,
-        architecture=recipe.architecture or default_architecture(dataset.input_shape),
-        plan=replace(recipe.plan, shards=recipe.plan.shards or processes.count),
-    )
+    plan = replace(recipe.plan, shards=recipe.plan.shards or processes.count)
+    if plan.data_dependent and plan.sigma_warmup is None:
+        # Weights that were trained at one σ have had their warm-up.
+        plan = replace(plan, sigma_warmup=plan.warmup if recipe.start is None else 0)
+    return replace(recipe, architecture=spec.architecture, plan=plan)
+
+
+def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelSpec, str | None]:
+    """The model to train, its spec, and a hash of its weights where they come from another run."""
+    if recipe.start is None:
+        spec = _spec(
+            replace(recipe, architecture=recipe.architecture or default_architecture(dataset.input_shape)),
+            dataset,
+        )
+        return initialise(spec, recipe.plan.seed), spec, None
+    model, spec = load_model(recipe.start, architecture=recipe.architecture)
+    if spec.input_shape != dataset.input_shape or len(spec.classes) != len(dataset.classes):
+        raise ModelError(
+            f"{recipe.start} takes inputs of shape {spec.input_shape} in {len(spec.classes)} classes, "
+            f"{dataset.name} has {dataset.input_shape} in {len(dataset.classes)}: start from a model of its own kind"
+        )
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode() + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return model, spec, digest.hexdigest()
 
 
 def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
@@ -120,16 +149,23 @@ def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
     return ModelSpec(recipe.architecture, dataset.input_shape, dataset.classes, mean, std)
 
 
-def _manifest(recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes) -> Manifest:
+def _manifest(
+    recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes, digest: str | None
+) -> Manifest:
     plan = recipe.to_json()
     objective = plan.pop("objective")
-    for about in ("source", "published_acr", "dataset", "architecture"):
+    for about in ("source", "published_acr", "dataset", "architecture", "start"):
         del plan[about]
+    if not recipe.plan.data_dependent:
+        # Runs begun before there was data-dependent training say the same by silence.
+        plan = {name: value for name, value in plan.items() if name not in _DATA_DEPENDENT}
     plan |= {"objective": objective.pop("name")} | {
         f"objective.{knob}": objective[knob] for knob in objective
     }
     model = spec.to_json()
     model["classes"] = len(spec.classes)
+    if digest is not None:
+        model["start_sha256"] = digest
     return Manifest(
         kind="train",
         plan=plan | {"device": processes.device.type},

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     VALIDATION_NOISE = 4
     AUGMENTATION = 5
     HOLDOUT = 6
+    SIGMA = 7
 
 
 def stream_seed(seed: int, epoch: int, purpose: Purpose, shard: int = 0) -> int:

@@ -1,0 +1,44 @@
+"""Inputs as users pass them: arrays of any make, and the numbers that name their random streams."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError, check_count
+
+
+def as_numpy(x: ArrayLike) -> NDArray[Any]:
+    """``x`` as an array in its own type, wherever it lives."""
+    detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
+    return np.asarray(detach().cpu().numpy() if detach is not None else x)
+
+
+def as_array(x: ArrayLike) -> NDArray[Any]:
+    """Inputs as an array, from anything that holds numbers; refuses what holds none."""
+    array = as_numpy(x)
+    if array.ndim == 0 or array.dtype == object:
+        raise InvalidValueError(
+            f"inputs must be an array of numbers, got {type(x).__name__} of {array.dtype}"
+        )
+    if len(array) == 0:
+        raise InvalidValueError("there is no input to certify: the batch is empty")
+    return array
+
+
+def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
+    """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
+    if index is not None:
+        check_count("index", index, least=0)
+        return [(index + i, x) for i, x in enumerate(inputs)]
+    return [(content_index(x), x) for x in inputs]
+
+
+def content_index(x: NDArray[Any]) -> int:
+    """A stream number that follows from an input's values: equal inputs have equal ones."""
+    digest = hashlib.sha256(json.dumps([x.dtype.str, list(x.shape)]).encode() + x.tobytes()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

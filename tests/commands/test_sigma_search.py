@@ -1,0 +1,165 @@
+"""`certify --sigma-search` and `train --data-dependent`, as typed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.commands.options import SearchName, SearchOptions
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+from smoothcert.sigma_search import SEARCHES, GradientSearch
+from smoothcert.sigma_search.log import FILE_NAME, append_found, read_found
+from tests.commands.test_bad_input import refusal
+
+QUICK = {
+    "ladder": ["--search-votes", "8", "--search-round-votes", "24"],
+    "grid": ["--search-budget", "40", "--search-check-votes", "16"],
+    "gradient": ["--search-steps", "5", "--search-lr", "0.01", "--search-check-votes", "16"],
+}
+
+
+def certify(model: Path | str, out: Path, *more: str, inputs: int = 12) -> list[str]:
+    return ["certify", str(model), "--n", "300", "--max", str(inputs), "--out", str(out), *more]
+
+
+def test_every_search_and_every_knob_is_an_option() -> None:
+    assert set(get_args(SearchName)) == set(SEARCHES)
+    knobs = {field.name for name in SEARCHES for field in dataclasses.fields(SEARCHES[name])}
+    options = {field.name for field in dataclasses.fields(SearchOptions)} - {"sigma_search"}
+    assert options == {f"search_{knob}" for knob in knobs}
+
+
+def test_options_become_a_search() -> None:
+    options = SearchOptions(sigma_search="gradient", search_steps=7, search_samples=8, search_lr=0.5)
+    assert options.search() == GradientSearch(steps=7, samples=8, lr=0.5)
+    assert SearchOptions().search() is None
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_a_run_states_the_search_and_keeps_each_sigma(
+    name: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    main(certify(digits_model, out, "--sigma-search", name, *QUICK[name]))
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "certificate is about the classifier frozen at that input's own σ" in shown
+    assert "of 12 inputs moved" in shown
+    run = read_run(out)
+    assert run.manifest.plan["sigma_search"] == name
+    assert run.manifest.plan["stateful"] is False
+    found = read_found(out)
+    assert {record.index: record.sigma for record in run.records} == {
+        index: one.sigma for index, one in found.items()
+    }
+    assert {one.reason for one in found.values()} <= {"improved", "no gain", "abstains"}
+
+
+@pytest.mark.parametrize("name", sorted(QUICK))
+def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
+    words = ["--sigma-search", name, *QUICK[name], "--skip", "5", "--quiet"]
+    main(certify(digits_model, tmp_path / "whole", *words))
+    for inputs, workers in ((3, "1"), (8, "2"), (12, "1")):
+        main(certify(digits_model, tmp_path / "parts", *words, "--workers", workers, inputs=inputs))
+    whole, parts = (read_run(tmp_path / name).records for name in ("whole", "parts"))
+    assert results_digest(whole) == results_digest(parts)
+    assert read_found(tmp_path / "whole") == read_found(tmp_path / "parts")
+
+
+def test_another_search_is_another_run(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    main(certify(digits_model, out, "--sigma-search", "grid", *QUICK["grid"], "--quiet"))
+    message = refusal(capsys, *certify(digits_model, out, "--sigma-search", "ladder", *QUICK["ladder"]))
+    assert 'plan.sigma_search: the run has "grid", now "ladder"' in message
+    assert "plan.sigma_search: the run has" in refusal(capsys, *certify(digits_model, out))
+
+
+def test_an_attack_on_one_sigma_is_refused(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    main(certify(digits_model, out, "--sigma-search", "ladder", *QUICK["ladder"], "--quiet"))
+    message = refusal(capsys, "attack", out, "--model", digits_model)
+    assert "chose a σ for each input" in message
+
+
+def test_uniform_noise(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--sigma-search", "ladder", *QUICK["ladder"], "--noise", "uniform", "--json"]
+    main(certify(digits_model, tmp_path / "run", *words))
+    assert json.loads(capsys.readouterr().out)["results_sha256"]
+    assert read_run(tmp_path / "run").manifest.plan["norm"] == "l1"
+
+
+def test_a_model_without_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("sklearn")
+    (tmp_path / "mine.py").write_text("def model(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["--dataset", "digits", "--sigma", "0.1", "--quiet", "--sigma-search"]
+    message = refusal(capsys, *certify("mine:model", tmp_path / "run", *words, "gradient"))
+    assert "needs the gradients of a torch module" in message
+    assert "'ladder' or 'grid'" in message
+    assert not (tmp_path / "run").exists()
+    main(certify("mine:model", tmp_path / "run", *words, "ladder", *QUICK["ladder"]))
+    assert len(read_run(tmp_path / "run").records) == 12
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--search-steps", "5"], "--search-steps needs a search: add --sigma-search"),
+        (["--sigma-search", "ladder", "--search-steps", "5"], "unknown knob of sigma search ladder 'steps'"),
+        (["--sigma-search", "gradient", "--search-steps", "0"], "steps must be an integer of at least 1"),
+        (["--sigma-search", "ladder", "--search-factor", "1"], "factor must lie above 1"),
+    ],
+)
+def test_mistakes_are_named(
+    words: list[str],
+    expected: str,
+    digits_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert expected in refusal(capsys, *certify(digits_model, tmp_path / "run", *words))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ["--sigma-search", "grid", *QUICK["grid"], "--quiet"]
+    main(certify(digits_model, out, *words, inputs=4))
+    with (out / FILE_NAME).open("a") as file:
+        file.write('{"index": 4, "sig')
+    main(certify(digits_model, out, *words, inputs=6))
+    assert sorted(read_found(out)) == list(range(6))
+    append_found(out, read_found(out)[0])
+    assert len(read_found(out)) == 6
+
+
+def test_data_dependent_fine_tuning(digits_model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tuned"
+    words = [
+        "--max",
+        "64",
+        "--epochs",
+        "2",
+        "--data-dependent",
+        "--sigma-lr",
+        "0.01",
+        "--from",
+        str(digits_model),
+    ]
+    main(["train", "digits", "--sigma", "0.25", *words, "--quiet", "--out", str(out)])
+    recipe = (out / "recipe.toml").read_text()
+    assert "data_dependent = true" in recipe
+    assert "sigma_warmup = 0" in recipe
+    assert f'start = "{digits_model}"' in recipe
+    assert json.loads((out / "run.json").read_text())["model"]["start_sha256"]

@@ -1,0 +1,109 @@
+"""What only a file can suffer: lost logs, replaced and damaged files, full disks, forks."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert.region_memory import (
+    IncompleteMemoryError,
+    RegionMemory,
+    StoreError,
+)
+from tests.region_memory.toys import saying, statement
+
+
+def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
+    """The write-ahead file holds rows and head alike: what is left without it is valid, and too old."""
+    path, copy = tmp_path / "memory.sqlite", tmp_path / "copy.sqlite"
+    with RegionMemory.open(path, statement()) as memory:
+        for i in range(3):
+            memory.answer(np.array([float(i), 0.0]), saying(i, 0.25))
+        shutil.copy(path, copy)
+        shutil.copy(f"{path}.head", f"{copy}.head")
+        with pytest.raises(IncompleteMemoryError, match=r"-wal|knows of"):
+            RegionMemory.open(copy, statement())
+        proper = tmp_path / "backup.sqlite"
+        assert memory._store.backup(proper) == memory.head
+        with pytest.raises(StoreError, match="exists already"):
+            memory._store.backup(proper)
+        head = memory.head
+    with RegionMemory.open(proper, statement()) as memory:
+        assert memory.head == head
+    Path(f"{path}.head").unlink()
+    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
+        RegionMemory.open(path, statement())
+    RegionMemory.open(path, statement(), known=head).close()
+    RegionMemory.open(path, statement()).close()
+    Path(f"{path}.head").write_bytes(b"x" * 48)
+    with pytest.raises(IncompleteMemoryError, match="witness of the last head is damaged"):
+        RegionMemory.open(path, statement())
+
+
+def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with RegionMemory.open(path, statement()) as memory:
+        memory.answer(np.zeros(2), saying(0, 1.0))
+        memory._store.backup(tmp_path / "copy.sqlite")
+        (tmp_path / "copy.sqlite").replace(path)
+        with pytest.raises(IncompleteMemoryError, match="moved or replaced"):
+            memory.look_up(np.zeros(2))
+
+
+def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
+    other = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(other)
+    connection.execute("CREATE TABLE records (x)")
+    connection.close()
+    with pytest.raises(StoreError, match="no region memory"):
+        RegionMemory.open(other, statement())
+    (tmp_path / "text").write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(StoreError, match="damaged"):
+        RegionMemory.open(tmp_path / "text", statement())
+    with pytest.raises(StoreError, match="folder and file"):
+        RegionMemory.open(tmp_path / "nowhere" / "memory.sqlite", statement())
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement((1, 28, 28))) as memory:
+        memory.answer(np.zeros((1, 28, 28)), saying(0, 1.0))
+        store: Any = memory._store
+        (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+        store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(StoreError, match="free some space"):
+            [memory.answer(np.full((1, 28, 28), i * 1.0), saying(1, 1.0)) for i in range(1, 9)]
+        store._connection.execute("PRAGMA max_page_count = 100000")
+        before = len(memory)
+        assert memory.answer(np.full((1, 28, 28), 50.0), saying(1, 1.0)).source == "certified"
+        assert len(memory) == before + 1
+
+
+def test_a_damaged_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with RegionMemory.open(path, statement((1, 28, 28))) as memory:
+        for i in range(20):
+            memory.answer(np.full((1, 28, 28), float(i)), saying(i % 2, 1.0))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 3000] = b"\x55" * 3000
+    path.write_bytes(content)
+    with pytest.raises(IncompleteMemoryError):
+        RegionMemory.open(path, statement((1, 28, 28)))
+
+
+def test_the_log_is_flushed_at_every_commit(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
+        store: Any = memory._store
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+        assert store._connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_memory_doesn_t_survive_a_fork(tmp_path: Path) -> None:
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement()) as memory:
+        memory._store._process -= 1  # type: ignore[attr-defined]
+        with pytest.raises(StoreError, match="fork"):
+            memory.look_up(np.zeros(2))

@@ -1,0 +1,45 @@
+"""Problems that a search can be held against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.sigma_search import Problem
+
+
+def problem(
+    model: Any,
+    shape: tuple[int, ...] = (2,),
+    *,
+    sigma: float = 0.5,
+    n: int = 10_000,
+    execution: Execution | None = None,
+    **options: Any,
+) -> Problem:
+    """As SmoothedClassifier would put it to a search."""
+    classifier = SmoothedClassifier(model, sigma=sigma, n=n, execution=execution, **options)
+    plan = classifier.prepare(shape)
+    assert classifier._prepared is not None
+    return Problem(
+        classifier.base,
+        classifier._prepared,
+        plan.noise,
+        plan.rule,
+        plan.n,
+        plan.alpha,
+        plan.seed,
+        classifier.execution,
+    )
+
+
+def labels(**options: Any) -> dict[str, Any]:
+    """Options of a function that returns one of two labels."""
+    return {"outputs": "labels", "classes": 2} | options
+
+
+def origin(*indices: int, dimensions: int = 2) -> list[tuple[int, np.ndarray]]:
+    """The origin under several numbers."""
+    return [(index, np.zeros(dimensions)) for index in indices]
