@@ -20,6 +20,7 @@ COMMANDS = (
     "train",
     "sweep",
     "certify",
+    "remember",
     "predict",
     "attack",
     "diagnose",

@@ -17,7 +17,6 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
 from smoothcert.errors import (
-    DataError,
     InvalidValueError,
     ModelError,
     RunError,
@@ -26,6 +25,7 @@ from smoothcert.errors import (
 )
 from smoothcert.noise import Gaussian
 from smoothcert.runs import Record, Run
+from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.sampling.streams import BlockGenerator
@@ -62,7 +62,7 @@ def attack_run(
     check_count("batch", batch)
     radii = _ascending(radii)
     base = _checked_model(run, model)
-    _check_data(run, dataset)
+    check_inputs_of(run, dataset)
     attacker = _Attacker(run, base, dataset, radii, plan, execution, batch)
     inputs: list[AttackedInput] = []
     together = batch * execution.worker_count()
@@ -264,14 +264,3 @@ def _checked_model(run: Run, model: Any) -> TorchClassifier:
             f"run's is {there[:12]}…; give that one with --model"
         )
     return base
-
-
-def _check_data(run: Run, dataset: Dataset) -> None:
-    there, here = run.manifest.data["sha256"], dataset.fingerprint()
-    if there != here:
-        raise DataError(
-            f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
-            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data['name']}, "
-            f"{run.manifest.data['inputs']} inputs); give that data set, split and folder with --dataset, --split "
-            "and --data-dir"
-        )

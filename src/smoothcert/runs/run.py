@@ -29,8 +29,14 @@ class Run:
 
     @property
     def name(self) -> str:
-        """The directory's name."""
-        return self.path.resolve().name
+        """The directory's name, marked if the answers came out of a memory: they promise something else."""
+        name = self.path.resolve().name
+        return f"{name} (stateful)" if self.stateful else name
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the answers depend on what a memory was asked before."""
+        return bool(self.manifest.plan.get("stateful"))
 
 
 def read_run(path: Path) -> Run:

@@ -36,7 +36,8 @@ def method_of(run: Run) -> str:
     stated = run.manifest.origin.get("method")
     if isinstance(stated, str) and stated:
         search = run.manifest.plan.get("sigma_search")
-        return f"{stated} + σ search ({search})" if isinstance(search, str) else stated
+        method = f"{stated} + σ search ({search})" if isinstance(search, str) else stated
+        return f"{method} (stateful)" if run.stateful else method
     name = run.path.resolve().parent.name if run.name == _SWEEP_FOLDER else run.name
     return _CELL_PART.sub("", name) or name
 

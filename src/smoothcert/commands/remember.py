@@ -1,0 +1,70 @@
+"""`smoothcert remember`: certificates made consistent by a region memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from smoothcert.commands.options import OutputOptions
+
+
+def remember(
+    run: Path,
+    *,
+    memory: str,
+    out: Path,
+    dataset: str | None = None,
+    split: Literal["test", "train"] | None = None,
+    data_dir: Path | None = None,
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Pass a certified run through a region memory, so that no two answers contradict each other.
+
+    Where each input has its own σ, its certificate is about the classifier frozen at that σ; an input nearby may get
+    another σ and another class. The memory keeps every answer with its region. An input inside a stored region gets
+    that class; any other is cut until it meets no region of another class, and stored. What that promises is stateful:
+    it holds for questions asked of this memory afterwards, while it is complete, and depends on the order
+    (docs/region-memory.md). The new run says so, and tables mark it.
+
+    Example: `smoothcert certify runs/lenet --sigma-search ladder --out runs/ds` and then
+    `smoothcert remember runs/ds --memory lenet.memory --out runs/ds-remembered`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify.
+    memory
+        The memory: an SQLite file, made if missing, or postgresql://…/database#schema. It is bound to the run's model.
+    out
+        Directory for the new run.
+    dataset
+        The data set, if its path has changed (default: where certify found it).
+    split
+        Its split.
+    data_dir
+        Where its files are.
+    """
+    from smoothcert import datasets
+    from smoothcert.commands.certify_view import show_run
+    from smoothcert.commands.console import note
+    from smoothcert.region_memory.runs import remember as remember_run
+    from smoothcert.runs import read_run
+
+    whole = read_run(run)
+    origin = whole.manifest.origin
+    stated_dir = origin.get("data_dir")
+    inputs = datasets.load(
+        dataset or origin.get("dataset") or whole.manifest.data["name"],
+        split or origin.get("split") or "test",
+        data_dir or (None if stated_dir is None else Path(stated_dir)),
+    )
+    made, sources = remember_run(whole, inputs, memory, out)
+    show_run(made, output)
+    words = {
+        "certified": "kept their certificate",
+        "shrunk": "were cut to fit",
+        "memory": "were answered from memory",
+        "abstained": "abstained",
+    }
+    told = ", ".join(f"{sources[source]} {text}" for source, text in words.items() if sources[source])  # type: ignore[index]
+    note(f"{told}. Stateful: holds for questions asked of {memory} from now on.", output.quiet or output.json)

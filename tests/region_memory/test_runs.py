@@ -1,0 +1,110 @@
+"""A run through a memory: contradictions are cut, the rest is as it was, and the result says what it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.analysis.metrics import summarise
+from smoothcert.analysis.tables.naming import method_of
+from smoothcert.commands import main
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, RunError
+from smoothcert.region_memory.runs import remember
+from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+
+POINTS = np.array([[0.0, 0.0], [1.0, 0.0], [0.1, 0.0], [5.0, 0.0]], np.float32)
+
+
+def dataset() -> Dataset:
+    return Dataset("points", POINTS, np.array([0, 1, 1, 0]), ("a", "b"))
+
+
+def made(folder: Path, **plan) -> Run:
+    """Class 0 claims radius 0.75 around 0; class 1 around (1, 0) claims 0.5 and must lose half of it."""
+    stated = {"noise": "gaussian", "norm": "l2", "sigma": 0.5, "bound": "two-class", "n": 100, "alpha": 0.001}
+    data = {"name": "points", "sha256": dataset().fingerprint(), "inputs": 4}
+    manifest = Manifest("certify", stated | plan, {"name": "m", "sha256": "f" * 64}, data)
+    records = [
+        Record(0, 0, 0, 0.75, 0.4, 1.0),
+        Record(1, 1, 1, 0.5, 0.6, 1.0),
+        Record(2, 1, 1, 0.2, 0.5, 1.0),
+        Record(3, 0, -1, 0.0, 0.5, 1.0),
+    ]
+    create_run(folder / "run", manifest, records)
+    return read_run(folder / "run")
+
+
+def test_contradictions_are_cut_and_the_rest_is_kept(tmp_path: Path) -> None:
+    run, sources = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
+    assert [record.predicted for record in run.records] == [0, 1, 0, -1]
+    assert [record.radius for record in run.records] == pytest.approx([0.75, 0.25, 0.65, 0.0], rel=1e-6)
+    before = made_radii(tmp_path)
+    assert all(record.radius <= max(before[record.index], 0.75) for record in run.records)
+    assert sources == {"certified": 1, "shrunk": 1, "memory": 1, "abstained": 1}
+
+
+def made_radii(folder: Path) -> dict[int, float]:
+    return {record.index: record.radius for record in read_run(folder / "run").records}
+
+
+def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
+    run, _ = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
+    assert run.manifest.plan["stateful"] is True
+    assert summarise(run, [0.0]).run == "out (stateful)"
+    named = replace(run, manifest=replace(run.manifest, origin={"method": "gaussian"}))
+    assert method_of(named) == "gaussian (stateful)"
+
+
+def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:
+    first, _ = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
+    again, sources = remember(read_run(tmp_path / "run"), dataset(), tmp_path / "memory", tmp_path / "again")
+    assert [r.predicted for r in again.records] == [r.predicted for r in first.records]
+    assert all(a.radius <= f.radius for a, f in zip(again.records, first.records))
+    assert sources == {"memory": 3, "abstained": 1}
+
+
+def test_what_cannot_be_remembered(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    other = Dataset("others", POINTS + 1, np.array([0, 1, 1, 0]), ("a", "b"))
+    with pytest.raises(DataError, match="does not hold the inputs"):
+        remember(run, other, tmp_path / "memory", tmp_path / "out")
+    done, _ = remember(run, dataset(), tmp_path / "memory", tmp_path / "out")
+    with pytest.raises(RunError, match="out of a memory already"):
+        remember(done, dataset(), tmp_path / "memory", tmp_path / "twice")
+    imported = replace(run, manifest=replace(run.manifest, kind="import"))
+    with pytest.raises(RunError, match="no memory can be bound"):
+        remember(imported, dataset(), tmp_path / "memory", tmp_path / "third")
+
+
+def test_the_command(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "certify",
+        str(digits_model),
+        "--n",
+        "200",
+        "--max",
+        "5",
+        "--quiet",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    main(words)
+    main(
+        [
+            "remember",
+            str(tmp_path / "run"),
+            "--memory",
+            str(tmp_path / "memory"),
+            "--out",
+            str(tmp_path / "out"),
+        ]
+    )
+    shown = capsys.readouterr()
+    assert "Stateful: holds for questions asked" in shown.err
+    assert "(stateful)" in shown.out
+    before, after = (read_run(tmp_path / name).records for name in ("run", "out"))
+    assert all(a.radius <= b.radius for a, b in zip(after, before))
