@@ -60,6 +60,7 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
         "dataset": "digits",
         "split": "test",
         "data_dir": None,
+        "method": "gaussian",
     }
 
 
