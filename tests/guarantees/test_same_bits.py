@@ -18,8 +18,7 @@ from smoothcert import Execution, SmoothedClassifier
 from smoothcert.datasets import load
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
-from smoothcert.training import TrainPlan
-from smoothcert.training.runs import train_into
+from smoothcert.training import Recipe, TrainPlan, train_into
 from smoothcert.weights import load_model
 
 
@@ -84,7 +83,7 @@ def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Pa
 def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_path: Path) -> None:
     root = shared / "data"
     plan = TrainPlan(sigma=0.5, epochs=2, batch_size=128, lr=0.05, schedule="cosine")
-    train_into(tmp_path / "lenet", load("mnist", "train", root).first(6000), plan, "lenet")
+    train_into(tmp_path / "lenet", Recipe("mnist", plan, "lenet", inputs=6000), load("mnist", "train", root))
     module, _ = load_model(tmp_path / "lenet")
     data = load("mnist", "test", root)
     inputs = data.inputs(slice(0, 50))
