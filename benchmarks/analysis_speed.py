@@ -1,4 +1,4 @@
-"""How long `smoothcert table` takes over many large runs: `python -m benchmarks.analysis_speed`.
+"""How long `smoothcert table` and `report` take over many large runs: `python -m benchmarks.analysis_speed`.
 
 The runs are made up, with the votes of ten classes in every record as `certify` writes them.
 """
@@ -68,13 +68,21 @@ def main() -> None:
         paths = [first, *(Path(folder) / f"run{k}" for k in range(1, options.runs))]
         for path in paths[1:]:
             shutil.copytree(first, path)
-        for layout in ("runs", "paper"):
-            command = [sys.executable, "-m", "smoothcert", "table", "--layout", layout, "--format", "csv"]
+        page = Path(folder) / "page"
+        for words in (
+            ["table", "--layout", "runs", "--format", "csv"],
+            ["table", "--layout", "paper", "--format", "csv"],
+            ["report", "--out", str(page)],
+        ):
+            command = [sys.executable, "-m", "smoothcert", words[0], *map(str, paths), *words[1:]]
             began, busy_before = time.perf_counter(), _processor_seconds()
-            subprocess.run([*command, *map(str, paths)], check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             seconds, busy = time.perf_counter() - began, _processor_seconds() - busy_before
-            asked = f"table --layout {layout}, {options.runs} runs of {options.inputs} inputs"
+            asked = f"{' '.join(words[:3])}, {options.runs} runs of {options.inputs} inputs".replace(
+                str(page), "DIR"
+            )
             print(f"{asked}: {seconds:.2f} s ({busy:.2f} s of processor time)")
+        print(f"page: {sum(file.stat().st_size for file in page.rglob('*')) / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":
