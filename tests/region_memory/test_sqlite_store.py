@@ -13,6 +13,7 @@ import pytest
 from smoothcert.region_memory import (
     IncompleteMemoryError,
     RegionMemory,
+    SqliteStore,
     StoreError,
 )
 from tests.region_memory.toys import saying, statement
@@ -107,3 +108,30 @@ def test_a_memory_doesn_t_survive_a_fork(tmp_path: Path) -> None:
         memory._store._process -= 1  # type: ignore[attr-defined]
         with pytest.raises(StoreError, match="fork"):
             memory.look_up(np.zeros(2))
+
+
+def test_a_memory_made_while_another_process_looks_is_no_stranger(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+
+    class Meanwhile(sqlite3.Connection):
+        """After this connection's first look at the file, another process makes the memory."""
+
+        looked = False
+
+        def execute(self, *words: Any) -> sqlite3.Cursor:
+            found = list(super().execute(*words)) if not Meanwhile.looked else None
+            if found is None:
+                return super().execute(*words)
+            Meanwhile.looked = True
+            SqliteStore(path, statement()).close()
+            return super().execute(f"SELECT {found[0][0]}")
+
+    connect = sqlite3.connect
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            sqlite3,
+            "connect",
+            lambda *a, **k: connect(*a, **(k if Meanwhile.looked else {**k, "factory": Meanwhile})),
+        )
+        SqliteStore(path, statement()).close()
+    assert Meanwhile.looked

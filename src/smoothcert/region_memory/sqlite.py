@@ -63,8 +63,9 @@ class SqliteStore:
         return str(self.path)
 
     def _prepare(self) -> None:
-        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        # In this order: a memory that another process finishes making between the two has its mark by the second.
         (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         if tables and application != _APPLICATION:
             raise StoreError(f"{self.path} is an SQLite file but no region memory; choose another path")
         self._use_write_ahead_log()
