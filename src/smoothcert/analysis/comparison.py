@@ -112,15 +112,15 @@ def compare(
     )
 
 
-def planned_radii(first: Run, second: Run) -> list[float] | None:
-    """Radii for a comparison that follow from the plans alone, since radii must be chosen without looking.
+def planned_radii(*runs: Run) -> list[float] | None:
+    """Radii to look at that follow from the plans alone, since radii must be chosen without looking.
 
     They are the multiples of 0.25 that the larger ceiling allows where those are 4 to 12, else of 0.25 halved or
     doubled as often as it takes. None where a plan isn't known.
     """
-    ceilings = [planned_ceiling(run.manifest.plan) for run in (first, second)]
+    ceilings = [planned_ceiling(run.manifest.plan) for run in runs]
     known = [ceiling for ceiling in ceilings if ceiling is not None]
-    if len(known) < 2 or max(known) <= 0:
+    if len(known) < len(runs) or max(known) <= 0:
         return None
     step, reach = _FIELD_STEP, max(known)
     while reach / step >= _MOST_STEPS:

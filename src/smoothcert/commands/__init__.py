@@ -24,6 +24,7 @@ COMMANDS = (
     "predict",
     "attack",
     "diagnose",
+    "show",
     "table",
     "compare",
     "recertify",

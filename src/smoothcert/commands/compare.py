@@ -11,7 +11,6 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from smoothcert.analysis.comparison import Comparison
-    from smoothcert.runs import Run
 
 
 def compare(
@@ -55,30 +54,16 @@ def compare(
 
     from smoothcert.analysis.comparison import compare as compare_runs
     from smoothcert.analysis.comparison import in_words
-    from smoothcert.analysis.tables import parse_radii
+    from smoothcert.commands.radii import chosen_radii
     from smoothcert.runs import read_run
 
     runs = [read_run(path) for path in (a, b)]
-    typed = parse_radii(radii) if radii is not None else _default_radii(runs)
+    typed = chosen_radii(radii, runs)
     found = compare_runs(runs[0], runs[1], [float(r) for r in typed], confidence=confidence, common=common)
     if json:
         print(json_format.dumps({**asdict(found), "in_words": in_words(found)}, ensure_ascii=False))
     else:
         _show(found, typed)
-
-
-def _default_radii(runs: list[Run]) -> list[str]:
-    from smoothcert.analysis.comparison import planned_radii
-    from smoothcert.analysis.tables import default_radii
-    from smoothcert.commands.console import note
-
-    planned = planned_radii(runs[0], runs[1])
-    if planned is not None:
-        return [f"{radius:g}" for radius in planned]
-    note(
-        "no plan says how large radii could be, so the results chose which to compare at; better give --radii"
-    )
-    return default_radii(runs)
 
 
 def _show(found: Comparison, typed: list[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
 from smoothcert.runs.manifest import current_versions
+from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
@@ -28,14 +28,6 @@ from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
 from smoothcert.weights import WEIGHTS_NAME, load_model, save_model
 
-_DATA_DEPENDENT = {
-    "data_dependent",
-    "sigma_warmup",
-    "sigma_lr",
-    "sigma_samples",
-    "sigma_steps",
-    "sigma_factor",
-}
 RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"
 
@@ -136,10 +128,7 @@ def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelS
             f"{recipe.start} takes inputs of shape {spec.input_shape} in {len(spec.classes)} classes, "
             f"{dataset.name} has {dataset.input_shape} in {len(dataset.classes)}: start from a model of its own kind"
         )
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode() + tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return model, spec, digest.hexdigest()
+    return model, spec, TorchClassifier(model).fingerprint()
 
 
 def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
@@ -156,9 +145,6 @@ def _manifest(
     objective = plan.pop("objective")
     for about in ("source", "published_acr", "dataset", "architecture", "start"):
         del plan[about]
-    if not recipe.plan.data_dependent:
-        # Runs begun before there was data-dependent training say the same by silence.
-        plan = {name: value for name, value in plan.items() if name not in _DATA_DEPENDENT}
     plan |= {"objective": objective.pop("name")} | {
         f"objective.{knob}": objective[knob] for knob in objective
     }

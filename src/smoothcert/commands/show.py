@@ -1,0 +1,142 @@
+"""`smoothcert show`: one run in full, with what it proves about other inputs."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from smoothcert.analysis.overview import RunOverview
+    from smoothcert.runs import Run
+
+
+def show(
+    run: Path,
+    *,
+    radii: str | None = None,
+    confidence: float = 0.99,
+    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Show one run in full: accuracies by name, confidence, classes, time, and what it proves about other inputs.
+
+    *Base* accuracy is the model's alone, without noise; *noisy* accuracy its share of right votes under noise;
+    *smoothed* accuracy that of the smoothed classifier, the only one that certificates speak of. "Proved" is a lower
+    bound for inputs from the same distribution, false certificates allowed for; the statements of all radii hold
+    together with the probability `--confidence`. A mean radius can be carried by a few inputs of which the model is
+    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has.
+
+    Example: `smoothcert show runs/digits-cert --radii 0,0.25,0.5`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify or import-log.
+    radii
+        Radii to report, separated by commas (default: up to the largest that n and alpha allow).
+    confidence
+        Probability with which the statements about other inputs hold together.
+    json_
+        One JSON object with full precision on standard output.
+    """
+    from smoothcert.analysis.overview import overview
+    from smoothcert.commands.radii import chosen_radii
+    from smoothcert.runs import read_run
+
+    read = read_run(run)
+    typed = chosen_radii(radii, [read])
+    whole = overview(read, [float(radius) for radius in typed])
+    proved = _statements(read, typed, confidence)
+    if json_:
+        print(json.dumps({**asdict(whole), "statements": proved}, ensure_ascii=False))
+        return
+    _print(read, whole, typed, proved)
+
+
+def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | None:
+    """A sentence for each radius, all of them true together; None where the run states no alpha."""
+    from smoothcert.analysis.intervals import statement
+
+    if run.manifest.plan.get("alpha") is None:
+        return None
+    return [statement(run, float(radius), confidence, among=len(typed)) for radius in typed]
+
+
+def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | None) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+    summary = whole.summary
+    console.print(f"[bold]{escape(summary.run)}[/]: {summary.inputs} inputs", soft_wrap=True)
+    for name, share in (
+        ("base accuracy (no noise, no certificate)", whole.base_accuracy),
+        ("noisy accuracy of the base classifier", whole.noisy_accuracy),
+        ("smoothed accuracy (certified at radius 0)", whole.smoothed_accuracy),
+        ("abstained", summary.abstained),
+    ):
+        console.print(f"  {name}: {_percent(share)}")
+    console.print(_acr_line(run, whole), soft_wrap=True)
+    if whole.runtime is not None:
+        rate = whole.runtime.votes_per_second
+        votes = "" if rate is None else f", {rate:,.0f} votes a second"
+        console.print(f"  time: {whole.runtime.total_seconds:,.1f} s of workers{votes}")
+    console.print(_spread_line(whole), soft_wrap=True)
+    console.print(_class_table(whole, typed))
+    if proved is None:
+        console.print("The run states no alpha, so nothing can be proved about other inputs from it.")
+    for sentence in proved or []:
+        console.print(f"Proved: {sentence}.", soft_wrap=True)
+
+
+def _acr_line(run: Run, whole: RunOverview) -> str:
+    from smoothcert.analysis.intervals import acr_interval
+    from smoothcert.errors import RunError
+
+    try:
+        low, high = acr_interval(run)
+        ends = f"{math.floor(1e3 * low) / 1e3:.3f} to {math.ceil(1e3 * high) / 1e3:.3f}"
+        between = f" (95 % interval over the choice of inputs: {ends})"
+    except RunError:
+        between = " (no interval: the range of its radii is unknown)"
+    share = (
+        "" if whole.acr_share_of_top is None else f", surest tenth {100 * whole.acr_share_of_top:.0f} % of it"
+    )
+    return f"  ACR: {whole.summary.acr:.3f}{between}{share}; median radius {whole.median_radius:.3f}"
+
+
+def _spread_line(whole: RunOverview) -> str:
+    from smoothcert.analysis.overview import QUANTILES
+
+    if whole.top_class is None:
+        return "  p_A: missing (the log has no votes)"
+    at = dict(zip(QUANTILES, whole.top_class.estimates))
+    shown = ", ".join(
+        f"{name} {at[quantile]:.4f}" for name, quantile in (("5 %", 0.05), ("median", 0.5), ("95 %", 0.95))
+    )
+    return f"  p_A: {shown}; all votes for one class: {_percent(whole.top_class.at_ceiling)} of inputs"
+
+
+def _class_table(whole: RunOverview, typed: list[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(title="certified accuracy (%) at radius, by class", title_justify="left")
+    for heading in ("class", "inputs", "abstained", "ACR", *typed):
+        table.add_column(heading, justify="right")
+    for one in whole.classes:
+        if one.accuracy is None or one.acr is None:
+            table.add_row(str(one.label), "0", *["–"] * (len(typed) + 2))
+            continue
+        figures = (f"{100 * share:.1f}" for share in one.accuracy)
+        table.add_row(str(one.label), str(one.inputs), _percent(one.abstained), f"{one.acr:.3f}", *figures)
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "missing" if share is None else f"{100 * share:.1f} %"

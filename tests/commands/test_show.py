@@ -1,0 +1,84 @@
+"""One run in full, in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from smoothcert.analysis.intervals import population_lower_bound
+from smoothcert.commands import main
+from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.tally import Phase, Stream, Tally
+
+PLAN = {"noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "clopper-pearson", "n": 100, "alpha": 0.001}
+
+
+def made(folder: Path, votes: bool = True, **plan: object) -> Run:
+    """Ten inputs of classes 0 and 2 (class 1 has none): eight right at 0.3, one wrong, one abstained."""
+    records = []
+    for index in range(10):
+        label = 0 if index < 5 else 2
+        predicted, radius = {8: (0, 0.1), 9: (-1, 0.0)}.get(index, (label, 0.3))
+        counts = [10, 0, 90] if label == 2 else [90, 10, 0]
+        tallies = (
+            Tally(Stream(0, index, Phase.SELECTION), 0, 10, (10, 0, 0) if label == 0 else (0, 0, 10)),
+            Tally(Stream(0, index, Phase.ESTIMATION), 0, 100, tuple(counts)),
+            label if index else 1,
+        )
+        records.append(
+            Record(index, label, predicted, radius, 0.5, 2.0, *(tallies if votes else (None, None, None)))
+        )
+    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {}), records)
+    return read_run(folder)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    main(["show", *map(str, words)])
+    return capsys.readouterr().out
+
+
+def test_the_three_accuracies_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "run")
+    text = shown(capsys, tmp_path / "run", "--radii", "0,0.25")
+    assert "base accuracy (no noise, no certificate): 90.0 %" in text  # input 0 is wrong without noise
+    assert "noisy accuracy of the base classifier: 90.0 %" in text  # 90 of 100 votes everywhere
+    assert "smoothed accuracy (certified at radius 0): 80.0 %" in text
+    assert "abstained: 10.0 %" in text
+    assert "ACR: 0.240" in text
+
+
+def test_what_is_proved_pays_for_every_radius(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "run")
+    sentences = json.loads(shown(capsys, tmp_path / "run", "--radii", "0,0.25", "--json"))["statements"]
+    bound = 100 * population_lower_bound(8, 10, 0.001, 0.01 / 2)
+    for sentence in sentences:
+        assert float(sentence.split("%")[0].split()[-1]) == pytest.approx(bound, abs=0.1)
+        assert float(sentence.split("%")[0].split()[-1]) <= bound
+
+
+def test_a_class_without_inputs_has_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "run")
+    found = json.loads(shown(capsys, tmp_path / "run", "--radii", "0,0.25", "--json"))["classes"]
+    assert [(one["inputs"], one["accuracy"]) for one in found] == [
+        (5, [1.0, 1.0]),
+        (0, None),
+        (5, [0.6, 0.6]),
+    ]
+
+
+def test_what_a_log_cannot_say_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "log", votes=False, alpha=None, n=None)
+    text = shown(capsys, tmp_path / "log", "--radii", "0,0.25")
+    assert "base accuracy (no noise, no certificate): missing" in text
+    assert "p_A: missing" in text
+    assert "states no alpha" in text
+    assert "Proved" not in text
+    assert "no interval" in text
+
+
+def test_radii_come_from_the_plan_unless_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "run")
+    radii = json.loads(shown(capsys, tmp_path / "run", "--json"))["radii"]
+    assert radii[-1] > 0.3  # beyond anything certified: the results had no say
