@@ -73,7 +73,8 @@ def test_what_a_log_cannot_say_is_missing(tmp_path: Path, capsys: pytest.Capture
     text = shown(capsys, tmp_path / "log", "--radii", "0,0.25")
     assert "base accuracy (no noise, no certificate): missing" in text
     assert "p_A: missing" in text
-    assert "states no alpha" in text
+    assert "Nothing is proved about other inputs" in text
+    assert "doesn't state alpha" in text
     assert "Proved" not in text
     assert "no interval" in text
 
@@ -82,3 +83,20 @@ def test_radii_come_from_the_plan_unless_typed(tmp_path: Path, capsys: pytest.Ca
     made(tmp_path / "run")
     radii = json.loads(shown(capsys, tmp_path / "run", "--json"))["radii"]
     assert radii[-1] > 0.3  # beyond anything certified: the results had no say
+
+
+def test_a_searched_sigma_is_not_sold_as_one_classifier(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "run", sigma_search="ladder")
+    assert "by the classifier frozen at their own σ" in shown(capsys, tmp_path / "run", "--radii", "0.25")
+
+
+def test_a_memory_proves_nothing_about_other_inputs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "run", stateful=True)
+    text = shown(capsys, tmp_path / "run", "--radii", "0.25")
+    assert "(stateful)" in text
+    assert "depend on one another" in text
+    assert "Proved" not in text

@@ -96,6 +96,12 @@ def compare(
     for run in (first, second):
         if not run.records:
             raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    for run in (first, second):
+        if run.stateful:
+            raise InvalidValueError(
+                f"{run.path} comes out of a region memory: its answers depend on one another, and no test or interval "
+                "allows for that; compare the run it was made from"
+            )
     check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
     notes = check_same_data([first, second])
     first, second, left_out = _paired(first, second, common)

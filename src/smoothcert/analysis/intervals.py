@@ -130,14 +130,16 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     check_count("among", among)
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    _check_independent(run)
     certified = sum(record.correct and record.radius >= radius for record in run.records)
     rho = down((1.0 - confidence) / among)
     share = population_lower_bound(certified, len(run.records), _alpha(run), rho)
     norm = stated_norm(run).replace("l", "ℓ")
+    frozen = " by the classifier frozen at their own σ" if run.manifest.subject == "frozen sigma" else ""
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
     return (
-        f"at least {percent_down(share)} % of inputs from this distribution are classified correctly everywhere "
-        f"within {norm} radius {_plain(radius)}, with probability {_plain(confidence)}{together}"
+        f"at least {percent_down(share)} % of inputs from this distribution are classified correctly{frozen} "
+        f"everywhere within {norm} radius {_plain(radius)}, with probability {_plain(confidence)}{together}"
     )
 
 
@@ -173,6 +175,7 @@ def _stakes(size: int, rho: float) -> NDArray[np.float64]:
 def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64], float]:
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    _check_independent(run)
     if ceiling is None:
         if len({record.sigma for record in run.records}) > 1:
             raise RunError(
@@ -188,6 +191,15 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
         ceiling = up(ceiling)
     counted = np.array([record.radius if record.correct else 0.0 for record in run.records])
     return counted, ceiling
+
+
+def _check_independent(run: Run) -> None:
+    """Refuse answers that depend on one another, from which nothing follows for inputs that weren't asked about."""
+    if run.stateful:
+        raise RunError(
+            f"{run.path} comes out of a region memory, whose answers depend on one another and on their order: nothing "
+            "follows from them for other inputs. Look at the run it was made from"
+        )
 
 
 def _alpha(run: Run) -> float:

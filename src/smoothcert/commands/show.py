@@ -59,16 +59,18 @@ def show(
     _print(read, whole, typed, proved)
 
 
-def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | None:
-    """A sentence for each radius, all of them true together; None where the run states no alpha."""
+def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | str:
+    """A sentence for each radius, all of them true together; or why there are none."""
     from smoothcert.analysis.intervals import statement
+    from smoothcert.errors import RunError
 
-    if run.manifest.plan.get("alpha") is None:
-        return None
-    return [statement(run, float(radius), confidence, among=len(typed)) for radius in typed]
+    try:
+        return [statement(run, float(radius), confidence, among=len(typed)) for radius in typed]
+    except RunError as error:
+        return str(error)
 
 
-def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | None) -> None:
+def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -89,9 +91,10 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | N
         console.print(f"  time: {whole.runtime.total_seconds:,.1f} s of workers{votes}")
     console.print(_spread_line(whole), soft_wrap=True)
     console.print(_class_table(whole, typed))
-    if proved is None:
-        console.print("The run states no alpha, so nothing can be proved about other inputs from it.")
-    for sentence in proved or []:
+    if isinstance(proved, str):
+        console.print(f"Nothing is proved about other inputs: {escape(proved)}.", soft_wrap=True)
+        return
+    for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
 
 

@@ -82,6 +82,11 @@ def check_attackable(run: Run) -> None:
             f"{run.path} is of kind {manifest.kind!r} and knows neither its model nor its votes; attack a run "
             "made by smoothcert certify"
         )
+    if run.stateful:
+        raise RunError(
+            f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
+            "attack the run it was made from"
+        )
     if (noise := manifest.plan.get("noise")) != "gaussian":
         raise RunError(
             f"{run.path} was certified with {noise} noise in {manifest.plan.get('norm')}: the attacks are in l2 and "

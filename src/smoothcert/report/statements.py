@@ -89,6 +89,17 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
                 "figure, and nothing follows from it for other inputs. If you know α, import the log with --alpha.",
             ),
         )
+    if run.manifest.subject == "memory":
+        return Statement(
+            f"Of these {total} inputs, ",
+            percent_down(certified / total),
+            f" are answered rightly by this memory, which from now on answers every point within {ball} of them alike.",
+            (
+                f"{counted} at radius {radius.value:g}.",
+                "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
+                "order of questions could have given other answers. Nothing follows for other inputs.",
+            ),
+        )
     share = population_lower_bound(certified, total, run.alpha, radius.rho)
     notes = [
         f"{counted} at radius {radius.value:g}; the headline is lower because other inputs are drawn, and because "
@@ -105,12 +116,19 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         notes.append(
             "The run was recertified from another's votes: it holds if α and bound were chosen without looking at them."
         )
+    whose = ""
+    if run.manifest.subject == "frozen sigma":
+        whose = " frozen at their own σ"
+        notes.append(
+            "Each input has its own σ, and its certificate is about the classifier frozen at it: an input nearby may "
+            "get another σ and another answer. Only a region memory rules that out."
+        )
     if run.manifest.kind == "import":
         notes.append("The figures are another program's; smoothcert didn't check how they were made.")
     return Statement(
         "Of the inputs this test set was drawn from, at least ",
         percent_down(share),
-        f" are classified rightly by the smoothed classifier, and no change of {ball} can alter that: with "
+        f" are classified rightly by the smoothed classifier{whose}, and no change of {ball} can alter that: with "
         f"probability {percent_down(1 - RHO, 0)}.",
         tuple(notes),
     )
@@ -124,10 +142,17 @@ def guarantee(run: Condensed) -> str:
             f"A certificate of this log is meant to say that the smoothed classifier gives the same answer to every "
             f"point closer than the radius in {norm}; with what probability, the log doesn't state."
         )
+    if run.manifest.subject == "memory":
+        return (
+            f"Every question asked of the memory after an answer, at any point closer than the radius in {norm}, is "
+            "answered with the same class, as long as the memory is complete; which class depends on the order of "
+            "questions."
+        )
+    frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
     return (
         f"For each input, with probability at least {percent_down(1 - run.alpha, _digits(run.alpha))} over the noise "
-        f"drawn, the smoothed classifier gives the certified class to every point closer than the radius in {norm}, "
-        "whoever chooses that point; nothing is promised about the base classifier alone."
+        f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "
+        f"{norm}, whoever chooses that point; nothing is promised about the base classifier alone."
     )
 
 

@@ -6,13 +6,17 @@ import json
 import platform
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
 
 FILE_NAME = "run.json"
 _FORMAT = 1
+
+Subject = Literal["one classifier", "frozen sigma", "memory"]
+"""One smoothed classifier for all inputs; for each input the one frozen at its own σ, of which an input nearby may get
+another; or a memory, whose answers depend on what it was asked before."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,13 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     created: str = ""
     origin: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def subject(self) -> Subject:
+        """Which classifier the run's certificates speak of."""
+        if self.plan.get("stateful"):
+            return "memory"
+        return "frozen sigma" if self.plan.get("sigma_search") else "one classifier"
 
     def identity(self) -> dict[str, Any]:
         """What fixes the results, flat: ``plan.n``, ``model.sha256``, …"""

@@ -36,7 +36,7 @@ class Run:
     @property
     def stateful(self) -> bool:
         """Whether the answers depend on what a memory was asked before."""
-        return bool(self.manifest.plan.get("stateful"))
+        return self.manifest.subject == "memory"
 
 
 def read_run(path: Path) -> Run:

@@ -1,0 +1,74 @@
+"""Certificates at a σ per input, and answers of a memory, are never sold as certificates of one classifier."""
+
+from __future__ import annotations
+
+import pytest
+
+from smoothcert.analysis.comparison import compare
+from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
+from smoothcert.empirical import check_attackable
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.report.condensed import condense
+from smoothcert.report.statements import HeadlineRadius, guarantee, headline
+from smoothcert.runs import Run
+from tests.analysis.made_runs import made_run
+
+PLAIN, SEARCHED, REMEMBERED = (
+    made_run("plain", votes="hard"),
+    made_run("searched", votes="hard", sigma_search="ladder", stateful=False),
+    made_run("remembered", votes="hard", sigma_search="ladder", stateful=True),
+)
+
+
+def page(run: Run) -> tuple[str, str, str]:
+    condensed = condense(run, run.name)
+    said = headline(condensed, HeadlineRadius.fixed(0.25))
+    return said.text(), guarantee(condensed), " ".join(said.notes)
+
+
+def test_a_run_says_which_classifier_it_speaks_of() -> None:
+    assert [run.manifest.subject for run in (PLAIN, SEARCHED, REMEMBERED)] == [
+        "one classifier",
+        "frozen sigma",
+        "memory",
+    ]
+
+
+def test_the_population_statement_names_the_frozen_classifier() -> None:
+    assert "frozen" not in statement(PLAIN, 0.25)
+    assert "by the classifier frozen at their own σ" in statement(SEARCHED, 0.25)
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda run: statement(run, 0.25),
+        lambda run: acr_interval(run, ceiling=2.0),
+        lambda run: robust_radius_lower_bound(run, 0.01, ceiling=2.0),
+    ],
+)
+def test_nothing_follows_from_a_memory_for_other_inputs(figure) -> None:
+    figure(PLAIN)
+    with pytest.raises(RunError, match="depend on one another"):
+        figure(REMEMBERED)
+
+
+def test_a_memory_is_neither_compared_nor_attacked() -> None:
+    with pytest.raises(InvalidValueError, match="comes out of a region memory"):
+        compare(PLAIN, REMEMBERED, [0.25])
+    with pytest.raises(RunError, match="comes out of a region memory"):
+        check_attackable(REMEMBERED)
+
+
+def test_the_page_says_so_too() -> None:
+    text, promise, notes = page(PLAIN)
+    assert "frozen" not in text + promise + notes
+    text, promise, notes = page(SEARCHED)
+    assert "smoothed classifier frozen at their own σ" in text
+    assert "frozen at its σ" in promise
+    assert "an input nearby may get another σ" in notes
+    text, promise, notes = page(REMEMBERED)
+    assert "drawn from" not in text
+    assert "probability" not in text + promise
+    assert "depends on the order" in promise
+    assert "Nothing follows for other inputs" in notes
