@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from smoothcert.bounds import Bound, ClassBounds, unanimous
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Gaussian, Noise, Uniform
-from smoothcert.regions import L1Ball, L2Ball
+from smoothcert.regions import CertifiedRegion, L1Ball, L2Ball
 from smoothcert.rounding import down, normal_quantile_down, normal_quantile_up
 
 
@@ -25,7 +25,7 @@ class Certificate(Protocol):
         """Radius of the certified ball; 0 when the bounds don't separate the classes."""
         ...
 
-    def region(self, center: ArrayLike, bounds: ClassBounds) -> L2Ball | L1Ball | None:
+    def region(self, center: ArrayLike, bounds: ClassBounds) -> CertifiedRegion | None:
         """The certified region around ``center``, or None when there is nothing to certify."""
         ...
 

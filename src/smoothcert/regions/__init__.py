@@ -4,4 +4,7 @@ from smoothcert.regions.balls import L1Ball, L2Ball
 from smoothcert.regions.base import Region
 from smoothcert.regions.ellipsoid import Ellipsoid
 
-__all__ = ["Ellipsoid", "L1Ball", "L2Ball", "Region"]
+CertifiedRegion = L2Ball | L1Ball | Ellipsoid
+"""What a certificate may certify."""
+
+__all__ = ["CertifiedRegion", "Ellipsoid", "L1Ball", "L2Ball", "Region"]

@@ -21,10 +21,12 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS records (
     "index" INTEGER PRIMARY KEY, label INTEGER NOT NULL, predicted INTEGER NOT NULL, abstained INTEGER NOT NULL,
     radius REAL NOT NULL, sigma REAL NOT NULL, seconds REAL NOT NULL, selection TEXT, estimation TEXT,
-    base INTEGER)
+    base INTEGER, volume_radius REAL, stopped TEXT)
 """
+_LATER = {"base": "INTEGER", "volume_radius": "REAL", "stopped": "TEXT"}
+"""Columns that journals of earlier versions lack."""
 _TABLE_EXISTS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
-_COLUMNS = '"index", label, predicted, radius, sigma, seconds, selection, estimation, base'
+_COLUMNS = ["index", "label", "predicted", "radius", "sigma", "seconds", "selection", "estimation", *_LATER]
 
 
 class Journal:
@@ -55,19 +57,19 @@ class Journal:
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute(_SCHEMA)
-        if not self._has_base():
-            self._connection.execute("ALTER TABLE records ADD COLUMN base INTEGER")
+        for column in self._missing_columns():
+            self._connection.execute(f"ALTER TABLE records ADD COLUMN {column} {_LATER[column]}")
 
-    def _has_base(self) -> bool:
-        """Journals begun before base classes were kept lack their column."""
-        return any(column[1] == "base" for column in self._connection.execute("PRAGMA table_info(records)"))
+    def _missing_columns(self) -> list[str]:
+        present = {column[1] for column in self._connection.execute("PRAGMA table_info(records)")}
+        return [column for column in _LATER if column not in present]
 
     def append(self, record: Record) -> None:
         """Add a record and wait until it is on disk."""
         with self._explained():
             self._connection.execute(
                 'INSERT INTO records ("index", label, predicted, abstained, radius, sigma, seconds, selection, '
-                "estimation, base) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "estimation, base, volume_radius, stopped) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 _row(record),
             )
 
@@ -88,9 +90,8 @@ class Journal:
         if not self._begun:
             return []
         with self._explained(), _collector_at_rest():
-            columns = _COLUMNS if self._has_base() else _COLUMNS.replace("base", "NULL")
-            if not tallies:
-                columns = columns.replace("selection, estimation", "NULL, NULL")
+            left_out = {*self._missing_columns(), *(() if tallies else ("selection", "estimation"))}
+            columns = ", ".join("NULL" if name in left_out else f'"{name}"' for name in _COLUMNS)
             rows = self._connection.execute(f'SELECT {columns} FROM records ORDER BY "index"').fetchall()
             return [_record(*row) for row in rows] if tallies else [Record(*row) for row in rows]
 
@@ -166,14 +167,15 @@ def _row(record: Record) -> tuple[object, ...]:
         record.seconds,
         *tallies,
         record.base,
+        record.volume_radius,
+        record.stopped,
     )
 
 
 def _record(*row: Any) -> Record:
-    index, label, predicted, radius, sigma, seconds, selection, estimation, base = row
-    return Record(
-        index, label, predicted, radius, sigma, seconds, _tally(selection), _tally(estimation), base
-    )
+    index, label, predicted, radius, sigma, seconds, selection, estimation, *later = row
+    tallies = _tally(selection), _tally(estimation)
+    return Record(index, label, predicted, radius, sigma, seconds, *tallies, *later)
 
 
 def _tally(text: str | None) -> Tally | None:

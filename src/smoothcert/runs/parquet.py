@@ -35,8 +35,8 @@ def is_parquet(path: Path) -> bool:
 def write_parquet(run: Run, path: Path) -> None:
     """Write the run in one step.
 
-    Columns: index, label, predicted, radius, sigma, seconds, base; correct and abstained, for readers of the table;
-    and each tally's fields as ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none.
+    Columns: the record's plain fields; correct and abstained, for readers of the table; and each tally's fields as
+    ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none.
     """
     arrow, parquet = _pyarrow()
     schema = _schema(arrow).with_metadata(
@@ -84,7 +84,8 @@ def _schema(arrow: Any) -> Any:
     whole, real = arrow.int64(), arrow.float64()
     fields = [(name, whole) for name in ("index", "label", "predicted")]
     fields += [(name, real) for name in ("radius", "sigma", "seconds")]
-    fields += [("base", whole), ("correct", arrow.bool_()), ("abstained", arrow.bool_())]
+    fields += [("base", whole), ("volume_radius", real), ("stopped", arrow.string())]
+    fields += [("correct", arrow.bool_()), ("abstained", arrow.bool_())]
     kinds = {name: arrow.list_(whole) for name in _LISTS} | {"phase": arrow.string()}
     fields += [(f"{tally}_{name}", kinds.get(name, whole)) for tally in _TALLIES for name in _TALLY_FIELDS]
     return arrow.schema(fields)
@@ -101,6 +102,8 @@ def _row(record: Record) -> dict[str, object]:
             "sigma",
             "seconds",
             "base",
+            "volume_radius",
+            "stopped",
             "correct",
             "abstained",
         )
@@ -124,6 +127,8 @@ def _record(row: dict[str, Any]) -> Record:
         selection,
         estimation,
         row["base"],
+        row.get("volume_radius"),  # files of earlier versions have neither
+        row.get("stopped"),
     )
 
 

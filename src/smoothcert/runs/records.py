@@ -16,7 +16,9 @@ class Record:
     votes took.
 
     Tallies, and the base classifier's class for the input without noise, are None for results imported from another
-    tool's log, which has none.
+    tool's log, which has none. Where the certified region isn't a ball, ``radius`` is that of the largest ball inside
+    and ``volume_radius`` that of the ball with the same volume. ``stopped`` says why voting ended, where the plan lets
+    it end early.
     """
 
     index: int
@@ -28,6 +30,8 @@ class Record:
     selection: Tally | None = None
     estimation: Tally | None = None
     base: int | None = None
+    volume_radius: float | None = None
+    stopped: str | None = None
 
     @property
     def abstained(self) -> bool:
@@ -54,5 +58,8 @@ def results_digest(records: Iterable[Record]) -> str:
             record.estimation and record.estimation.as_json(),
             record.base,
         ]
+        # Only where they are stated: digests of plain runs stay what they were.
+        if record.volume_radius is not None or record.stopped is not None:
+            fields += [record.volume_radius and record.volume_radius.hex(), record.stopped]
         digest.update(json.dumps(fields).encode())
     return digest.hexdigest()

@@ -1,201 +1,25 @@
-"""Smoothed classifiers: PREDICT and CERTIFY for any model, and the plan that states what they promise."""
+"""SmoothedClassifier: PREDICT and CERTIFY for any model."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.bounds import (
-    BOUNDS,
-    Bound,
-    ClassBounds,
-    VoteKind,
-    least_prediction_votes,
-    least_votes,
-    top_two_p_value,
-)
-from smoothcert.certificates import Certificate, certificate_for
+from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.inputs import as_array, numbered_inputs
-from smoothcert.noise import NOISES, Noise
-from smoothcert.regions import L1Ball, L2Ball
-from smoothcert.sampling import (
-    BaseClassifier,
-    Draw,
-    Engine,
-    Execution,
-    Finished,
-    Job,
-    Numerics,
-    Prepared,
-    Procedure,
-    adapt,
-)
+from smoothcert.noise import NOISES
+from smoothcert.sampling import BaseClassifier, Engine, Execution, Finished, Job, Prepared, adapt
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sigma_search import Found, Problem, SigmaSearch, search_each, with_sigma
-from smoothcert.tally import ABSTAIN, Phase, Tally
-
-
-class TooFewVotesWarning(UserWarning):
-    """n is so small that not even a unanimous vote could succeed."""
-
-
-@dataclass(frozen=True)
-class CertifyPlan:
-    """The statistical statement: change any field and a published number may change.
-
-    ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``. A ``search`` first
-    chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
-    """
-
-    noise: Noise
-    bound: str = "two-class"
-    n0: int = 100
-    n: int = 100_000
-    alpha: float = 0.001
-    seed: int = 0
-    numerics: Numerics = field(default_factory=Numerics)
-    search: SigmaSearch | None = None
-
-    def __post_init__(self) -> None:
-        BOUNDS[self.bound]
-        check_count("n0", self.n0)
-        check_count("n", self.n)
-        check_probability("alpha", self.alpha)
-        check_count("seed", self.seed, least=0)
-
-    @property
-    def rule(self) -> Bound:
-        """The bound by its name."""
-        return BOUNDS[self.bound]
-
-    @property
-    def certificate(self) -> Certificate:
-        """The theorem that belongs to the noise."""
-        return certificate_for(self.noise)
-
-    def as_json(self) -> dict[str, Any]:
-        """Every field in plain values; equal plans have equal JSON."""
-        return {
-            "noise": self.noise.name,
-            "sigma": self.noise.sigma,
-            "norm": self.certificate.norm,
-            "bound": self.bound,
-            "votes": self.rule.votes,
-            "n0": self.n0,
-            "n": self.n,
-            "alpha": self.alpha,
-            "seed": self.seed,
-            **asdict(self.numerics),
-            **({} if self.search is None else self.search.as_json() | {"stateful": False}),
-        }
-
-    def warn_if_hopeless(self) -> None:
-        """Say so when no vote, however clear, could be certified."""
-        least = least_votes(self.rule, self.alpha)
-        if self.n < least:
-            warnings.warn(
-                f"CERTIFY can only abstain: n = {self.n} votes can't succeed at alpha = {self.alpha} with the "
-                f"{self.bound} bound; the smallest n that could is {least}",
-                TooFewVotesWarning,
-                stacklevel=3,
-            )
-
-
-@dataclass(frozen=True)
-class Certification:
-    """CERTIFY's answer for one input.
-
-    Unless it abstained: with probability at least 1−α over its votes, the smoothed classifier answers
-    ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input). The smoothed
-    classifier is the one with this ``sigma``, for every point of the region.
-    """
-
-    index: int
-    predicted: int
-    radius: float
-    norm: str
-    region: L2Ball | L1Ball | None
-    bounds: ClassBounds
-    candidate: int
-    selection: Tally
-    estimation: Tally
-    sigma: float
-    seconds: float = 0.0
-    search: Found | None = None
-
-    @property
-    def abstained(self) -> bool:
-        """Whether the votes were too close to certify anything."""
-        return self.predicted == ABSTAIN
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN."""
-
-    index: int
-    predicted: int
-    p_value: float
-    tally: Tally
-    seconds: float = 0.0
-
-    @property
-    def abstained(self) -> bool:
-        """Whether the two classes ahead were too close to tell apart."""
-        return self.predicted == ABSTAIN
-
-
-def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally) -> Certification:
-    """CERTIFY (Cohen et al. 2019) from its two tallies; refuses votes that would be used twice."""
-    for tally, phase in ((selection, Phase.SELECTION), (estimation, Phase.ESTIMATION)):
-        if tally.stream.phase != phase:
-            raise InvalidValueError(
-                f"{phase.name.lower()} needs votes of its own stream, got {tally.stream.phase.name.lower()} votes: "
-                "a class may not be certified by the votes that chose it"
-            )
-    if selection.stream.index != estimation.stream.index:
-        raise InvalidValueError(
-            f"votes of input {selection.stream.index} can't choose the class of input {estimation.stream.index}"
-        )
-    candidate = selection.top()
-    bounds = plan.rule(estimation, candidate, plan.alpha)
-    radius = plan.certificate.radius(bounds)
-    return Certification(
-        index=estimation.stream.index,
-        predicted=candidate if radius > 0 else ABSTAIN,
-        radius=radius,
-        norm=plan.certificate.norm,
-        region=plan.certificate.region(x, bounds),
-        bounds=bounds,
-        candidate=candidate,
-        selection=selection,
-        estimation=estimation,
-        sigma=plan.noise.sigma,
-    )
-
-
-def certify_procedure(
-    x: ArrayLike, plan: CertifyPlan, found: Found | None = None
-) -> Procedure[Certification]:
-    """Choose a class with n0 votes, bound it with n others; ``found``: the search that the plan's σ came from."""
-    selection = yield Draw(Phase.SELECTION, plan.n0)
-    estimation = yield Draw(Phase.ESTIMATION, plan.n)
-    return replace(decide(x, plan, selection, estimation), search=found)
-
-
-def predict_procedure(n: int, alpha: float) -> Procedure[Prediction]:
-    """The class ahead in n votes, if the two-sided test tells it from the runner-up at level alpha."""
-    tally = yield Draw(Phase.PREDICTION, n)
-    candidate = max(range(len(tally.counts)), key=tally.counts.__getitem__)
-    runner_up = max(count for c, count in enumerate(tally.counts) if c != candidate)
-    p_value = top_two_p_value(tally.counts[candidate], runner_up)
-    return Prediction(tally.stream.index, candidate if p_value <= alpha else ABSTAIN, p_value, tally)
+from smoothcert.sigma_search import Found, Problem, search_each, with_sigma
+from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
+from smoothcert.smoothing.procedures import certify_procedure, predict_procedure
 
 
 class SmoothedClassifier:

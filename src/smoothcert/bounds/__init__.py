@@ -1,0 +1,33 @@
+"""Bounds: from a tally and α to probability bounds that hold together with probability at least 1−α.
+
+Pure float64 statistics, rounded outwards. Every bound takes the class to certify as given: it must have been
+chosen without looking at the tally (:mod:`smoothcert.smoothing` draws it from another stream).
+"""
+
+from smoothcert.bounds.base import BOUNDS, Bound, ClassBounds, VoteKind
+from smoothcert.bounds.exact import (
+    clopper_pearson,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    top_two_p_value,
+    two_class,
+)
+from smoothcert.bounds.least import least_prediction_votes, least_votes, unanimous
+from smoothcert.bounds.soft import bernstein, hoeffding
+
+__all__ = [
+    "BOUNDS",
+    "Bound",
+    "ClassBounds",
+    "VoteKind",
+    "bernstein",
+    "clopper_pearson",
+    "clopper_pearson_lower",
+    "clopper_pearson_upper",
+    "hoeffding",
+    "least_prediction_votes",
+    "least_votes",
+    "top_two_p_value",
+    "two_class",
+    "unanimous",
+]

@@ -1,0 +1,79 @@
+"""Exact bounds of hard votes: Clopper–Pearson for p_A alone, and for p_A and its strongest rival."""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import betainc, betainccinv, betaincinv
+
+from smoothcert.bounds.base import ClassBounds, complement_up, one_sided, register
+from smoothcert.errors import InvalidValueError, check_probability
+from smoothcert.rounding import down, up
+from smoothcert.tally import Tally
+
+_INVERSE_BETA_ERROR = 1e-11  # relative; about ten times the largest error seen of scipy's inverse beta
+
+
+def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
+    """L with P[L ≤ p] ≥ 1−α for a binomial count: exact, one-sided, rounded down."""
+    _check_binomial(successes, n, alpha)
+    if successes == 0:
+        return 0.0
+    if successes == n:
+        return max(0.0, down(1.0 - up(-math.expm1(math.log(alpha) / n)), 0.0))
+    lower = float(betaincinv(successes, n - successes + 1, alpha))
+    if lower < 0.5:
+        return max(0.0, down(lower, _INVERSE_BETA_ERROR))
+    # Near one the distance to one is what matters (Φ⁻¹ is steep there), so that is what gets computed.
+    missing = float(betainccinv(n - successes + 1, successes, alpha))
+    return max(0.0, down(1.0 - up(missing, _INVERSE_BETA_ERROR), 0.0))
+
+
+def clopper_pearson_upper(successes: int, n: int, alpha: float) -> float:
+    """U with P[U ≥ p] ≥ 1−α for a binomial count: exact, one-sided, rounded up."""
+    _check_binomial(successes, n, alpha)
+    if successes == n:
+        return 1.0
+    if successes == 0:
+        return up(-math.expm1(math.log(alpha) / n))
+    upper = float(betainccinv(successes + 1, n - successes, alpha))
+    return min(1.0, up(upper, _INVERSE_BETA_ERROR))
+
+
+def top_two_p_value(first: int, second: int) -> float:
+    """Two-sided binomial test of ``first`` out of ``first + second`` against ½ (Cohen 2019, PREDICT)."""
+    if min(first, second) < 0:
+        raise InvalidValueError(f"vote counts can't be negative, got {first} and {second}")
+    more, fewer = max(first, second), min(first, second)
+    if more == fewer:
+        return 1.0
+    if fewer == 0:
+        return 2.0 ** (1 - more)
+    return min(1.0, up(2.0 * float(betainc(more, fewer + 1, 0.5)), _INVERSE_BETA_ERROR))
+
+
+@register("clopper-pearson", "hard", "Cohen et al. 2019: exact lower bound of p_A at α, p_B ≤ 1 − p_A")
+def clopper_pearson(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """The papers' protocol: all that isn't the chosen class counts as one rival."""
+    return one_sided(clopper_pearson_lower(tally.counts[chosen], tally.n, alpha))
+
+
+@register(
+    "two-class", "hard", "exact bounds of p_A and of the largest rival at α/2 each (docs/guarantees.md)"
+)
+def two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """Exact bounds of p_A and of its strongest rival, α/2 each.
+
+    The rival needs no union over classes: let b be the class of largest true p_b. The largest rival count is
+    at least b's, and the upper bound grows with the count, so it covers p_b whenever b's own bound does.
+    """
+    lower = clopper_pearson_lower(tally.counts[chosen], tally.n, alpha / 2)
+    rivals = [count for c, count in enumerate(tally.counts) if c != chosen]
+    upper = clopper_pearson_upper(max(rivals), tally.n, alpha / 2) if rivals else 0.0
+    return ClassBounds(lower, min(upper, complement_up(lower)))
+
+
+def _check_binomial(successes: int, n: int, alpha: float) -> None:
+    check_probability("alpha", alpha)
+    if not 0 <= successes <= n or n < 1:
+        raise InvalidValueError(f"need 0 ≤ successes ≤ n and n ≥ 1, got {successes} of {n}")

@@ -1,0 +1,17 @@
+"""Smoothed classifiers: PREDICT and CERTIFY for any model, and the plan that states what they promise."""
+
+from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.classifier import SmoothedClassifier
+from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
+from smoothcert.smoothing.procedures import certify_procedure, decide, predict_procedure
+
+__all__ = [
+    "Certification",
+    "CertifyPlan",
+    "Prediction",
+    "SmoothedClassifier",
+    "TooFewVotesWarning",
+    "certify_procedure",
+    "decide",
+    "predict_procedure",
+]

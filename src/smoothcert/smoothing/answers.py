@@ -1,0 +1,54 @@
+"""Answers: what CERTIFY and PREDICT say of one input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from smoothcert.bounds import ClassBounds
+from smoothcert.regions import CertifiedRegion
+from smoothcert.sigma_search import Found
+from smoothcert.tally import ABSTAIN, Tally
+
+
+@dataclass(frozen=True)
+class Certification:
+    """CERTIFY's answer for one input.
+
+    Unless it abstained: with probability at least 1−α over its votes, the smoothed classifier answers
+    ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input). The smoothed
+    classifier is the one with this ``sigma``, for every point of the region.
+    """
+
+    index: int
+    predicted: int
+    radius: float
+    norm: str
+    region: CertifiedRegion | None
+    bounds: ClassBounds
+    candidate: int
+    selection: Tally
+    estimation: Tally
+    sigma: float
+    seconds: float = 0.0
+    search: Found | None = None
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the votes were too close to certify anything."""
+        return self.predicted == ABSTAIN
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN."""
+
+    index: int
+    predicted: int
+    p_value: float
+    tally: Tally
+    seconds: float = 0.0
+
+    @property
+    def abstained(self) -> bool:
+        """Whether the two classes ahead were too close to tell apart."""
+        return self.predicted == ABSTAIN
