@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from smoothcert.errors import InvalidValueError, ModelError, RunError
-from smoothcert.objectives import OBJECTIVES
+from smoothcert.objectives import OBJECTIVES, UniformNoise
 from smoothcert.training import Ramp, Recipe, TrainPlan, read_recipe, train, train_into
 from smoothcert.training.batches import Shard
 from smoothcert.training.checkpoint import load_state
@@ -219,3 +219,29 @@ class TestFineTuning:
                 dataclasses.replace(recipe_of(), start=str(tmp_path / "none")),
                 halves(20),
             )
+
+
+def test_under_uniform_noise_the_l1_radius_is_climbed():
+    class Sure(nn.Module):
+        def forward(self, x):
+            return torch.tensor([2.0, 0.0]) + 0 * x
+
+    table = SigmaTable(2, dependent(sigma_lr=1e-2, sigma_steps=1, noise="uniform"))
+    shard = Shard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([0, 1]))
+    sigma = table.step(Sure(), shard, torch.Generator().manual_seed(0))
+    # R = √3σ(E_A − E_B), and E_A − E_B = tanh(1) whatever σ is.
+    assert sigma == pytest.approx([0.25 + 1e-2 * np.sqrt(3) * np.tanh(1.0)] * 2, rel=1e-6)
+
+
+def test_the_objective_is_told_that_the_noise_is_uniform():
+    objective = Recorder()
+    train(Tiny(), numbers(8), plan(epochs=1, noise="uniform", objective=objective))
+    assert all(isinstance(sigma, UniformNoise) and sigma.sigma == 0.25 for _, _, sigma in objective.seen)
+    dependently = Recorder()
+    train(Tiny(), numbers(8), dependent(epochs=1, noise="uniform", objective=dependently))
+    assert all(isinstance(sigma.sigma, torch.Tensor) for _, _, sigma in dependently.seen)
+
+
+def test_macer_has_no_hinge_for_uniform_noise():
+    with pytest.raises(InvalidValueError, match="under Gaussian noise"):
+        train(new_model(), halves(20), plan(noise="uniform", objective=OBJECTIVES["macer"]()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -12,8 +13,19 @@ from torch import Tensor, nn
 from smoothcert.errors import InvalidValueError, check_not_negative
 from smoothcert.registry import Registry
 
-Sigma: TypeAlias = float | Tensor
-"""One noise level for the batch, or a tensor with one for each of its examples."""
+Scale: TypeAlias = float | Tensor
+"""One standard deviation for the batch, or a tensor with one for each of its examples."""
+
+
+@dataclass(frozen=True)
+class UniformNoise:
+    """Uniform noise of that standard deviation instead of Gaussian noise: what ℓ1 certificates are trained with."""
+
+    sigma: Scale
+
+
+Sigma: TypeAlias = Scale | UniformNoise
+"""The noise of a batch: Gaussian at a scale, unless it says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +77,22 @@ def objective_name(objective: Objective) -> str:
     return next(names, type(objective).__name__)
 
 
-def gaussian_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tensor:
-    """Noise in the shape of ``x`` with standard deviation ``sigma``, drawn where ``generator`` lives."""
-    unit = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype).to(x.device)
+def unit_noise(x: Tensor, samples: int, uniform: bool, generator: torch.Generator) -> Tensor:
+    """That many draws of standard deviation 1 in the shape of ``x``, drawn where ``generator`` lives."""
+    unit = torch.empty((samples, *x.shape), device=generator.device, dtype=x.dtype)
+    if uniform:
+        unit.uniform_(-math.sqrt(3.0), math.sqrt(3.0), generator=generator)
+    else:
+        unit.normal_(generator=generator)
+    return unit.to(x.device)
+
+
+def draw_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tensor:
+    """Noise in the shape of ``x``: Gaussian of standard deviation ``sigma``, or :class:`UniformNoise`."""
+    uniform = isinstance(sigma, UniformNoise)
+    unit = unit_noise(x, 1, uniform, generator)[0]
+    if isinstance(sigma, UniformNoise):
+        sigma = sigma.sigma
     if not isinstance(sigma, Tensor):
         check_not_negative("sigma", sigma)
         return unit * sigma
@@ -80,8 +105,8 @@ def gaussian_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tenso
 
 
 def noise_copies(x: Tensor, sigma: Sigma, copies: int, generator: torch.Generator) -> Tensor:
-    """That many independent draws of :func:`gaussian_noise`, stacked in front."""
-    return torch.stack([gaussian_noise(x, sigma, generator) for _ in range(copies)])
+    """That many independent draws of :func:`draw_noise`, stacked in front."""
+    return torch.stack([draw_noise(x, sigma, generator) for _ in range(copies)])
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, gaussian_noise
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, draw_noise
 
 
 @OBJECTIVES.register("gaussian")
@@ -23,4 +23,4 @@ class Gaussian(Objective):
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
     ) -> Tensor:
         """Mean cross-entropy of the noisy batch."""
-        return F.cross_entropy(model(x + gaussian_noise(x, sigma, generator)), y)
+        return F.cross_entropy(model(x + draw_noise(x, sigma, generator)), y)

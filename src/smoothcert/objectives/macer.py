@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
-from smoothcert.errors import check_count, check_not_negative, check_positive
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, noise_copies
+from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, UniformNoise, noise_copies
 
 
 @OBJECTIVES.register("macer")
@@ -49,6 +49,11 @@ class Macer(Objective):
         classification = F.nll_loss(smoothed_log_probs(logits), y)
         if self.lam == 0:
             return classification
+        if isinstance(sigma, UniformNoise):
+            raise InvalidValueError(
+                "macer's hinge is on the ℓ2 radius under Gaussian noise: train it without uniform noise, or with "
+                "another objective"
+            )
         scale = sigma.to(logits) if isinstance(sigma, Tensor) else sigma
         hinge = self._hinge(smoothed_log_probs(self.beta * logits), y)
         return classification + self.lam / 2 * (scale * hinge).mean()

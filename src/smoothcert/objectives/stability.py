@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from smoothcert.errors import check_not_negative
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, Objective, Passes, Sigma, gaussian_noise
+from smoothcert.objectives.base import OBJECTIVES, Objective, Passes, Sigma, draw_noise
 
 
 @OBJECTIVES.register("stability")
@@ -39,5 +39,5 @@ class Stability(Objective):
         self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
-        clean, noisy = model(torch.cat([x, x + gaussian_noise(x, sigma, generator)])).chunk(2)
+        clean, noisy = model(torch.cat([x, x + draw_noise(x, sigma, generator)])).chunk(2)
         return F.cross_entropy(clean, y) + self.lam * F.cross_entropy(noisy, clean.softmax(1))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.attacks.steps import at_rest
+from smoothcert.objectives.base import unit_noise
 from smoothcert.sigma_search import radius_gradient
 from smoothcert.training.batches import Shard
 from smoothcert.training.plan import TrainPlan
@@ -30,13 +31,10 @@ class SigmaTable:
         places = torch.from_numpy(shard.places)
         sigma = self.values[places]
         low, high = self.plan.sigma / self.plan.sigma_factor, self.plan.sigma * self.plan.sigma_factor
-        shape = (self.plan.sigma_samples, *shard.x.shape)
         with at_rest(model):
             for _ in range(self.plan.sigma_steps):
-                unit = torch.randn(shape, generator=generator, device=generator.device, dtype=shard.x.dtype)
-                _, gradient = radius_gradient(
-                    model, shard.x, unit.to(shard.x.device), sigma.to(shard.x.device)
-                )
+                unit = unit_noise(shard.x, self.plan.sigma_samples, self.plan.noise == "uniform", generator)
+                _, gradient = radius_gradient(model, shard.x, unit, sigma.to(shard.x.device), self.plan.noise)
                 moved = (sigma + self.plan.sigma_lr * gradient.double().cpu()).clamp(low, high)
                 sigma = moved.where(torch.isfinite(moved), sigma)
         self.values[places] = sigma

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
-from smoothcert.objectives import gaussian_noise
-from smoothcert.objectives.base import Sigma
+from smoothcert.objectives import draw_noise
+from smoothcert.objectives.base import Scale, Sigma
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
@@ -153,7 +153,7 @@ class _Trainer:
             self._sigmas.share(self.processes)
         self._share_statistics()
         self._check_weights(epoch, settings)
-        accuracy = self._noisy_accuracy(epoch, settings.sigma)
+        accuracy = self._noisy_accuracy(epoch, settings.of(settings.sigma))
         return EpochMetrics(
             epoch + 1, loss, accuracy, self._validation.kind, settings.lr, time.perf_counter() - started
         )
@@ -195,10 +195,12 @@ class _Trainer:
         total = 0.0
         for shard in shards:
             torch.default_generator.set_state(draws[shard.number])
-            sigma: Sigma = settings.sigma
+            sigma: Scale = settings.sigma
             if self._sigmas is not None and search:
                 sigma = self._sigmas.step(self._network, shard, search[shard.number])
-            loss = settings.objective.loss(self._network, shard.x, shard.y, sigma, noise[shard.number])
+            loss = settings.objective.loss(
+                self._network, shard.x, shard.y, settings.of(sigma), noise[shard.number]
+            )
             draws[shard.number] = torch.default_generator.get_state()
             value = loss.item()
             if not math.isfinite(value):
@@ -233,7 +235,7 @@ class _Trainer:
             )
 
     @torch.no_grad()
-    def _noisy_accuracy(self, epoch: int, sigma: float) -> float:
+    def _noisy_accuracy(self, epoch: int, sigma: Sigma) -> float:
         self._model.eval()
         dataset, inputs = self._validation.dataset, self._validation.inputs
         chooser = stream(self.plan.seed, epoch, Purpose.VALIDATION)
@@ -243,7 +245,7 @@ class _Trainer:
         for start in range(0, len(sample), self.plan.batch_size):
             chosen = sample[start : start + self.plan.batch_size]
             x, y = tensors(dataset, chosen, self.processes.device)
-            right += int((self._network(x + gaussian_noise(x, sigma, noise)).argmax(1) == y).sum())
+            right += int((self._network(x + draw_noise(x, sigma, noise)).argmax(1) == y).sum())
         return right / len(sample)
 
 

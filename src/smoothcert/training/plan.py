@@ -9,12 +9,14 @@ from typing import Literal, get_args
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.objectives import Objective, objective_name
+from smoothcert.objectives.base import Scale, Sigma, UniformNoise
 from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.registry import unknown_name
 from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
+NoiseKind = Literal["gaussian", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,11 @@ class Settings:
     lr: float
     sigma: float
     objective: Objective
+    noise: NoiseKind
+
+    def of(self, sigma: Scale) -> Sigma:
+        """The plan's kind of noise at a scale, as objectives take it."""
+        return UniformNoise(sigma) if self.noise == "uniform" else sigma
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class TrainPlan:
 
     sigma: float = field(metadata={"help": "standard deviation of the noise, in input units; 0: no noise"})
     objective: Objective = field(default_factory=Gaussian)
+    noise: NoiseKind = knob("gaussian", "kind of noise: gaussian for ℓ2 certificates, uniform for ℓ1")
     epochs: int = knob(90, "passes over the data")
     batch_size: int = knob(256, "rows per step; an objective with m noise copies takes 1/m as many inputs")
     lr: float = knob(0.01, "learning rate")
@@ -80,6 +88,7 @@ class TrainPlan:
             check_count("shards", self.shards)
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check_choice("precision", self.precision, get_args(Precision))
+        _check_choice("noise", self.noise, get_args(NoiseKind))
         for milestone in self.milestones:
             check_count("milestones", milestone)
         if list(self.milestones) != sorted(set(self.milestones)):
@@ -132,7 +141,7 @@ class TrainPlan:
 
     def at(self, epoch: int) -> Settings:
         """What holds during ``epoch``, counted from 0."""
-        settings = Settings(self._scheduled_rate(epoch), self.sigma, self.objective)
+        settings = Settings(self._scheduled_rate(epoch), self.sigma, self.objective, self.noise)
         for ramp in self.ramps:
             if ramp.knob == "lr":
                 settings = replace(settings, lr=ramp.value(settings.lr, epoch))
