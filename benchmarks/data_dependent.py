@@ -111,6 +111,7 @@ def figure(groups: Mapping[str, Sequence[Run]], pairs: Sequence[tuple[Run, Run]]
     """Envelopes, σ* against σ₀, and what each input gains."""
     with new_figure(9.0, 2.9) as sheet:
         curves, spread, gains = sheet.subplots(1, 3)
+        sheet.subplots_adjust(left=0.06, right=0.99, bottom=0.16, top=0.9, wspace=0.25)
         _draw_envelopes(curves, groups)
         ratios = [np.log2([r.sigma / run.manifest.plan["sigma"] for r in run.records]) for _, run in pairs]
         spread.hist(np.concatenate(ratios), bins=33, range=(-2.06, 2.06), color=BLUE, alpha=0.6)

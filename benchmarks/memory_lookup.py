@@ -1,11 +1,11 @@
 """What a region memory costs as it grows: opening, looking up, storing, main memory.
 
 ``python -m benchmarks.memory_lookup --count 100000 --shape 1,28,28`` fills a store in a temporary folder (``--folder``
-to choose the disk), opens it as a serving process would, and times questions. Inputs are made up: sums of a few smooth
-waves and some noise per pixel, scaled so that two of them are about as far apart as two test images (MNIST: ℓ2 distance
-10, radius 0.5 to 1.5). ``--noise 1`` makes them all noise, the worst case for the prefilter. Rows are written past the
-memory's own check (in bulk, with their chain), because checking while filling would take hours; the classes are all
-one, so that no region contradicts another.
+to choose the disk; ``--postgres`` for a server), opens it as a serving process would, and times questions. Inputs are
+made up: sums of a few smooth waves and some noise per pixel, scaled so that two of them are about as far apart as two
+test images (MNIST: ℓ2 distance 10, radius 0.5 to 1.5). ``--noise 1`` makes them all noise, the worst case for the
+prefilter. Rows are written past the memory's own check (in bulk, with their chain), because checking while filling
+would take hours; the classes are all one, so that no region contradicts another.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import sqlite3
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psycopg
 from numpy.typing import NDArray
 
 from benchmarks.memory import _status_bytes
 from smoothcert.region_memory import Head, RegionMemory, Statement, StoredAnswer
-from smoothcert.region_memory.chain import genesis, next_row
+from smoothcert.region_memory.chain import Row, genesis, next_row
 from smoothcert.region_memory.sqlite import SqliteStore
+from smoothcert.region_memory.store import open_store
 from smoothcert.region_memory.witness import Witness
 from smoothcert.regions import L2Ball
 
@@ -66,25 +68,47 @@ class Inputs:
         return np.asarray((smooth + rough) * (self.distance / np.sqrt(2)), dtype=np.float32)
 
 
-def fill(path: Path, statement: Statement, inputs: Inputs, count: int, radius: float) -> None:
-    """Write ``count`` records with a valid chain, in few large transactions."""
-    SqliteStore(path, statement).close()
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA synchronous = OFF")
+def batches(statement: Statement, inputs: Inputs, count: int, radius: float) -> Iterator[list[Row]]:
+    """``count`` records with a valid chain, some thousand at a time."""
     head = genesis(statement)
     for start in range(0, count, _BATCH):
         rows = []
         for x in inputs.draw(min(_BATCH, count - start), seed=start + 1):
             region = L2Ball(x.reshape(inputs.shape), radius)
-            row = next_row(head, StoredAnswer(0, region).encode())
-            head = Head(row.id, row.hash)
-            rows.append((row.id, row.payload, row.hash))
+            rows.append(next_row(head, StoredAnswer(0, region).encode()))
+            head = Head(rows[-1].id, rows[-1].hash)
+        yield rows
+
+
+def fill_sqlite(path: Path, statement: Statement, filling: Iterator[list[Row]]) -> None:
+    """Write records in few large transactions."""
+    SqliteStore(path, statement).close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA synchronous = OFF")
+    for rows in filling:
         connection.execute("BEGIN")
-        connection.executemany("INSERT INTO records VALUES (?, ?, ?)", rows)
-        connection.execute("UPDATE head SET count = ?, hash = ?", (head.count, head.hash))
+        connection.executemany(
+            "INSERT INTO records VALUES (?, ?, ?)", [(r.id, r.payload, r.hash) for r in rows]
+        )
+        connection.execute("UPDATE head SET count = ?, hash = ?", (rows[-1].id, rows[-1].hash))
         connection.execute("COMMIT")
     connection.close()
-    Witness(path).advance(head)
+    Witness(path).advance(Head(rows[-1].id, rows[-1].hash))
+
+
+def fill_postgres(address: str, statement: Statement, filling: Iterator[list[Row]]) -> None:
+    """The same into a schema of a database."""
+    open_store(address, statement).close()
+    server, _, schema = address.partition("#")
+    with psycopg.connect(server) as connection:
+        for rows in filling:
+            with connection.cursor().copy(f"COPY {schema}.records (id, payload, hash) FROM STDIN") as copy:
+                for row in rows:
+                    copy.write_row((row.id, row.payload, row.hash))
+            connection.execute(
+                f"UPDATE {schema}.head SET count = %s, hash = %s", (rows[-1].id, rows[-1].hash)
+            )
+            connection.commit()
 
 
 def timed(questions: int, ask: Callable[[int], object]) -> list[float]:
@@ -100,7 +124,7 @@ def shown(taken: list[float]) -> str:
     return f"{statistics.median(taken):8.2f} ms (to {max(taken):.2f})"
 
 
-def measure(path: Path, statement: Statement, inputs: Inputs, questions: int, radius: float) -> None:
+def measure(path: Path | str, statement: Statement, inputs: Inputs, questions: int, radius: float) -> None:
     before, start = _status_bytes("VmRSS"), time.perf_counter()
     memory = RegionMemory.open(path, statement)
     opened = time.perf_counter() - start
@@ -144,15 +168,27 @@ def main() -> None:
     parser.add_argument("--radius", type=float, default=0.8)
     parser.add_argument("--questions", type=int, default=30)
     parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument(
+        "--postgres",
+        metavar="ADDRESS",
+        help="postgresql://…/database#schema, of which the schema is made anew",
+    )
     words = parser.parse_args()
     shape = tuple(int(size) for size in words.shape.split(","))
     inputs = Inputs(shape, words.noise, words.distance)
     statement = Statement("0" * 64, shape, "gaussian", "l2")
+    filling = batches(statement, inputs, words.count, words.radius)
+    start = time.perf_counter()
+    if words.postgres:
+        fill_postgres(words.postgres, statement, filling)
+        print(f"{words.count} inputs of shape {shape}, noise {words.noise}, in PostgreSQL")
+        print(f"  (filled in {time.perf_counter() - start:.0f} s)")
+        measure(words.postgres, statement, inputs, words.questions, words.radius)
+        return
     folder = Path(tempfile.mkdtemp(prefix="memory-lookup-", dir=words.folder))
     try:
         path = folder / "memory.sqlite"
-        start = time.perf_counter()
-        fill(path, statement, inputs, words.count, words.radius)
+        fill_sqlite(path, statement, filling)
         size = sum(file.stat().st_size for file in folder.iterdir())
         print(f"{words.count} inputs of shape {shape}, noise {words.noise}, {size / 1e9:.2f} GB on disk")
         print(f"  (filled in {time.perf_counter() - start:.0f} s)")

@@ -78,3 +78,25 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path, content: str | 
     assert words in done.stderr
     assert "broken.py" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_the_tabular_example_runs_as_written() -> None:
+    pytest.importorskip("sklearn")
+    script = ROOT / "docs" / "examples" / "tabular.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    plain, spread, fitted = (
+        re.search(rf"{name}: (\d+) of 169 .* radius (\S+)", done.stdout)
+        for name in ("one σ for all features", "0.3 standard deviations", "fitted σ")
+    )
+    assert plain is not None
+    assert spread is not None
+    assert fitted is not None
+    assert int(fitted[1]) >= int(spread[1]) - 8 > int(plain[1])
+    assert float(fitted[2]) > 2 * float(spread[2])
+    assert "least safe to get wrong" in done.stdout

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from torch import nn
 
-from smoothcert import Execution, SmoothedClassifier
+from smoothcert import CertifyPlan, Execution, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, RunError
 from smoothcert.evaluation import Choice, Progress, certify_dataset
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, load_sigmas
 from smoothcert.runs import Record, read_run
 from smoothcert.runs.records import results_digest
 
@@ -139,4 +140,44 @@ def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path
 
     with pytest.raises(ModelError, match="fails on a batch of shape"):
         certify_dataset(SmoothedClassifier(nn.Linear(4, 2), sigma=1.0), dataset(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def diagonal(sigmas: list[float]) -> SmoothedClassifier:
+    plan = CertifyPlan(DiagonalGaussian(np.array(sigmas)), n=300)
+    return SmoothedClassifier(half_space, plan, outputs="labels", classes=2)
+
+
+def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=4))
+    assert load_sigmas(out / SIGMAS_FILE).tolist() == [0.5, 1.0, 2.0]
+    assert run.manifest.plan["least_sigma"] == 0.5
+    for record in run.records:
+        assert record.sigma == 1.0
+        assert record.volume_radius == pytest.approx(record.radius * 2)
+    assert any(record.radius > 0 for record in run.records)
+    plain = certify_dataset(smoothed(), dataset(), tmp_path / "plain", Choice(most=4))
+    assert all(record.volume_radius is None for record in plain.records)
+    assert not (tmp_path / "plain" / SIGMAS_FILE).exists()
+
+
+def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
+    with pytest.raises(RunError, match=r"plan\.sigmas_sha256"):
+        certify_dataset(diagonal([0.5, 2.0, 1.0]), dataset(), out, Choice(most=3))
+    np.save(out / SIGMAS_FILE, np.ones(3))
+    with pytest.raises(RunError, match="isn't the vector"):
+        certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=3))
+    # Killed between the statement and the vector: it is written when the run goes on.
+    (out / SIGMAS_FILE).unlink()
+    run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=3))
+    assert len(run.records) == 3
+    assert (out / SIGMAS_FILE).exists()
+
+
+def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="sigmas of shape"):
+        certify_dataset(diagonal([0.5, 1.0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from smoothcert.errors import InvalidValueError
-from smoothcert.noise import NOISES, Gaussian, Uniform
+from smoothcert import CertifyPlan, SmoothedClassifier
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.noise import (
+    DIAGONAL_NOISES,
+    NOISES,
+    SIGMAS_FILE,
+    DiagonalGaussian,
+    DiagonalNoise,
+    DiagonalUniform,
+    Gaussian,
+    Noise,
+    Uniform,
+    save_sigmas,
+    stated_noise,
+)
+from smoothcert.sigma_search import SEARCHES
+
+PAIRS = [(DiagonalGaussian, Gaussian), (DiagonalUniform, Uniform)]
 
 
-def drawn(noise: Gaussian | Uniform) -> np.ndarray:
-    out = torch.empty(20_000)
+def drawn(noise: Noise, shape: tuple[int, ...] = (20_000,), dtype: torch.dtype = torch.float32) -> np.ndarray:
+    out = torch.empty(shape, dtype=dtype)
     noise.fill(out, torch.Generator().manual_seed(3))
-    return out.double().numpy()
+    return out.numpy()
 
 
 def test_gaussian_follows_the_normal_law() -> None:
@@ -35,3 +53,139 @@ def test_uniform_follows_the_uniform_law_with_standard_deviation_sigma() -> None
 def test_sigma_must_be_positive(name: str, sigma: float) -> None:
     with pytest.raises(InvalidValueError, match="sigma must be positive and finite"):
         NOISES[name](sigma)  # type: ignore[call-arg]
+
+
+def test_each_dimension_follows_its_own_law_independently() -> None:
+    sigmas = np.array([[0.2, 1.5], [0.7, 3.0]])
+    normal, uniform = (drawn(kind(sigmas), (20_000, 2, 2)) for kind in (DiagonalGaussian, DiagonalUniform))
+    for place in np.ndindex(2, 2):
+        scale = sigmas[place]
+        width = math.sqrt(3) * scale
+        assert stats.kstest(normal[:, *place], stats.norm(scale=scale).cdf).pvalue > 1e-3
+        assert stats.kstest(uniform[:, *place], stats.uniform(-width, 2 * width).cdf).pvalue > 1e-3
+    for values in (normal, uniform):
+        correlations = np.corrcoef(values.reshape(-1, 4).T) - np.eye(4)
+        assert np.abs(correlations).max() < 5 / math.sqrt(20_000)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 3), (7, 3), (64, 2), (64, 3, 5, 5)])
+@pytest.mark.parametrize(("diagonal", "isotropic"), PAIRS)
+def test_a_constant_vector_draws_the_bits_of_the_isotropic_noise(
+    diagonal: type[DiagonalNoise], isotropic: type[Noise], shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    for sigma in (0.25, 0.37, 1 / 3):
+        vector = drawn(diagonal(np.full(shape[1:], sigma)), shape, dtype)
+        assert np.array_equal(vector, drawn(isotropic(sigma), shape, dtype))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("diagonal", "isotropic"), PAIRS)
+def test_each_dimension_draws_the_numbers_of_isotropic_noise_of_its_scale(
+    diagonal: type[DiagonalNoise], isotropic: type[Noise]
+) -> None:
+    sigmas = np.array([0.25, 0.37, 1 / 3])
+    for dtype, error in ((torch.float32, 2e-7), (torch.float64, 4e-16)):
+        values = drawn(diagonal(sigmas), (64, 3), dtype)
+        for i, sigma in enumerate(sigmas):
+            alone = drawn(isotropic(sigma), (64, 3), dtype)[:, i]  # type: ignore[call-arg]
+            np.testing.assert_allclose(values[:, i], alone, rtol=error, atol=error)
+
+
+@pytest.mark.parametrize("name", DIAGONAL_NOISES.names())
+def test_a_diagonal_noise_is_a_value(name: str) -> None:
+    given = np.array([[0.2, 0.4], [0.1, 0.8]])
+    noise = DIAGONAL_NOISES[name](given)
+    assert noise.name == name
+    assert noise.sigma == pytest.approx(float(stats.gmean(given.ravel())), rel=1e-15)
+    assert (noise.least, noise.greatest) == (0.1, 0.8)
+    assert noise == DIAGONAL_NOISES[name](given)
+    assert hash(noise) == hash(DIAGONAL_NOISES[name](given))
+    assert noise != DIAGONAL_NOISES[name](given.ravel())
+    assert noise != DIAGONAL_NOISES[name](given * (1 + 1e-15))
+    given[0, 0] = 5.0
+    assert noise.sigmas[0, 0] == 0.2
+    with pytest.raises(ValueError, match="read-only"):
+        noise.sigmas[0, 0] = 5.0
+    assert DIAGONAL_NOISES[name](np.full(150_528, 0.1)).sigma == 0.1
+
+
+@pytest.mark.parametrize("name", DIAGONAL_NOISES.names())
+@pytest.mark.parametrize("bad", [0.0, -0.5, math.nan, math.inf])
+def test_every_sigma_must_be_positive(name: str, bad: float) -> None:
+    with pytest.raises(InvalidValueError, match=r"positive and finite, got .* at position \(1,\) \(1 of 3"):
+        DIAGONAL_NOISES[name](np.array([1.0, bad, 1.0]))
+    with pytest.raises(InvalidValueError, match="got none"):
+        DIAGONAL_NOISES[name](np.empty(0))
+
+
+def test_scales_that_the_type_of_the_noise_cannot_hold_are_refused() -> None:
+    noise = DiagonalGaussian(np.array([1.0, 1e-50]))
+    with pytest.raises(InvalidValueError, match="use float64"):
+        drawn(noise, (64, 2))
+    assert np.abs(drawn(noise, (64, 2), torch.float64)).max(axis=0)[1] > 0
+
+
+def test_plans_state_the_vector_and_isotropic_plans_what_they_always_did() -> None:
+    plain = json.loads(json.dumps(CertifyPlan(Gaussian(0.5)).as_json()))
+    assert list(plain)[:3] == ["noise", "sigma", "norm"]
+    assert not {"sigmas_sha256", "least_sigma", "dimension"} & set(plain)
+    first, second = (
+        CertifyPlan(DiagonalGaussian(np.array([[0.5, last]]))).as_json()
+        for last in (2.0, np.nextafter(2.0, 3))
+    )
+    assert json.loads(json.dumps(first)) == first
+    assert {k: first[k] for k in ("noise", "sigma", "norm", "least_sigma", "dimension")} == {
+        "noise": "diagonal-gaussian",
+        "sigma": 1.0,
+        "norm": "l2",
+        "least_sigma": 0.5,
+        "dimension": 2,
+    }
+    assert first["sigmas_sha256"] != second["sigmas_sha256"]
+    reshaped = CertifyPlan(DiagonalGaussian(np.array([0.5, 2.0]))).as_json()
+    assert reshaped["sigmas_sha256"] != first["sigmas_sha256"]
+    assert CertifyPlan(DiagonalUniform(np.ones(3))).as_json()["norm"] == "l1"
+
+
+def test_another_shape_is_refused_before_any_vote() -> None:
+    asked = []
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        asked.append(len(batch))
+        return np.zeros(len(batch), dtype=np.int64)
+
+    plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
+    classifier = SmoothedClassifier(model, plan, outputs="labels", classes=2, input_shape=(4,))
+    for ask in (classifier.certify, classifier.predict):
+        with pytest.raises(InvalidValueError, match=r"sigmas of shape \(3,\), the inputs have shape \(4,\)"):
+            ask(np.zeros(4))
+    assert asked == []
+
+
+def test_a_search_for_one_sigma_is_refused() -> None:
+    search = SEARCHES["ladder"]()  # type: ignore[call-arg]
+    with pytest.raises(InvalidValueError, match="one for each dimension"):
+        CertifyPlan(DiagonalGaussian(np.ones(3)), search=search)
+
+
+def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path: Path) -> None:
+    noise = DiagonalUniform(np.array([[0.1, 1 / 3]]))
+    save_sigmas(tmp_path, Gaussian(1.0))
+    assert list(tmp_path.iterdir()) == []
+    save_sigmas(tmp_path, noise)
+    save_sigmas(tmp_path, noise)
+    plan = json.loads(json.dumps(CertifyPlan(noise).as_json()))
+    assert stated_noise(plan, tmp_path) == noise
+    assert stated_noise(CertifyPlan(Gaussian(0.5)).as_json(), tmp_path) == Gaussian(0.5)
+    other = DiagonalUniform(np.array([[0.1, 0.4]]))
+    with pytest.raises(RunError, match="isn't the vector"):
+        save_sigmas(tmp_path, other)
+    np.save(tmp_path / SIGMAS_FILE, other.sigmas)
+    with pytest.raises(RunError, match="isn't the vector"):
+        stated_noise(plan, tmp_path)
+    (tmp_path / SIGMAS_FILE).write_bytes(b"no numbers")
+    with pytest.raises(RunError, match=r"no \.npy file"):
+        stated_noise(plan, tmp_path)
+    (tmp_path / SIGMAS_FILE).unlink()
+    with pytest.raises(RunError, match="is missing"):
+        stated_noise(plan, tmp_path)

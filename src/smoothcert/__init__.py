@@ -17,6 +17,8 @@ _HOMES = {
     "ABSTAIN": "smoothcert.tally",
     "Certification": "smoothcert.smoothing",
     "CertifyPlan": "smoothcert.smoothing",
+    "DiagonalGaussian": "smoothcert.noise",
+    "DiagonalUniform": "smoothcert.noise",
     "Execution": "smoothcert.sampling",
     "Gaussian": "smoothcert.noise",
     "Prediction": "smoothcert.smoothing",
@@ -29,6 +31,8 @@ __all__ = ["__version__", *sorted(_HOMES)]
 
 if TYPE_CHECKING:
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.noise import DiagonalGaussian as DiagonalGaussian
+    from smoothcert.noise import DiagonalUniform as DiagonalUniform
     from smoothcert.noise import Gaussian as Gaussian
     from smoothcert.noise import Uniform as Uniform
     from smoothcert.sampling import Execution as Execution

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from numpy.typing import NDArray
+
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, check_count
+from smoothcert.noise import save_sigmas
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sigma_search.log import append_found
-from smoothcert.smoothing import Certification, SmoothedClassifier
+from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
+from smoothcert.smoothing.allotment import append_pilot, check_total, read_pilots, settled_votes
+from smoothcert.stopping import Total
 
 
 @dataclass(frozen=True)
@@ -37,8 +42,8 @@ class Choice:
 class Progress:
     """What to tell whoever is watching; every callback may be left out."""
 
-    begin: Callable[[int, int], None] | None = None
-    """(votes to cast, inputs done before)"""
+    begin: Callable[[int | None, int], None] | None = None
+    """(votes to cast, None where the votes themselves will tell; inputs done before)"""
     votes: Callable[[int], None] | None = None
     """(votes just counted)"""
     record: Callable[[Record], None] | None = None
@@ -57,20 +62,21 @@ def certify_dataset(
     A record is on disk before its input counts as done. The run refuses another plan, model or data set; asking
     for more inputs of the same choice is welcome. ``origin``, where model and data were found, is kept for the
     record of a new run and takes no part in that. Where the plan searches for each input's σ, its record has that σ
-    and ``sigma_search.jsonl`` says how it was found.
+    and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is kept in ``sigmas.npy``.
+    Where it spreads a total, ``allocation.json`` holds each input's number of votes before any of them is cast.
     """
     choice, progress = choice or Choice(), progress or Progress()
+    if _spreads_a_total(classifier.plan):
+        check_total(classifier.plan, len(choice.indices(len(dataset))))
     manifest = _manifest(classifier, dataset, choice, origin or {})
     with open_run(out, manifest) as journal:
+        save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:
-            plan = classifier.plan
-            per_input = plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0)
-            progress.begin(per_input * len(missing), len(indices) - len(missing))
-        inputs = ((index, dataset.input(index)) for index in missing)
-        for answer in classifier.certify_each(inputs, progress.votes):
+            progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
+        for answer in _answers(classifier, dataset, out, indices, missing, progress):
             base = classifier.base_class(dataset.input(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
@@ -80,6 +86,46 @@ def certify_dataset(
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
+
+
+def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
+    """How many votes and evaluations the inputs will take; None where that depends on the votes."""
+    if plan.rules:
+        return None
+    return inputs * (plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0))
+
+
+def _spreads_a_total(plan: CertifyPlan) -> bool:
+    return any(isinstance(rule, Total) for rule in plan.rules)
+
+
+def _answers(
+    classifier: SmoothedClassifier,
+    dataset: Dataset,
+    out: Path,
+    indices: range,
+    missing: list[int],
+    progress: Progress,
+) -> Iterator[Certification]:
+    """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total."""
+
+    def label_of(index: int) -> int:
+        return int(dataset.labels[index])
+
+    def inputs(of: list[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+        return ((index, dataset.input(index)) for index in of)
+
+    plan = classifier.plan
+    if not _spreads_a_total(plan):
+        yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
+        return
+    piloted = read_pilots(out)
+    unknown = [index for index in indices if index not in piloted]
+    for index, one in classifier.pilot_each(inputs(unknown), label_of, progress.votes):
+        append_pilot(out, index, one)
+        piloted[index] = one
+    votes = settled_votes(classifier.prepare(dataset.input_shape), out, indices, piloted)
+    yield from classifier.certify_allocated(inputs(missing), piloted, votes, label_of, progress.votes)
 
 
 def record_of(answer: Certification, label: int, sigma: float, base: int | None = None) -> Record:
@@ -94,6 +140,8 @@ def record_of(answer: Certification, label: int, sigma: float, base: int | None 
         answer.selection,
         answer.estimation,
         base,
+        answer.volume_radius,
+        answer.stopped,
     )
 
 

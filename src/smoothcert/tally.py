@@ -23,6 +23,7 @@ class Phase(IntEnum):
     ESTIMATION = 1
     PREDICTION = 2
     SEARCH = 3
+    PILOT = 4
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from smoothcert.analysis.plots import (
     plot_sigma,
 )
 from smoothcert.analysis.plots.ablation import ablation_lines
-from smoothcert.analysis.plots.area import input_dimension, log_volumes
+from smoothcert.analysis.plots.area import certified_areas, input_dimension
 from smoothcert.analysis.plots.confidence import acr_share, confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
 from smoothcert.analysis.plots.sigma import input_sigmas
@@ -32,6 +32,7 @@ from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import Gaussian, Uniform
+from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
@@ -274,18 +275,23 @@ def test_the_share_of_the_surest() -> None:
     assert acr_share((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) == 0.0
 
 
-def test_log_volumes_are_those_of_discs_and_diamonds() -> None:
+def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
     radii = [0.2, 0.5, 0.5, 1.0]
-    assert log_volumes(made_run(), 2).tolist() == pytest.approx([math.log(math.pi * r * r) for r in radii])
-    assert log_volumes(made_run(norm="l1"), 2).tolist() == pytest.approx([math.log(2 * r * r) for r in radii])
-    with pytest.raises(InvalidValueError, match="the volume of a region in linf"):
-        log_volumes(made_run(norm="linf"), 2)
+    areas = certified_areas(made_run(), 2)
+    assert (areas + math.log(math.pi)).tolist() == pytest.approx(
+        [L2Ball(np.zeros(2), r).log_volume() for r in radii]
+    )
+    # Ellipses count with their volume, not with the ball inside: semi-axes 0.2 and 5 make a disc of radius 1.
+    stretched = [replace(record, volume_radius=5 * record.radius) for record in FIVE_AND_TWO if record.radius]
+    found = certified_areas(made_run(records=tuple(stretched)), 2)
+    assert found.tolist() == pytest.approx([2 * math.log(5 * r) for r in radii])
 
 
 def test_the_dimension_is_given_or_known() -> None:
     run = made_run()
     named = replace(run, manifest=replace(run.manifest, data={"name": "cifar10"}))
     assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
+    assert input_dimension([run, made_run(dimension=13)]) == 13
     for wrong in ([run], [replace(run, manifest=replace(run.manifest, data={"name": "npz:mine"}))]):
         with pytest.raises(InvalidValueError, match="--dimension"):
             input_dimension(wrong)

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smoothcert import SmoothedClassifier
+from smoothcert import CertifyPlan, SmoothedClassifier
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.recertification import inputs_asked_for, recertified, recertify
+from smoothcert.bounds import BOUNDS
+from smoothcert.certificates import largest_radius
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, stated_noise
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.records import results_digest
 
@@ -150,3 +154,29 @@ def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
     assert len(read_run(tmp_path / "made").records) == len(made.records) == 5
     assert inputs_asked_for(made) == 12
     assert inputs_asked_for(made_run()) is None
+
+
+@pytest.mark.parametrize("noise", DIAGONAL_NOISES.names())
+def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> None:
+    vector = DIAGONAL_NOISES[noise](np.array([0.2, 0.5, 0.8]))
+
+    def with_alpha(out: Path, alpha: float) -> Run:
+        plan = CertifyPlan(vector, n=400, seed=7, alpha=alpha)
+        classifier = SmoothedClassifier(scores, plan, outputs="scores", classes=3)
+        return certify_dataset(classifier, DATA, out, Choice(skip=2))
+
+    source = with_alpha(tmp_path / "source", 0.01)
+    assert any(record.radius > 0 for record in source.records)
+    again = recertify(source, tmp_path / "again")
+    assert results_digest(again.records) == results_digest(source.records)
+    assert radius_ceiling(source) == largest_radius(vector, BOUNDS["two-class"], 400, 0.01)
+    assert stated_noise(again.manifest.plan, again.path) == vector
+    # From the copy as well, and equal to certifying so in the first place.
+    changed = recertify(again, tmp_path / "changed", alpha=0.2)
+    assert results_digest(changed.records) == results_digest(with_alpha(tmp_path / "direct", 0.2).records)
+    altered = [replace(record, volume_radius=9.0) for record in source.records]
+    with pytest.raises(RunError, match="doesn't follow"):
+        recertified(replace(source, records=tuple(altered)))
+    np.save(source.path / SIGMAS_FILE, np.array([0.2, 0.5, 0.9]))
+    with pytest.raises(RunError, match="isn't the vector"):
+        recertified(source)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from scipy.special import betainccinv
 
 from smoothcert.bounds import (
     BOUNDS,
@@ -157,8 +158,22 @@ def test_soft_bounds_refuse_hard_votes(name: str) -> None:
 
 @pytest.mark.parametrize("name", BOUNDS.names())
 def test_one_vote_and_extreme_alpha_give_bounds_in_range(name: str) -> None:
-    for n in (1, 2, 10):
+    next_look = BOUNDS[name].next_look
+    for n in (1, 2, 10) if next_look is None else (next_look(0),):
         for alpha in (1e-300, 0.999):
             bounds = BOUNDS[name](unanimous(n, 3, "soft"), 0, alpha)
             assert 0 <= bounds.lower <= 1
             assert 0 <= bounds.upper <= 1
+
+
+@pytest.mark.parametrize("n", [10**8, 10**9])
+def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n: int) -> None:
+    k = n - n // 1000
+    assert 1 - clopper_pearson_lower(k, n, 0.001) > float(betainccinv(n - k + 1, k, 0.001))
+    assert clopper_pearson_upper(n - k, n, 0.001) > float(betainccinv(n - k + 1, k, 0.001 * (1 - 9e-7)))
+    assert clopper_pearson_lower(k, n, 0.001) == pytest.approx(k / n, rel=1e-5)
+
+
+def test_an_alpha_that_cannot_be_halved_certifies_nothing() -> None:
+    bounds = BOUNDS["two-class"](unanimous(10**6, 2, "hard"), 0, 5e-324)
+    assert (bounds.lower, bounds.upper) == (0.0, 1.0)

@@ -19,6 +19,7 @@ from tests.commands.test_bad_input import refusal
 
 QUICK = {
     "ladder": ["--search-votes", "8", "--search-round-votes", "24"],
+    "ellipsoid": ["--search-steps", "5", "--search-check-votes", "16"],
     "grid": ["--search-budget", "40", "--search-check-votes", "16"],
     "gradient": ["--search-steps", "5", "--search-lr", "0.01", "--search-check-votes", "16"],
 }

@@ -16,13 +16,13 @@ from smoothcert.bounds import (
     two_class,
 )
 from smoothcert.tally import SOFT_UNIT, Tally
+from tests.bounds.test_bounds import test_soft_bounds_equal_their_formulas as check_soft_formulas
 from tests.guarantees.coverage import (
     assert_exact_lower_coverage,
     assert_rate_within,
     hard_tally,
     joint_misses,
 )
-from tests.test_bounds import test_soft_bounds_equal_their_formulas as check_soft_formulas
 
 TRIALS = 20_000
 

@@ -13,8 +13,9 @@ from torch import nn
 from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
 from smoothcert.bounds import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError
+from smoothcert.regions import Ellipsoid
 from smoothcert.sampling.streams import stream_words
-from smoothcert.sigma_search import GradientSearch, GridSearch, LadderSearch, SigmaSearch
+from smoothcert.sigma_search import EllipsoidSearch, GradientSearch, GridSearch, LadderSearch, SigmaSearch
 from smoothcert.smoothing import decide
 from smoothcert.tally import Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
@@ -132,3 +133,40 @@ def test_no_draw_of_the_search_certifies(search: SigmaSearch) -> None:
     assert len(searched) >= 8
     assert len(certified) >= 192
     assert not searched & certified
+
+
+class Tilted(nn.Module):
+    """Class 0 where w·x < edge: an ellipsoid {‖δ ⊘ a‖ < 1} stays inside if and only if ‖a⊙w‖ ≤ edge."""
+
+    def __init__(self, w: list[float], edge: float) -> None:
+        super().__init__()
+        self.w, self.edge = nn.Parameter(torch.tensor(w)), edge
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        score = 4 * (self.edge - x @ self.w)
+        return torch.stack([score, -score], 1)
+
+
+def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
+    w, edge = np.array([1.0, 0.2]), 0.4
+    search = EllipsoidSearch(steps=15, lr=0.1, check_votes=8)
+    classifier = SmoothedClassifier(
+        Tilted([1.0, 0.2], edge), sigma=0.5, n0=10, n=60, alpha=ALPHA, search=search, input_shape=(2,)
+    )
+    answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(TRIALS)))
+    regions = [answer.region for answer in answers if isinstance(answer.region, Ellipsoid)]
+    assert len(regions) > TRIALS // 4, "the search must have stretched, or nothing was tested"
+    # 1e-6: the model's weights are float32.
+    false = sum(float(np.linalg.norm(region.semi_axes * w)) > edge * (1 + 1e-6) for region in regions)
+    balls = [a.radius for a in answers if a.region is not None and not isinstance(a.region, Ellipsoid)]
+    false += sum(radius * float(np.linalg.norm(w)) > edge * (1 + 1e-6) for radius in balls)
+    assert_rate_within(false, TRIALS, ALPHA)
+
+
+def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not() -> None:
+    from smoothcert.sigma_search import ellipsoid
+
+    most = LadderSearch().votes + LadderSearch().rounds * LadderSearch().round_votes
+    assert most < ellipsoid._FRESH
+    # Samples share a random state in blocks; the steps of the ascent draw blocks beyond all of them.
+    assert ellipsoid._FRESH + 10**9 < ellipsoid._STEPS_FROM

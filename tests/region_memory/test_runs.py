@@ -7,14 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables.naming import method_of
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, RunError
+from smoothcert.evaluation import certify_dataset
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform, stated_noise
+from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.sigma_search import EllipsoidSearch
+from smoothcert.sigma_search.log import read_found
 
 POINTS = np.array([[0.0, 0.0], [1.0, 0.0], [0.1, 0.0], [5.0, 0.0]], np.float32)
 
@@ -108,3 +115,76 @@ def test_the_command(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert "(stateful)" in shown.out
     before, after = (read_run(tmp_path / name).records for name in ("run", "out"))
     assert all(a.radius <= b.radius for a, b in zip(after, before))
+
+
+def certified_with(folder: Path, noise: DiagonalNoise) -> Run:
+    """f decides by the first coordinate, so p is Φ((x₁ − ½)/σ₁), and the region long in the second one."""
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0] > 0.5).astype(np.int64)
+
+    plan = CertifyPlan(noise, n0=50, n=500)
+    classifier = SmoothedClassifier(model, plan, outputs="labels", classes=2, input_shape=(2,))
+    return certify_dataset(classifier, dataset(), folder / "run")
+
+
+@pytest.mark.parametrize("kind", [DiagonalGaussian, DiagonalUniform])
+def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: type[DiagonalNoise]) -> None:
+    noise = kind(np.array([0.5, 2.0]))
+    before = certified_with(tmp_path, noise)
+    run, sources = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
+    assert sources["certified"] >= 1
+    assert stated_noise(run.manifest.plan, run.path) == noise
+    about = Statement(run.manifest.model["sha256"], (2,), noise.name, run.manifest.plan["norm"])
+    with RegionMemory.open(tmp_path / "memory", about) as memory:
+        for _, answer in memory.answers():
+            axes = answer.region.axes
+            assert axes[1] / axes[0] == pytest.approx(4.0)
+            given = next(r for r in before.records if np.array_equal(POINTS[r.index], answer.region.center))
+            assert axes[0] <= given.radius
+            if axes[0] == given.radius:
+                assert answer.region.volume_radius == given.volume_radius
+    for old, new in zip(before.records, run.records):
+        assert new.volume_radius is not None
+        assert new.radius <= new.volume_radius <= new.radius * 2.001
+        assert new.abstained == (new.radius == 0) or old.abstained
+    first = run.records[0]
+    assert first.radius == pytest.approx(before.records[0].radius, rel=1e-9)
+    assert first.volume_radius == pytest.approx(before.records[0].volume_radius, rel=1e-9)
+
+
+def test_stretched_regions_need_their_votes_and_their_vector(tmp_path: Path) -> None:
+    run = certified_with(tmp_path, DiagonalGaussian(np.array([0.5, 2.0])))
+    altered = replace(run, records=(replace(run.records[0], radius=run.records[0].radius * 2),))
+    with pytest.raises(RunError, match="doesn't follow from its votes"):
+        remember(altered, dataset(), tmp_path / "memory", tmp_path / "a")
+    voteless = replace(run, records=(replace(run.records[0], estimation=None),))
+    with pytest.raises(RunError, match="keeps no votes"):
+        remember(voteless, dataset(), tmp_path / "memory", tmp_path / "b")
+    (run.path / SIGMAS_FILE).unlink()
+    with pytest.raises(RunError, match="is missing"):
+        remember(run, dataset(), tmp_path / "memory", tmp_path / "c")
+
+
+def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path) -> None:
+    weights = torch.tensor([[1.0, 0.05], [0.0, 0.0]])
+
+    class Linear(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x - torch.tensor([0.5, 0.0])) @ weights.T
+
+    classifier = SmoothedClassifier(
+        Linear(), sigma=0.25, n=500, input_shape=(2,), search=EllipsoidSearch(steps=30, samples=4, lr=0.05)
+    )
+    before = certify_dataset(classifier, dataset(), tmp_path / "run")
+    stretched = {index for index, one in read_found(before.path).items() if one.noise is not None}
+    assert stretched
+    run, _ = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
+    about = Statement(run.manifest.model["sha256"], (2,), "gaussian", "l2")
+    with RegionMemory.open(tmp_path / "memory", about) as memory:
+        kinds = {answer.region.kind for _, answer in memory.answers()}
+    assert "ellipsoid" in kinds
+    for old, new in zip(before.records, run.records):
+        if old.index in stretched and not new.abstained:
+            assert new.volume_radius is not None
+            assert new.volume_radius >= new.radius

@@ -77,11 +77,18 @@ def test_noise_has_the_runs_sigma_and_is_always_the_same(noise: str) -> None:
     assert wide.pictures
     from smoothcert.report.pictures import _drawn
 
-    drawn = _drawn((20_000,), 3, 0.5, noise)
-    assert abs(float(drawn.std()) - 0.5) < 0.01
-    assert abs(float(drawn.mean())) < 0.02
+    drawn = _drawn((20_000,), 3, noise)
+    assert abs(float(drawn.std()) - 1.0) < 0.02
+    assert abs(float(drawn.mean())) < 0.04
     if noise == "uniform":
-        assert abs(drawn).max() <= 0.5 * 3**0.5
+        assert abs(drawn).max() <= 3**0.5
+
+
+def test_noise_may_have_a_scale_for_each_number() -> None:
+    gallery = made(np.full((2, 4), 5.0, dtype=np.float32))
+    one = np.array(gallery.shown_noisy(0, 1.0, "diagonal-gaussian")) - 5.0
+    stretched = np.array(gallery.shown_noisy(0, np.array([0.0, 1.0, 2.0, 3.0]), "diagonal-gaussian")) - 5.0
+    np.testing.assert_allclose(stretched, one * [0.0, 1.0, 2.0, 3.0], atol=5e-3)  # shown to four digits
 
 
 def test_a_data_address_is_whole() -> None:

@@ -16,13 +16,21 @@ from smoothcert import CertifyPlan, Execution, Gaussian, SmoothedClassifier
 from smoothcert.certificates import certificate_for
 from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.sigma_search import SEARCHES, GradientSearch, GridSearch, LadderSearch, SigmaSearch
+from smoothcert.sigma_search import (
+    SEARCHES,
+    EllipsoidSearch,
+    GradientSearch,
+    GridSearch,
+    LadderSearch,
+    SigmaSearch,
+)
 from smoothcert.weights import load_model
 from tests.guarantees.closed_forms import HalfSpace
 from tests.guarantees.coverage import hard_tally
 from tests.sigma_search.problems import labels, origin, problem
 
 QUICK: dict[str, SigmaSearch] = {
+    "ellipsoid": EllipsoidSearch(steps=8, rows=8, check_votes=32),
     "gradient": GradientSearch(steps=8, lr=0.01, rows=8, check_votes=32),
     "grid": GridSearch(budget=64, samples=4, check_votes=32),
     "ladder": LadderSearch(votes=16, round_votes=48),

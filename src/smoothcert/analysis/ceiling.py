@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from smoothcert.analysis.votes import most_votes
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
-from smoothcert.noise import NOISES
+from smoothcert.noise import DIAGONAL_NOISES, NOISES, Noise
 from smoothcert.runs import Run
 
 
 def planned_ceiling(plan: Mapping[str, Any]) -> float | None:
-    """The radius of a unanimous vote under a run's plan; None where the plan doesn't say."""
-    noise, sigma, bound, n, alpha = (plan.get(key) for key in ("noise", "sigma", "bound", "n", "alpha"))
-    if sigma is None or n is None or alpha is None or noise not in NOISES or bound not in BOUNDS:
+    """The radius of a unanimous vote with the most votes that a run's plan allows; None where it doesn't say."""
+    noise, bound, alpha = _noise_of(plan), plan.get("bound"), plan.get("alpha")
+    if noise is None or plan.get("n") is None or alpha is None or bound not in BOUNDS:
         return None
-    return largest_radius(NOISES[str(noise)](sigma), BOUNDS[str(bound)], n, alpha)  # type: ignore[call-arg]
+    return largest_radius(noise, BOUNDS[str(bound)], most_votes(plan), alpha)
+
+
+def _noise_of(plan: Mapping[str, Any]) -> Noise | None:
+    """The plan's noise as far as its radii go: of scales for each dimension the smallest decides."""
+    name, sigma, least = (plan.get(key) for key in ("noise", "sigma", "least_sigma"))
+    if name in NOISES and sigma is not None:
+        return NOISES[str(name)](sigma)  # type: ignore[call-arg]
+    if name in DIAGONAL_NOISES and least is not None:
+        return DIAGONAL_NOISES[str(name)](np.array([least]))
+    return None
 
 
 def radius_ceiling(run: Run) -> float | None:

@@ -16,6 +16,7 @@ from smoothcert.analysis.ceiling import planned_ceiling, radius_ceiling
 from smoothcert.analysis.intervals import mean_interval
 from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
+from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, RunError, check_not_negative, check_probability
 from smoothcert.rounding import down, up
 from smoothcert.runs import Run
@@ -101,6 +102,11 @@ def compare(
             raise InvalidValueError(
                 f"{run.path} comes out of a region memory: its answers depend on one another, and no test or interval "
                 "allows for that; compare the run it was made from"
+            )
+        if spreads_a_total(run.manifest.plan):
+            raise InvalidValueError(
+                f"{run.path} spread one total of votes over its inputs: its results depend on one another, and no test "
+                "or interval allows for that; compare runs with --stop pilot:1% or a fixed n"
             )
     check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
     notes = check_same_data([first, second])

@@ -16,6 +16,7 @@ from scipy.special import logsumexp
 
 from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.metrics import stated_norm
+from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
 from smoothcert.rounding import down, up
@@ -104,6 +105,11 @@ def acr_interval(run: Run, confidence: float = 0.95, ceiling: float | None = Non
     :func:`robust_radius_lower_bound` is about what is true. Radii lie in [0, ceiling], where the ceiling follows from
     the plan or, for logs that state none, is given.
     """
+    if spreads_a_total(run.manifest.plan):
+        raise RunError(
+            f"{run.path} spread one total of votes over its inputs, so that each one's radius depends on the others: "
+            "no interval allows for that. Certify with --stop pilot:1% for one"
+        )
     counted, ceiling = _counted_radii(run, ceiling)
     return mean_interval(counted, 0.0, ceiling, confidence)
 

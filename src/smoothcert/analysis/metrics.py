@@ -134,15 +134,19 @@ def base_accuracy(records: Sequence[Record]) -> float | None:
 
 
 def noisy_accuracy(records: Sequence[Record]) -> float | None:
-    """The *base* classifier's accuracy under noise: the share of estimation votes for the label; None without votes."""
+    """The *base* classifier's accuracy under noise: the share of estimation votes for the label; None without votes.
+
+    Where voting could end early, the numbers of those depend on what they are: then the selection votes are taken.
+    """
     _check_some(records)
+    early = any(record.stopped is not None for record in records)
     right = votes = 0
     for record in records:
-        if record.estimation is None:
+        tally = record.selection if early else record.estimation
+        if tally is None:
             return None
-        counts = record.estimation.counts
-        right += counts[record.label] if record.label < len(counts) else 0
-        votes += record.estimation.stop - record.estimation.start
+        right += tally.counts[record.label] if record.label < len(tally.counts) else 0
+        votes += tally.n
     return right / votes
 
 

@@ -163,7 +163,7 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     rule, alpha = BOUNDS[plan["bound"]], plan["alpha"]
     return np.array(
         [
-            rule(record.estimation, chosen, alpha).lower
+            rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
             for record, chosen in zip(run.records, votes[0])
             if record.estimation is not None
         ]
@@ -203,6 +203,8 @@ def _chosen_votes(records: Sequence[Record]) -> tuple[list[int], NDArray[np.floa
         tally = record.estimation
         if tally is None or record.selection is None:
             return None
+        if not tally.n:
+            tally = record.selection  # voting ended before it began: what there is
         candidate = record.selection.top() if record.predicted == ABSTAIN else record.predicted
         chosen.append(candidate)
         score = tally.counts[candidate] if tally.sums is None else tally.sums[candidate] / SOFT_UNIT

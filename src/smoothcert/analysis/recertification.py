@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import NOISES
+from smoothcert.noise import DiagonalNoise, Noise, save_sigmas
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
@@ -38,6 +40,7 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
     """
     manifest, records = recertified(run, **changes)
     create_run(out, manifest, records)
+    save_sigmas(out, _plan_of(run).noise)
     return read_run(out)
 
 
@@ -46,6 +49,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     _check_has_votes(run)
     _check_changes(run, changes)
     old = _plan_of(run)
+    _check_bound(run, old, changes.get("bound"))
     new = replace(old, **{key: changes[key] for key in CHANGEABLE if changes.get(key) is not None})
     if new.rule.votes == "soft" and old.rule.votes == "hard":
         raise RunError(
@@ -105,11 +109,8 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
 
 
 def _plan_of(run: Run) -> CertifyPlan:
-    plan = run.manifest.plan
     try:
-        # NOISES holds dataclasses whose one field is sigma.
-        noise = NOISES[plan["noise"]](plan["sigma"])  # type: ignore[call-arg]
-        return CertifyPlan(noise, plan["bound"], plan["n0"], plan["n"], plan["alpha"], plan["seed"])
+        return CertifyPlan.stated(run.manifest.plan, run.path)
     except KeyError as error:
         raise RunError(
             f"{run.path} doesn't state {error.args[0]} in its plan; certify into a new directory"
@@ -121,16 +122,17 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
     assert record.selection is not None
     assert record.estimation is not None
     streams = (
-        (record.selection, Stream(plan.seed, record.index, Phase.SELECTION), plan.n0),
-        (record.estimation, Stream(plan.seed, record.index, Phase.ESTIMATION), plan.n),
+        (record.selection, Stream(plan.seed, record.index, Phase.SELECTION), record.selection.n == plan.n0),
+        (record.estimation, Stream(plan.seed, record.index, Phase.ESTIMATION), _possible(record, plan)),
     )
-    whole = all(t.stream == stream and (t.start, t.stop) == (0, n) for t, stream, n in streams)
+    whole = all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams)
     again = _decided(record, plan)
     same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)
     doubtful = max(again.radius, record.radius) <= _SAME * plan.noise.sigma
     if not (
         whole
-        and record.sigma == plan.noise.sigma
+        and math.isclose(record.sigma, plan.noise.sigma, rel_tol=_SAME)
+        and _close(again.volume_radius, record.volume_radius)
         and same
         and (again.predicted == record.predicted or doubtful)
     ):
@@ -141,6 +143,28 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
         )
 
 
+def _possible(record: Record, plan: CertifyPlan) -> bool:
+    """Whether the plan can have given the record so many votes; where it fixes n beforehand, only n or none."""
+    assert record.estimation is not None
+    votes = record.estimation.n
+    if votes == 0:
+        return record.stopped is not None and record.abstained
+    if all(rule.sees == "selection" for rule in plan.rules):
+        return votes == plan.n
+    return votes <= plan.most_votes
+
+
+def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
+    """Refuse a fixed-n bound for votes that were counted while they came."""
+    if bound is not None and old.sequential and not BOUNDS[bound].anytime:
+        fitting = [name for name in BOUNDS if BOUNDS[name].anytime and BOUNDS[name].next_look is None]
+        raise RunError(
+            f"{run.path} stopped by looking at its votes ({' '.join(rule.text for rule in old.rules)}), and the "
+            f"{bound} bound holds for a number of votes fixed beforehand: choose {' or '.join(fitting)}, or certify "
+            "anew"
+        )
+
+
 def _decided(record: Record, plan: CertifyPlan) -> Record:
     assert record.selection is not None
     assert record.estimation is not None
@@ -148,14 +172,23 @@ def _decided(record: Record, plan: CertifyPlan) -> Record:
     if plan.rule.votes == "hard":
         selection, estimation = _hard(selection), _hard(estimation)
     # The input itself only places the region, which a record doesn't keep.
-    answer = decide(np.zeros(1), plan, selection, estimation)
+    answer = decide(_somewhere(plan.noise), plan, selection, estimation)
     return replace(
         record,
         predicted=answer.predicted,
         radius=answer.radius,
+        volume_radius=answer.volume_radius,
         selection=selection,
         estimation=estimation,
     )
+
+
+def _somewhere(noise: Noise) -> NDArray[np.float64]:
+    return np.zeros(noise.sigmas.shape if isinstance(noise, DiagonalNoise) else 1)
+
+
+def _close(a: float | None, b: float | None) -> bool:
+    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=_SAME, abs_tol=_SAME)
 
 
 def _hard(tally: Tally) -> Tally:

@@ -4,6 +4,7 @@ Pure float64 statistics, rounded outwards. Every bound takes the class to certif
 chosen without looking at the tally (:mod:`smoothcert.smoothing` draws it from another stream).
 """
 
+from smoothcert.bounds.anytime import mixture_lower, mixture_upper
 from smoothcert.bounds.base import BOUNDS, Bound, ClassBounds, VoteKind
 from smoothcert.bounds.exact import (
     clopper_pearson,
@@ -27,6 +28,8 @@ __all__ = [
     "hoeffding",
     "least_prediction_votes",
     "least_votes",
+    "mixture_lower",
+    "mixture_upper",
     "top_two_p_value",
     "two_class",
     "unanimous",

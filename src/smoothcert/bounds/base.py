@@ -31,7 +31,9 @@ class ClassBounds:
 class Bound:
     """A named rule ``(tally, chosen class, alpha) → ClassBounds`` with what it needs and where it is from.
 
-    ``anytime`` says whether the number of votes may depend on the votes; no fixed-n bound allows that.
+    ``anytime`` says whether the number of votes may depend on the votes; no fixed-n bound allows that. An anytime
+    bound counts every vote of its stream from the first. ``next_look`` gives the smallest number of votes above n
+    at which the bound may be evaluated; None: at every n.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Bound:
     anytime: bool
     source: str
     compute: Callable[[Tally, int, float], ClassBounds]
+    next_look: Callable[[int], int] | None = None
 
     def __call__(self, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         """Bounds for class ``chosen``; they fail with probability at most ``alpha`` over the tally's votes."""
@@ -47,7 +50,34 @@ class Bound:
             raise InvalidValueError(f"class {chosen} is outside 0..{len(tally.counts) - 1}")
         if tally.n < 1:
             raise InvalidValueError("a bound needs at least one vote, got an empty tally")
+        if self.anytime and tally.start != 0:
+            raise InvalidValueError(
+                f"the {self.name} bound needs every vote of the stream from the first, got votes {tally.start} to "
+                f"{tally.stop}: leaving out the beginning could be a choice made by looking at it"
+            )
+        self.check_look(tally.n)
         return self.compute(tally, chosen, alpha)
+
+    def check_look(self, n: int) -> None:
+        """Refuse an n at which the bound may not be evaluated, naming the looks around it."""
+        if self.next_look is None or self.next_look(n - 1) == n:
+            return
+        before, after = self.last_look(n), self.next_look(n)
+        raise InvalidValueError(
+            f"the {self.name} bound may not be evaluated at n = {n}, which isn't one of its looks; the nearest are "
+            f"{before} and {after}"
+        )
+
+    def last_look(self, n: int) -> int:
+        """The largest permitted number of votes that is at most n."""
+        if self.next_look is None:
+            return n
+        look = self.next_look(0)
+        if n < look:
+            raise InvalidValueError(f"the {self.name} bound's first look is at n = {look}, got n = {n}")
+        while (later := self.next_look(look)) <= n:
+            look = later
+        return look
 
 
 BOUNDS: Registry[Bound] = Registry("bound")
@@ -56,11 +86,17 @@ BOUNDS: Registry[Bound] = Registry("bound")
 Compute = Callable[[Tally, int, float], ClassBounds]
 
 
-def register(name: str, votes: VoteKind, source: str) -> Callable[[Compute], Compute]:
-    """Put a fixed-n bound on the list of bounds."""
+def register(
+    name: str,
+    votes: VoteKind,
+    source: str,
+    anytime: bool = False,
+    next_look: Callable[[int], int] | None = None,
+) -> Callable[[Compute], Compute]:
+    """Put a bound on the list of bounds."""
 
     def add(compute: Compute) -> Compute:
-        BOUNDS.register(name)(Bound(name, votes, anytime=False, source=source, compute=compute))
+        BOUNDS.register(name)(Bound(name, votes, anytime, source, compute, next_look))
         return compute
 
     return add
@@ -74,4 +110,4 @@ def one_sided(lower: float) -> ClassBounds:
 
 def complement_up(p: float) -> float:
     """1 − p, rounded up."""
-    return up(1.0 - p, 0.0) if p > 0 else 1.0
+    return min(1.0, up(1.0 - p, 0.0))

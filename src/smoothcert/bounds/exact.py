@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from scipy.special import betainc, betainccinv, betaincinv
 
@@ -12,6 +13,10 @@ from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
 _INVERSE_BETA_ERROR = 1e-11  # relative; about ten times the largest error seen of scipy's inverse beta
+_FEWER_THAN_ARE_HARD = (
+    10**7
+)  # from 10⁸ votes on, the tail at scipy's inverse was seen to be off by up to 3e-7
+_TAIL_ERROR = 1e-6
 
 
 def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
@@ -21,6 +26,7 @@ def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
         return 0.0
     if successes == n:
         return max(0.0, down(1.0 - up(-math.expm1(math.log(alpha) / n)), 0.0))
+    alpha = _safe_level(alpha, n)
     lower = float(betaincinv(successes, n - successes + 1, alpha))
     if lower < 0.5:
         return max(0.0, down(lower, _INVERSE_BETA_ERROR))
@@ -36,7 +42,7 @@ def clopper_pearson_upper(successes: int, n: int, alpha: float) -> float:
         return 1.0
     if successes == 0:
         return up(-math.expm1(math.log(alpha) / n))
-    upper = float(betainccinv(successes + 1, n - successes, alpha))
+    upper = float(betainccinv(successes + 1, n - successes, _safe_level(alpha, n)))
     return min(1.0, up(upper, _INVERSE_BETA_ERROR))
 
 
@@ -67,10 +73,17 @@ def two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     The rival needs no union over classes: let b be the class of largest true p_b. The largest rival count is
     at least b's, and the upper bound grows with the count, so it covers p_b whenever b's own bound does.
     """
+    if alpha < 2 * sys.float_info.min:  # half of it would be subnormal, or 0
+        return ClassBounds(0.0, 1.0)
     lower = clopper_pearson_lower(tally.counts[chosen], tally.n, alpha / 2)
     rivals = [count for c, count in enumerate(tally.counts) if c != chosen]
     upper = clopper_pearson_upper(max(rivals), tally.n, alpha / 2) if rivals else 0.0
     return ClassBounds(lower, min(upper, complement_up(lower)))
+
+
+def _safe_level(alpha: float, n: int) -> float:
+    """The level to ask scipy's inverse for, so that the tail at its answer doesn't exceed ``alpha``."""
+    return alpha if n < _FEWER_THAN_ARE_HARD else down(alpha, _TAIL_ERROR)
 
 
 def _check_binomial(successes: int, n: int, alpha: float) -> None:

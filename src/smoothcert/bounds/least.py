@@ -11,12 +11,17 @@ from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 
 def least_votes(bound: Bound, alpha: float, classes: int = 2) -> int:
-    """The smallest n at which a unanimous vote is enough for ``bound`` at ``alpha``."""
+    """The smallest n, of those ``bound`` permits, at which a unanimous vote is enough for it at ``alpha``."""
 
     def unanimous_suffices(n: int) -> bool:
         return bound(unanimous(n, classes, bound.votes), 0, alpha).separated
 
-    return _first_true(unanimous_suffices)
+    if bound.next_look is None:
+        return _first_true(unanimous_suffices)
+    n = bound.next_look(0)
+    while not unanimous_suffices(n):
+        n = bound.next_look(n)
+    return n
 
 
 def least_prediction_votes(alpha: float) -> int:

@@ -11,12 +11,12 @@ from smoothcert.commands.options import (
     BoundName,
     DataOptions,
     ModelOptions,
-    NoiseName,
     NumericsOptions,
     OutputOptions,
     SearchOptions,
     SpeedOptions,
 )
+from smoothcert.commands.stop_options import StopOptions
 
 
 def certify(
@@ -25,12 +25,13 @@ def certify(
     out: Path,
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
-    noise: NoiseName = "gaussian",
+    noise: str | None = None,
     n0: Annotated[int, Parameter(name="--n0")] = 100,
     n: int = 100_000,
     alpha: float = 0.001,
-    bound: BoundName = "two-class",
+    bound: BoundName | None = None,
     seed: int = 0,
+    stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
@@ -46,6 +47,9 @@ def certify(
 
     Noise is added in the units of the inputs (pixels in [0, 1] for the image sets; a file's own units for .npz).
     Normalisation belongs inside the model: a model that wants normalised inputs must do it itself.
+
+    With `--stop` an input gets as many votes as it needs, at most `n`: often a few percent of them, and the promise
+    is the same (docs/adaptive.md).
 
     With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`.
 
@@ -63,16 +67,21 @@ def certify(
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
-        gaussian certifies an ℓ2 ball; uniform, on [−√3σ, √3σ], an ℓ1 ball.
+        gaussian certifies an ℓ2 ball; uniform, on [−√3σ, √3σ], an ℓ1 ball. Or a directory made by fit-noise, or a .npy
+        file with a σ for each number of an input (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
+        an ℓ1 ball stretched along its axes, and need no --sigma (default: what the model was trained with, or
+        gaussian).
     n0
         Votes that choose the class.
     n
-        Fresh votes that bound its probability.
+        Fresh votes that bound its probability; with --stop, the most of them.
     alpha
         Probability that a certificate is wrong.
     bound
-        two-class (p_A and its strongest rival), clopper-pearson (the papers' protocol), or, for soft votes,
-        hoeffding and bernstein.
+        two-class (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
+        votes, hoeffding and bernstein. mixture, mixture-two-class, looks and looks-two-class hold whenever voting
+        stops; the looks only at certain n (1000, 10000, 100000 and seven between each two). Where --stop looks at the
+        votes, mixture-two-class is the default.
     seed
         Names the random streams; the same seed gives the same votes.
     """
@@ -80,28 +89,42 @@ def certify(
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
+    from smoothcert.noise import NOISES
+    from smoothcert.smoothing.plan import AUTO
 
     execution = speed.execution()
     choice = Choice(data.skip, data.max)
-    named = load_named_model(model, model_options, BOUNDS[bound].votes)
+    named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
+    noise = named.noise_or(noise)
     classifier = named.smoothed(
         execution,
         sigma,
         noise=noise,
-        bound=bound,
+        bound=bound or AUTO,
         n0=n0,
         n=n,
         alpha=alpha,
         seed=seed,
         numerics=numerics.numerics(),
         search=search.search(),
+        stop=stopping.rules(),
     )
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    if noise not in NOISES:
+        classifier.prepare(inputs.input_shape)
+        if (warning := foreign_fit(noise, classifier.base)) is not None:
+            note(warning, quiet)
+        note(
+            "σ differs from number to number: σ below is the geometric mean, and a radius that of the largest ball "
+            "inside the region. `plot --kind area` compares regions by volume.",
+            quiet,
+        )
     if classifier.plan.search is not None:
         note(
             "σ is searched for each input: each certificate is about the classifier frozen at that input's own σ. An "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
+from smoothcert.analysis.votes import votes_in_words, votes_used
 from smoothcert.commands.console import progress_bar
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
@@ -46,7 +48,9 @@ def show_run(run: Run, output: OutputOptions) -> None:
     digest = results_digest(run.records)
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
-        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows}))
+        used = votes_used(run)
+        votes = {} if used is None else {"votes": asdict(used)}
+        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **votes}))
         return
     if output.quiet:
         return
@@ -59,8 +63,10 @@ def show_run(run: Run, output: OutputOptions) -> None:
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     console.print(table)
     abstained = sum(record.abstained for record in run.records)
+    used = votes_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {plan['sigma']:g}, {plan['bound']} bound, n = {plan['n']}, α = {plan['alpha']:g})\n"
-        f"Each certificate is wrong with probability at most {plan['alpha']:g}.  results sha256 {digest[:16]}"
+        f"(σ = {plan['sigma']:g}, {plan['bound']} bound, {votes_in_words(run)}, α = {plan['alpha']:g})\n"
+        + ("" if used is None else f"{used.in_words()}\n")
+        + f"Each certificate is wrong with probability at most {plan['alpha']:g}.  results sha256 {digest[:16]}"
     )

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -66,27 +66,47 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """The rate as text."""
-        speed = task.finished_speed or task.speed
-        if speed is None:
-            return Text(f"– {self._unit}/s", style="progress.data.speed")
-        shown = f"{speed / 1000:.1f}k" if speed >= 1000 else f"{speed:.1f}"
-        return Text(f"{shown} {self._unit}/s", style="progress.data.speed")
+        if (work := task.fields.get("work")) is not None:
+            each = _short(work / task.completed) if task.completed else "–"
+            speed = work / task.elapsed if task.elapsed else None
+            more = f", {each} each"
+        else:
+            speed, more = task.finished_speed or task.speed, ""
+        shown = "–" if speed is None else _short(speed)
+        return Text(f"{shown} {self._unit}/s{more}", style="progress.data.speed")
+
+
+def _short(value: float) -> str:
+    return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.1f}"
 
 
 class Bar:
-    """A progress bar over inputs with a rate in votes; says nothing when quiet or not on a terminal."""
+    """A progress bar over inputs with a rate in votes; says nothing when quiet or not on a terminal.
+
+    Where the amount of work isn't known beforehand, the bar and the time left go by items.
+    """
 
     def __init__(self, progress: Progress, items: str) -> None:
         self._progress = progress
         self._task = progress.add_task(items, total=None, items=0, all_items=0)
 
-    def begin(self, work: int, items: int, done: int = 0) -> None:
-        """``work`` units are to do, for ``items`` items of which ``done`` were done before."""
-        self._progress.update(self._task, total=work, items=done, all_items=items)
+    def begin(self, work: int | None, items: int, done: int = 0) -> None:
+        """``work`` units (None: nobody knows) are to do, for ``items`` items of which ``done`` were done before."""
+        self._progress.update(
+            self._task,
+            total=items - done if work is None else work,
+            items=done,
+            all_items=items,
+            work=0 if work is None else None,
+        )
 
     def advance(self, work: int) -> None:
         """``work`` units were done."""
-        self._progress.advance(self._task, work)
+        before = self._fields().get("work")
+        if before is None:
+            self._progress.advance(self._task, work)
+        else:
+            self._progress.update(self._task, work=before + work)
 
     def step(self, epoch: int, epochs: int, batch: int, batches: int, loss: float) -> None:
         """One training step was done."""
@@ -102,8 +122,13 @@ class Bar:
 
     def item(self) -> None:
         """One more item is finished."""
-        fields = self._progress.tasks[self._task].fields
-        self._progress.update(self._task, items=fields["items"] + 1)
+        fields = self._fields()
+        self._progress.update(
+            self._task, items=fields["items"] + 1, advance=0 if fields.get("work") is None else 1
+        )
+
+    def _fields(self) -> dict[str, Any]:
+        return self._progress.tasks[self._task].fields
 
 
 @contextmanager

@@ -29,6 +29,11 @@ class NamedModel:
     sigma: float | None = None
     dataset: str | None = None
     method: str | None = None
+    noise: str | None = None
+
+    def noise_or(self, given: str | None) -> str:
+        """The noise asked for, else the kind that the model was trained with, else Gaussian."""
+        return given or self.noise or "gaussian"
 
     def sigma_or(self, given: float | None) -> float:
         """The σ asked for, else the one the model was trained with."""
@@ -48,12 +53,21 @@ class NamedModel:
             raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
         return self.dataset
 
-    def smoothed(self, execution: Execution, sigma: float | None, **plan_fields: Any) -> SmoothedClassifier:
-        """The model smoothed with the σ asked for, or the one it was trained with."""
-        from smoothcert.smoothing import SmoothedClassifier
+    def smoothed(
+        self, execution: Execution, sigma: float | None, noise: str = "gaussian", **plan_fields: Any
+    ) -> SmoothedClassifier:
+        """The model smoothed with the σ asked for, or the one it was trained with; or with a fitted σ vector."""
+        from smoothcert.commands.noise_argument import diagonal_noise
+        from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 
+        if (fitted := diagonal_noise(noise, sigma)) is not None:
+            return SmoothedClassifier(
+                self.classifier, CertifyPlan(fitted, **plan_fields), execution=execution
+            )
         sigma = self.sigma_or(sigma)
-        return SmoothedClassifier(self.classifier, sigma=sigma, execution=execution, **plan_fields)
+        return SmoothedClassifier(
+            self.classifier, sigma=sigma, noise=noise, execution=execution, **plan_fields
+        )
 
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
@@ -79,6 +93,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         trained.get("sigma"),
         trained.get("dataset"),
         _objective_name(trained),
+        trained.get("noise"),
     )
 
 

@@ -13,9 +13,18 @@ if TYPE_CHECKING:
     from smoothcert.sampling import Execution, Numerics
     from smoothcert.sigma_search import SigmaSearch
 
-BoundName = Literal["two-class", "clopper-pearson", "hoeffding", "bernstein"]
+BoundName = Literal[
+    "two-class",
+    "clopper-pearson",
+    "hoeffding",
+    "bernstein",
+    "mixture",
+    "mixture-two-class",
+    "looks",
+    "looks-two-class",
+]
 NoiseName = Literal["gaussian", "uniform"]
-SearchName = Literal["gradient", "grid", "ladder"]
+SearchName = Literal["ellipsoid", "gradient", "grid", "ladder"]
 DtypeName = Literal["float32", "float64", "bfloat16", "float16"]
 RouteName = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 
@@ -90,7 +99,8 @@ class SearchOptions:
         SearchName | None,
         _search_option(
             "Choose each input's σ before certifying it: ladder (votes, any model), gradient (the papers' ascent, "
-            "torch models), grid (their baseline). Without a region memory, a certificate is then about the "
+            "torch models), grid (their baseline), ellipsoid (a σ for each number of each input, torch models). "
+            "Without a region memory, a certificate is then about the "
             "classifier frozen at that input's σ."
         ),
     ] = None
@@ -100,14 +110,30 @@ class SearchOptions:
     search_rescue: Annotated[bool | None, _search_option("Also move inputs that abstain at --sigma.")] = None
     search_check_votes: Annotated[
         int | None,
-        _search_option("gradient, grid: votes at each of four σ that decide against --sigma \\[64]."),
+        _search_option(
+            "gradient, grid, ellipsoid: votes at each σ of the comparison that decides \\[64, 64, 128]."
+        ),
     ] = None
-    search_steps: Annotated[int | None, _search_option("gradient: steps of ascent \\[900].")] = None
+    search_steps: Annotated[
+        int | None, _search_option("gradient, ellipsoid: steps of ascent \\[900, 100].")
+    ] = None
     search_samples: Annotated[
-        int | None, _search_option("gradient, grid: samples in each step \\[1], at each σ \\[4].")
+        int | None,
+        _search_option("gradient, ellipsoid, grid: samples in each step \\[1, 4], at each σ \\[4]."),
     ] = None
-    search_lr: Annotated[float | None, _search_option("gradient: step size \\[1e-4].")] = None
-    search_rows: Annotated[int | None, _search_option("gradient: rows of every pass \\[32].")] = None
+    search_lr: Annotated[float | None, _search_option("gradient, ellipsoid: step size \\[1e-4, 0.02].")] = (
+        None
+    )
+    search_rows: Annotated[int | None, _search_option("gradient, ellipsoid: rows of every pass \\[32].")] = (
+        None
+    )
+    search_kappa: Annotated[
+        float | None,
+        _search_option("ellipsoid: weight of the inscribed radius beside the equal-volume one \\[0]."),
+    ] = None
+    search_cover: Annotated[
+        bool | None, _search_option("ellipsoid: only where it promises to cover the best ball.")
+    ] = None
     search_rungs: Annotated[int | None, _search_option("ladder: σ to vote at first \\[9].")] = None
     search_votes: Annotated[int | None, _search_option("ladder: votes at each of them \\[32].")] = None
     search_rounds: Annotated[int | None, _search_option("ladder: rounds around the best σ \\[2].")] = None

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-KindName = Literal["accuracy", "envelope", "ablation", "sigma", "samples", "confidence", "area"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from smoothcert.noise_fit import Point
+
+KindName = Literal[
+    "accuracy", "envelope", "ablation", "sigma", "samples", "confidence", "area", "clean-accuracy", "noise"
+]
 
 
 def plot(
@@ -23,7 +31,8 @@ def plot(
     runs. `ablation`: ACR against the field of the plan that differs between the runs (`--over n`). `sigma`: how σ is
     spread over the inputs, for runs that choose it for each. `samples`: the radius that n votes can reach, with or
     without runs. `confidence`: how the lower bounds of p_A are spread, right and wrong answers apart. `area`: certified
-    accuracy against the volume of the certified ball.
+    accuracy against the size of the certified region. Of `fit-noise`: `clean-accuracy`: clean accuracy against mean
+    certified area, a line for each ladder. `noise`: σ vectors as pictures, of fits or of runs certified with one.
 
     Example: `smoothcert plot runs/a runs/b --out curve.pdf`
 
@@ -32,7 +41,8 @@ def plot(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is drawn as far as it is.
+        Run directories made by certify or import-log; one under way is drawn as far as it is. For clean-accuracy and
+        noise: directories made by fit-noise.
     out
         Picture to write: .png, .svg or .pdf.
     kind
@@ -61,6 +71,12 @@ def plot(
             raise InvalidValueError(f"--{name} belongs to --kind {owner}, got --kind {kind}: leave it out")
     if not runs and kind != "samples":
         raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
+    if kind == "clean-accuracy":
+        plots.plot_clean_accuracy([(path.resolve().name, _ladder_points(path)) for path in runs], out, width)
+        return
+    if kind == "noise":
+        plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
+        return
     read = [(read_run if kind == "confidence" else read_results)(path) for path in runs]
     if kind == "ablation":
         if over is None:
@@ -83,3 +99,24 @@ def plot(
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
+
+
+def _ladder_points(path: Path) -> list[Point]:
+    from smoothcert.noise_fit import ladder_points, read_ladder
+
+    return ladder_points(read_ladder(path))
+
+
+def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
+    """The σ vector of a fit, of each rung of a ladder, or of a run that was certified with one; or a file's own."""
+    from smoothcert.noise import SIGMAS_FILE, load_sigmas
+    from smoothcert.noise_fit import read_ladder
+
+    if path.is_file():
+        return [(path.stem, load_sigmas(path))]
+    if (path / SIGMAS_FILE).exists():
+        return [(path.resolve().name, load_sigmas(path / SIGMAS_FILE))]
+    fits = read_ladder(path)
+    return [
+        (f"init {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None
+    ]

@@ -24,7 +24,7 @@ def predict(
     *,
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
-    noise: NoiseName = "gaussian",
+    noise: NoiseName | None = None,
     n: int = 1000,
     alpha: float = 0.001,
     seed: int = 0,
@@ -51,7 +51,7 @@ def predict(
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
-        Distribution of the noise.
+        Distribution of the noise (default: what the model was trained with, or gaussian).
     n
         Votes per input.
     alpha
@@ -69,7 +69,7 @@ def predict(
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
     classifier = named.smoothed(
-        execution, sigma, noise=noise, alpha=alpha, seed=seed, numerics=numerics.numerics()
+        execution, sigma, noise=named.noise_or(noise), alpha=alpha, seed=seed, numerics=numerics.numerics()
     )
     inputs = data.load(named.dataset_or(dataset))
     indices = Choice(data.skip, data.max).indices(len(inputs))

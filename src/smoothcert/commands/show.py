@@ -46,6 +46,7 @@ def show(
         One JSON object with full precision on standard output.
     """
     from smoothcert.analysis.overview import overview
+    from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.radii import chosen_radii
     from smoothcert.runs import read_run
 
@@ -54,7 +55,9 @@ def show(
     whole = overview(read, [float(radius) for radius in typed])
     proved = _statements(read, typed, confidence)
     if json_:
-        print(json.dumps({**asdict(whole), "statements": proved}, ensure_ascii=False))
+        used = votes_used(read)
+        votes = {} if used is None else {"votes": asdict(used)}
+        print(json.dumps({**asdict(whole), **votes, "statements": proved}, ensure_ascii=False))
         return
     _print(read, whole, typed, proved)
 
@@ -74,6 +77,8 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from rich.console import Console
     from rich.markup import escape
 
+    from smoothcert.analysis.votes import votes_used
+
     console = Console(highlight=False)
     summary = whole.summary
     console.print(f"[bold]{escape(summary.run)}[/]: {summary.inputs} inputs", soft_wrap=True)
@@ -89,6 +94,8 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         rate = whole.runtime.votes_per_second
         votes = "" if rate is None else f", {rate:,.0f} votes a second"
         console.print(f"  time: {whole.runtime.total_seconds:,.1f} s of workers{votes}")
+    if (used := votes_used(run)) is not None:
+        console.print(f"  votes: {used.in_words()}", soft_wrap=True)
     console.print(_spread_line(whole), soft_wrap=True)
     console.print(_class_table(whole, typed))
     if isinstance(proved, str):

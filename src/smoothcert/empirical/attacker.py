@@ -243,7 +243,8 @@ def _seed(purpose: str, seed: int, radius: float) -> int:
 
 def _wrong_without_attack(record: Record) -> bool:
     assert record.estimation is not None  # every record of a certify run has its votes
-    votes = record.estimation.counts
+    assert record.selection is not None
+    votes = (record.estimation if record.estimation.n else record.selection).counts
     return votes[record.label] < max(votes)
 
 

@@ -118,7 +118,7 @@ class Ledger:
                 header, points[position] = decode_parts(row.payload, self.store.statement)
             except (ValueError, KeyError, TypeError) as error:
                 raise self._fail(f"record {row.id} can't be read ({error})") from None
-            radii[position] = header.radius  # an ℓ1 ball lies in the ℓ2 ball of its radius
+            radii[position] = header.radius  # every region lies in the ℓ2 ball of its largest semi-axis
             hashes += row.hash
             previous = row.hash
         self._index.add(points, radii)

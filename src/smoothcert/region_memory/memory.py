@@ -16,9 +16,10 @@ from smoothcert.inputs import as_numpy
 from smoothcert.region_memory.chain import Head, next_row
 from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
-from smoothcert.region_memory.records import BALLS, Ball, StoredAnswer
+from smoothcert.region_memory.records import KINDS, StoredAnswer
 from smoothcert.region_memory.statement import Statement
 from smoothcert.region_memory.store import Store, open_store
+from smoothcert.regions import CertifiedRegion
 from smoothcert.tally import ABSTAIN
 
 Source = Literal["memory", "certified", "shrunk", "abstained"]
@@ -44,7 +45,7 @@ class Certified(Protocol):
         ...
 
     @property
-    def region(self) -> Ball | None:
+    def region(self) -> CertifiedRegion | None:
         """The region around the input, None when abstained."""
         ...
 
@@ -58,7 +59,7 @@ class MemoryAnswer:
     """
 
     predicted: int
-    region: Ball | None
+    region: CertifiedRegion | None
     source: Source
     record: int | None
     certified: Certified | None = None
@@ -71,8 +72,13 @@ class MemoryAnswer:
 
     @property
     def radius(self) -> float:
-        """Radius of the region, 0 without one."""
-        return 0.0 if self.region is None else self.region.radius
+        """Radius of the region, or of the largest ball in it; 0 without one."""
+        return 0.0 if self.region is None else self.region.inscribed_radius
+
+    @property
+    def volume_radius(self) -> float:
+        """Radius of the ball of the region's volume, 0 without one."""
+        return 0.0 if self.region is None else self.region.volume_radius
 
     @property
     def promise(self) -> str:
@@ -88,7 +94,8 @@ class RegionMemory:
     Kept at all times: stored regions of different classes are disjoint. An input inside one is answered its class,
     without sampling; that answer isn't stored, because its region lies in one of the same class that is: every
     question inside it is answered already, every later region avoids it already. An input outside all is certified
-    and its ball cut until it meets no region of another class; what is left is stored, durably, and then answered.
+    and its region cut, keeping its shape, until it meets none of another class; what is left is stored, durably, and
+    then answered. Balls and stretched regions of one norm may stand side by side.
 
     Certifying takes seconds and happens outside the transaction. The check is repeated inside it for whatever was
     stored meanwhile, so that no answer slips in between check and store. Threads may share a memory; processes open
@@ -204,13 +211,13 @@ class RegionMemory:
         self,
         point: NDArray[np.float64],
         certified: Certified,
-        region: Ball,
+        region: CertifiedRegion,
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
-    ) -> tuple[MemoryAnswer | None, Ball | None]:
+    ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
         """Check against what came after the first ``seen`` records, store, and only then answer."""
         assert certified.region is not None
-        kept = {"certified_radius": certified.region.radius.hex(), **_sigma(certified)}
+        kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
         kept |= facts(certified) if facts else {}
         with self._store.exclusive():
             self._ledger.refresh_inside()
@@ -219,31 +226,31 @@ class RegionMemory:
                 return found, None
             row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
             self._store.append(row)
-        source: Source = "certified" if left.radius == certified.region.radius else "shrunk"
+        source: Source = "certified" if np.array_equal(left.axes, certified.region.axes) else "shrunk"
         return MemoryAnswer(certified.predicted, left.core(), source, row.id), left
 
     def _recall(
-        self, point: NDArray[np.float64], offer: tuple[int, Ball] | None, seen: int
-    ) -> tuple[MemoryAnswer | None, Ball | None]:
+        self, point: NDArray[np.float64], offer: tuple[int, CertifiedRegion] | None, seen: int
+    ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
         """The answer of the records after ``seen`` if one holds ``point``, else what they leave of the offer."""
         best: tuple[int, StoredAnswer] | None = None
-        claim: Ball | None = None
+        claim: CertifiedRegion | None = None
         left = None if offer is None else offer[1]
         for number, stored in self._ledger.near(point, 0.0 if offer is None else offer[1].reach, seen):
             if stored.region.contains(point):
                 if best is not None and best[1].predicted != stored.predicted:
                     raise self._ledger.contradiction(best[0], number)
                 inside = stored.region.core().largest_inside(point)
-                if best is None or (inside is not None and (claim is None or inside.radius > claim.radius)):
+                if best is None or (inside is not None and _larger(inside, claim)):
                     best, claim = (number, stored), inside
             elif offer is not None and left is not None and stored.predicted != offer[0]:
-                left = _smaller(left, stored.region.largest_outside(point))
+                left = _computable(stored.region.outside(left))
         if best is not None:
             return MemoryAnswer(best[1].predicted, claim, "memory", best[0]), None
         return None, left
 
-    def _checked(self, certified: Certified, point: NDArray[np.float64]) -> Ball | None:
-        """The certified region, None when abstained; refuses one that isn't a ball of this memory around x."""
+    def _checked(self, certified: Certified, point: NDArray[np.float64]) -> CertifiedRegion | None:
+        """The certified region, None when abstained; refuses one that isn't of this memory's norm around x."""
         region = certified.region
         if (certified.predicted == ABSTAIN) != (region is None) or certified.predicted < ABSTAIN:
             raise InvalidValueError(
@@ -251,15 +258,16 @@ class RegionMemory:
             )
         if region is None:
             return None
-        if type(region) is not BALLS[self.statement.norm]:
+        if getattr(region, "kind", None) not in KINDS[self.statement.norm]:
             raise InvalidValueError(
-                f"this memory holds {self.statement.norm} balls, got a certificate with {type(region).__name__}"
+                f"this memory holds {self.statement.norm} balls and the like "
+                f"({', '.join(KINDS[self.statement.norm])}), got a certificate with {type(region).__name__}"
             )
         if not np.array_equal(region.center, point):
             raise InvalidValueError("the certificate's region isn't around the input that was asked about")
-        if region.radius > LARGEST:
-            raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.radius:g}")
-        return _smaller(region, region)
+        if region.reach > LARGEST:
+            raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.reach:g}")
+        return _computable(region)
 
 
 def _sigma(certified: Certified) -> dict[str, float]:
@@ -268,7 +276,10 @@ def _sigma(certified: Certified) -> dict[str, float]:
     return {} if sigma is None else {"sigma": float(sigma)}
 
 
-def _smaller(region: Ball, bound: Ball | None) -> Ball | None:
-    """The smaller of two concentric balls, None if it is too small to compute with."""
-    radius = 0.0 if bound is None else min(region.radius, bound.radius)
-    return replace(region, radius=radius) if radius >= SMALLEST_RADIUS else None
+def _larger(region: CertifiedRegion, other: CertifiedRegion | None) -> bool:
+    return other is None or region.volume_radius > other.volume_radius
+
+
+def _computable(region: CertifiedRegion | None) -> CertifiedRegion | None:
+    """The region, None if it is too small to compute with."""
+    return region if region is not None and region.inscribed_radius >= SMALLEST_RADIUS else None

@@ -12,12 +12,17 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory.statement import Statement
-from smoothcert.regions import L1Ball, L2Ball
-
-Ball = L1Ball | L2Ball
+from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid, L1Ball, L2Ball
 
 BALLS: dict[str, type[L1Ball] | type[L2Ball]] = {"l1": L1Ball, "l2": L2Ball}
+STRETCHED: dict[str, type[Ellipsoid] | type[CrossPolytope]] = {
+    "ellipsoid": Ellipsoid,
+    "cross-polytope": CrossPolytope,
+}
+KINDS: dict[str, tuple[str, ...]] = {"l1": ("l1", "cross-polytope"), "l2": ("l2", "ellipsoid")}
+"""Which kinds of region a memory of a norm may hold."""
 
+_AXES = np.dtype("<f8")
 _DTYPES = ("<f4", "<f8")
 
 
@@ -26,19 +31,22 @@ class StoredAnswer:
     """(x_i, class_i, region_i); the region's center is x_i. ``facts`` is whatever the caller wants kept beside it."""
 
     predicted: int
-    region: Ball
+    region: CertifiedRegion
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """A header of JSON, a newline, the coordinates: as float32 where that loses nothing."""
+        """A header of JSON, a newline, the coordinates: as float32 where that loses nothing; then any semi-axes.
+
+        The header's radius is the largest semi-axis: a region lies in the Euclidean ball of that radius.
+        """
         center = self.region.center
         with np.errstate(over="ignore", under="ignore"):
             single = center.astype("<f4")
         coordinates = single if np.array_equal(single.astype(np.float64), center) else center.astype("<f8")
         header = {
             "class": int(self.predicted),
-            "kind": self.region.norm,
-            "radius": self.region.radius.hex(),
+            "kind": self.region.kind,
+            "radius": self.region.reach.hex(),
             "dtype": coordinates.dtype.str,
             "facts": dict(self.facts),
         }
@@ -48,7 +56,8 @@ class StoredAnswer:
             raise InvalidValueError(
                 f"facts must be values JSON can hold ({error}), got {self.facts}"
             ) from None
-        return text.encode() + b"\n" + coordinates.tobytes()
+        axes = self.region.axes.astype(_AXES).tobytes() if self.region.kind in STRETCHED else b""
+        return text.encode() + b"\n" + coordinates.tobytes() + axes
 
 
 @dataclass(frozen=True)
@@ -59,20 +68,34 @@ class Header:
     kind: str
     radius: float
     facts: Mapping[str, Any]
+    axes: NDArray[np.float64] | None = None
 
 
 def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[np.float64]]:
-    """Header and coordinates (flat); ValueError if they are not those of a record of this statement."""
+    """Header (with the semi-axes, flat, of what isn't a ball) and coordinates (flat).
+
+    ValueError if they are not those of a record of this statement.
+    """
     end = payload.index(b"\n")
     fields = json.loads(payload[:end])
     if not isinstance(fields, dict) or not {"class", "kind", "radius", "dtype", "facts"} <= set(fields):
         raise ValueError("its header lacks fields")
-    if fields["kind"] != statement.norm or fields["dtype"] not in _DTYPES:
+    if fields["kind"] not in KINDS[statement.norm] or fields["dtype"] not in _DTYPES:
         raise ValueError(f"a region of kind {fields['kind']!r} in {fields['dtype']!r} can't be read")
-    coordinates = np.frombuffer(payload, dtype=fields["dtype"], offset=end + 1).astype(np.float64)
+    body, axes = payload[end + 1 :], None
+    if fields["kind"] in STRETCHED:
+        body, tail = (
+            body[: -statement.dimension * _AXES.itemsize],
+            body[-statement.dimension * _AXES.itemsize :],
+        )
+        axes = np.frombuffer(tail, dtype=_AXES).astype(np.float64)
+    coordinates = np.frombuffer(body, dtype=fields["dtype"]).astype(np.float64)
     if coordinates.size != statement.dimension:
         raise ValueError(f"it has {coordinates.size} coordinates, not {statement.dimension}")
-    header = Header(int(fields["class"]), fields["kind"], float.fromhex(fields["radius"]), fields["facts"])
+    radius = float.fromhex(fields["radius"])
+    if axes is not None and not (np.isfinite(axes).all() and axes.min() > 0 and axes.max() == radius):
+        raise ValueError("its semi-axes make no sense")
+    header = Header(int(fields["class"]), fields["kind"], radius, fields["facts"], axes)
     if header.predicted < 0 or not 0 < header.radius < float("inf") or not np.isfinite(coordinates).all():
         raise ValueError("its class, radius or coordinates make no sense")
     return header, coordinates
@@ -82,4 +105,9 @@ def decode(payload: bytes, statement: Statement) -> StoredAnswer:
     """The inverse of :meth:`StoredAnswer.encode`."""
     header, coordinates = decode_parts(payload, statement)
     center = coordinates.reshape(statement.input_shape)
-    return StoredAnswer(header.predicted, BALLS[header.kind](center, header.radius), header.facts)
+    region: CertifiedRegion
+    if header.axes is None:
+        region = BALLS[header.kind](center, header.radius)
+    else:
+        region = STRETCHED[header.kind](center, header.axes.reshape(statement.input_shape))
+    return StoredAnswer(header.predicted, region, header.facts)

@@ -11,15 +11,14 @@ from numpy.typing import ArrayLike
 
 from smoothcert.errors import check_positive
 from smoothcert.regions.base import Point, as_center, difference, norm_error
+from smoothcert.regions.gauge import Body, GaugeBody
 from smoothcert.rounding import down, up
 
 
 @dataclass(frozen=True, eq=False)
-class _Ball:
+class _Ball(GaugeBody):
     """{x : ‖x − center‖ < radius}."""
 
-    norm: ClassVar[str]
-    order: ClassVar[int]
     center: Point
     radius: float
 
@@ -57,9 +56,37 @@ class _Ball:
         return replace(self, radius=down(self.radius, 4 * norm_error(self.center.size)))
 
     @property
+    def axes(self) -> Point:
+        """The radius for each coordinate."""
+        return np.broadcast_to(np.float64(self.radius), self.center.size)
+
+    @property
     def reach(self) -> float:
-        """Radius of a Euclidean ball around the center that holds the region: ‖·‖₂ ≤ ‖·‖₁."""
+        """The radius, also of the Euclidean ball that holds an ℓ1 ball: ‖·‖₂ ≤ ‖·‖₁."""
         return self.radius
+
+    @property
+    def inscribed_radius(self) -> float:
+        """The radius."""
+        return self.radius
+
+    def scaled(self, factor: float, center: ArrayLike | None = None) -> Self | None:
+        """The ball of at most ``factor`` times this radius; None if that leaves nothing."""
+        return self._around(
+            self.center if center is None else center, math.nextafter(self.radius * factor, 0.0)
+        )
+
+    def outside(self, candidate: Body) -> Body | None:
+        """As of any body; of two balls by their radii, without a search."""
+        if type(candidate) is not type(self):
+            return super().outside(candidate)
+        return _no_larger(candidate, self.largest_outside(candidate.center))
+
+    def inside(self, candidate: Body) -> Body | None:
+        """As of any body; of two balls by their radii, without a search."""
+        if type(candidate) is not type(self):
+            return super().inside(candidate)
+        return _no_larger(candidate, self.largest_inside(candidate.center))
 
     def _around(self, center: ArrayLike, radius: float) -> Self | None:
         return replace(self, center=np.asarray(center), radius=radius) if radius > 0 else None
@@ -71,11 +98,7 @@ class L2Ball(_Ball):
 
     norm: ClassVar[str] = "l2"
     order: ClassVar[int] = 2
-
-    def log_volume(self) -> float:
-        """ln( π^{d/2} r^d / Γ(d/2 + 1) )."""
-        d = self.center.size
-        return d / 2 * math.log(math.pi) - math.lgamma(d / 2 + 1) + d * math.log(self.radius)
+    kind: ClassVar[str] = "l2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +107,11 @@ class L1Ball(_Ball):
 
     norm: ClassVar[str] = "l1"
     order: ClassVar[int] = 1
+    kind: ClassVar[str] = "l1"
 
-    def log_volume(self) -> float:
-        """ln( (2r)^d / d! )."""
-        d = self.center.size
-        return d * math.log(2 * self.radius) - math.lgamma(d + 1)
+
+def _no_larger(ball: Body, bound: Body | None) -> Body | None:
+    """The smaller of two concentric balls; ``ball`` itself if it is."""
+    if bound is None or bound.reach >= ball.reach:
+        return None if bound is None else ball
+    return bound

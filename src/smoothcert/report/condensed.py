@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.metrics import stated_norm
+from smoothcert.analysis.votes import VotesUsed, votes_used
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, load_sigmas
 from smoothcert.runs import Manifest, Record, Run
 from smoothcert.runs.manifest import FILE_NAME
 from smoothcert.runs.records import results_digest
@@ -57,8 +59,11 @@ class Condensed:
     votes: Votes
     ceiling: float | None
     expected: int | None
+    used: VotesUsed | None
     results_sha256: str
     manifest_sha256: str | None
+    scales: Floats | None = None
+    """The noise's scale for each dimension, where it has one."""
 
     def __len__(self) -> int:
         return len(self.index)
@@ -110,10 +115,19 @@ def condense(run: Run, name: str) -> Condensed:
         base=_ints(NONE if record.base is None else record.base for record in records),
         votes=_votes(records),
         ceiling=radius_ceiling(run),
+        used=votes_used(run),
         expected=_expected(run.manifest),
         results_sha256=results_digest(records),
         manifest_sha256=hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None,
+        scales=_scales(run),
     )
+
+
+def _scales(run: Run) -> Floats | None:
+    if run.manifest.plan.get("noise") not in DIAGONAL_NOISES:
+        return None
+    path = run.path / SIGMAS_FILE
+    return load_sigmas(path) if path.exists() else None
 
 
 def _ints(values: object) -> Ints:
@@ -146,8 +160,11 @@ def _fill(votes: Votes, records: Sequence[Record], places: Ints, width: int) -> 
     table = np.array([_scores(records[place].estimation) for place in places], dtype=np.float64)
     chosen = _ints(_chosen(records[place]) for place in places)
     label = _ints(records[place].label for place in places)
-    votes.total[places] = [tally.n for place in places if (tally := records[place].estimation) is not None]
-    known = (chosen >= 0) & (chosen < width)
+    votes.total[places] = [
+        tally.n or np.nan for place in places if (tally := records[place].estimation) is not None
+    ]
+    # Where voting ended before it began, there is a class and no share of votes.
+    known = (chosen >= 0) & (chosen < width) & ~np.isnan(votes.total[places])
     votes.chosen[places] = np.where(known, chosen, NONE)
     votes.chosen_votes[places] = np.where(known, table[rows, np.where(known, chosen, 0)], np.nan)
     order = np.argsort(-table, axis=1, kind="stable")[:, :SHOWN_CLASSES]

@@ -13,6 +13,7 @@ import numpy as np
 
 import smoothcert
 from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.report.condensed import NONE, Condensed, Ints
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
@@ -113,6 +114,7 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
         "sigma": plan.get("sigma"),
         "n": plan.get("n"),
         "n0": plan.get("n0"),
+        "votesUsed": None if run.used is None else run.used.in_words(),
         "alpha": run.alpha,
         "bound": plan.get("bound"),
         "imported": run.manifest.kind == "import",
@@ -148,7 +150,9 @@ def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dic
             index, sigma = int(run.index[place]), float(run.sigma[place])
             drawn = noisy.setdefault(f"{sigma:g}", {})
             if str(index) not in drawn:
-                drawn[str(index)] = gallery.shown_noisy(index, sigma, noise)
+                drawn[str(index)] = gallery.shown_noisy(
+                    index, sigma if run.scales is None else run.scales, noise
+                )
     return {
         "classes": list(found.dataset.classes),
         "kind": "pictures" if gallery.pictures else "features",
@@ -161,12 +165,18 @@ def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dic
 def _banners(run: Condensed) -> list[str]:
     if not len(run):
         return [f"{run.name}: nothing has been certified yet."]
+    found = []
     if run.expected is not None and len(run) < run.expected:
-        return [
+        found.append(
             f"{run.name}: {len(run)} of {run.expected} inputs so far. The run is under way, or was ended early by "
             "--max; all figures are about the inputs done."
-        ]
-    return []
+        )
+    if spreads_a_total(run.manifest.plan):
+        found.append(
+            f"{run.name}: one total of votes was spread over its inputs. The headline holds; the 95 % intervals, which "
+            "take inputs to be certified independently of one another, don't."
+        )
+    return found
 
 
 def _report_command(runs: Sequence[Condensed], options: ReportOptions) -> str:

@@ -59,10 +59,10 @@ class Gallery:
         """The input: a data URI, or a list of features."""
         return self._view(self.dataset.input(index))
 
-    def shown_noisy(self, index: int, sigma: float, noise: str) -> Any:
+    def shown_noisy(self, index: int, scale: float | NDArray[np.float64], noise: str) -> Any:
         """The input with noise from a stream that depends on the index alone: not one of the votes."""
         x = self.dataset.input(index)
-        return self._view(x + _drawn(x.shape, index, sigma, noise))
+        return self._view(x + scale * _drawn(x.shape, index, noise))
 
     def _view(self, x: NDArray[np.floating[Any]]) -> Any:
         if not self.pictures:
@@ -73,13 +73,13 @@ class Gallery:
         return png_uri(pixels[:, :, 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels)
 
 
-def _drawn(shape: tuple[int, ...], index: int, sigma: float, noise: str) -> NDArray[np.float64]:
+def _drawn(shape: tuple[int, ...], index: int, noise: str) -> NDArray[np.float64]:
+    """Noise of standard deviation 1."""
     seed = hashlib.sha256(f"smoothcert report|{index}".encode()).digest()
     generator = np.random.default_rng(int.from_bytes(seed[:16], "little"))
-    if noise == "uniform":
-        half_width = sigma * 3**0.5
-        return generator.uniform(-half_width, half_width, shape)
-    return generator.normal(0.0, sigma, shape)
+    if noise.endswith("uniform"):
+        return generator.uniform(-(3**0.5), 3**0.5, shape)
+    return generator.normal(0.0, 1.0, shape)
 
 
 def _shrunk(picture: NDArray[np.float64]) -> NDArray[np.float64]:

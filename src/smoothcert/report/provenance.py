@@ -44,6 +44,8 @@ def certify_command(run: Condensed) -> str | None:
     for option in _PLAN_OPTIONS:
         if plan.get(option) is not None:
             words += [f"--{option}", f"{plan[option]}"]
+    for rule in plan.get("stop", ()):
+        words += ["--stop", str(rule)]
     words += ["--skip", str(manifest.data.get("skip", 1))]
     if run.expected is not None and len(run) < run.expected:
         words += ["--max", str(len(run))]

@@ -84,6 +84,7 @@ class Engine:
             raise InvalidValueError(
                 f"input {job.index} has shape {x.shape}, the model was prepared for {self.prepared.input_shape}"
             )
+        job.noise.check_shape(x.shape)
         if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
             raise InvalidValueError(f"input {job.index} must hold real numbers, got dtype {x.dtype}")
         if not np.isfinite(x).all():
@@ -91,9 +92,8 @@ class Engine:
             raise InvalidValueError(
                 f"input {job.index} holds {x[where]} at position {where}; inputs must be finite"
             )
-        return Place(
-            job, torch.from_numpy(np.array(x, dtype=np.float64)).to(self.prepared.numerics.noise_dtype())
-        )
+        as_noise = torch.from_numpy(np.array(x, dtype=np.float64)).to(self.prepared.numerics.noise_dtype())
+        return Place(job, as_noise, dict(job.drawn))
 
     def _advance(self, place: Place, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""

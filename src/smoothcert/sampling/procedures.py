@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -32,12 +32,15 @@ Procedure = Generator[Draw, Tally, R]
 
 @dataclass(frozen=True)
 class Job(Generic[R]):
-    """One input and the procedure that decides about it. ``index`` names its random streams."""
+    """One input and the procedure that decides about it. ``index`` names its random streams, of which ``drawn`` votes
+    were drawn before.
+    """
 
     index: int
     x: NDArray[np.generic]
     noise: Noise
     procedure: Procedure[R]
+    drawn: Mapping[Phase, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from smoothcert.sigma_search.ascent import radius_gradient
 from smoothcert.sigma_search.base import SEARCHES, Found, Reason, SigmaSearch, search_name
+from smoothcert.sigma_search.ellipsoid import EllipsoidSearch
 from smoothcert.sigma_search.gradient import GradientSearch
 from smoothcert.sigma_search.grid import GridSearch
 from smoothcert.sigma_search.ladder import LadderSearch
@@ -10,6 +11,7 @@ from smoothcert.sigma_search.windows import search_each
 
 __all__ = [
     "SEARCHES",
+    "EllipsoidSearch",
     "Found",
     "GradientSearch",
     "GridSearch",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.knobs import knob
+from smoothcert.noise import DiagonalNoise, Noise
 from smoothcert.registry import Registry
 from smoothcert.sampling import BaseClassifier
 from smoothcert.sampling.ballots import Ballots
 from smoothcert.sigma_search.curve import Curve, Votes
-from smoothcert.sigma_search.problem import Problem, check_differentiable
+from smoothcert.sigma_search.problem import Problem, check_differentiable, with_sigma
 from smoothcert.sigma_search.votes import Booth, Evaluations, Request
 from smoothcert.tally import SOFT_UNIT
 
@@ -36,7 +37,11 @@ _HIGHER = (2**0.5, 2.0)  # of the larger σ compared: where votes still say some
 
 @dataclass(frozen=True)
 class Found:
-    """A search's answer for one input: its σ, and the radii that search votes promised at σ₀ and there."""
+    """A search's answer for one input: its σ, and the radii that search votes promised at σ₀ and there.
+
+    Where it found a scale for each coordinate, that is ``noise``; σ is then their geometric mean, and the radius that
+    of the ball of the region's volume.
+    """
 
     index: int
     sigma: float
@@ -46,10 +51,18 @@ class Found:
     """None where the search ended before any vote."""
     evaluations: int
     """Rows that went through the network, forward and backward passes counted alike."""
+    noise: DiagonalNoise | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values; of ``noise`` its name and the hash of its scales, which are too many for a line."""
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "noise"}
+        if self.noise is None:
+            return values
+        return values | {"noise": self.noise.name, "sigmas_sha256": self.noise.sha256}
+
+    def noise_like(self, noise: Noise) -> Noise:
+        """What to certify with, where the search began with ``noise``."""
+        return with_sigma(noise, self.sigma) if self.noise is None else self.noise
 
 
 Numbered = tuple[int, NDArray[np.generic]]

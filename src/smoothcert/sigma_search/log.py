@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from smoothcert.errors import RunError
+from smoothcert.files import write_atomically
+from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas
 from smoothcert.sigma_search.base import Found
 
 FILE_NAME = "sigma_search.jsonl"
+_SCALES = "sigmas"
 
 
 def append_found(directory: Path, found: Found) -> None:
-    """Add a line and wait until it is on disk: a record that counts has its line."""
+    """Add a line and wait until it is on disk: a record that counts has its line.
+
+    The scales of an input that has one for each coordinate go to ``sigmas/INDEX.npy`` before.
+    """
+    if found.noise is not None:
+        (directory / _SCALES).mkdir(exist_ok=True)
+        content = io.BytesIO()
+        np.save(content, found.noise.sigmas, allow_pickle=False)
+        write_atomically(_scales_file(directory, found.index), content.getvalue())
     line = json.dumps(found.as_json()) + "\n"
     path = directory / FILE_NAME
     try:
@@ -36,9 +51,13 @@ def read_found(directory: Path) -> dict[int, Found]:
     found = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            one = Found(**json.loads(line))
-        except (ValueError, TypeError):
+            fields = json.loads(line)
+            name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
+            one = Found(**fields)
+        except (ValueError, TypeError, AttributeError):
             continue
+        if scales is not None:
+            one = replace(one, noise=_read_noise(directory, one.index, name, scales))
         found[one.index] = one
     return found
 
@@ -50,6 +69,18 @@ def in_words(found: list[Found], start: float) -> str:
     kept = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common() if reason != "improved")
     span = f" to σ = {min(moved):.3g} … {max(moved):.3g}" if moved else ""
     return f"σ search: {len(moved)} of {len(found)} inputs moved{span}; σ = {start:g} kept: {kept or 'none'}"
+
+
+def _scales_file(directory: Path, index: int) -> Path:
+    return directory / _SCALES / f"{index}.npy"
+
+
+def _read_noise(directory: Path, index: int, name: str, sha256: str) -> DiagonalNoise:
+    path = _scales_file(directory, index)
+    noise = DIAGONAL_NOISES[name](load_sigmas(path))
+    if noise.sha256 != sha256:
+        raise RunError(f"{path} isn't the vector that {FILE_NAME} states for input {index}; restore it")
+    return noise
 
 
 def _ends_a_line(path: Path) -> bool:

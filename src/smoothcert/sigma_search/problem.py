@@ -68,7 +68,7 @@ def check_differentiable(base: BaseClassifier) -> None:
     """Refuse a model whose gradients can't be had, and say what works instead."""
     if not isinstance(base, TorchClassifier):
         raise InvalidValueError(
-            f"sigma search 'gradient' needs the gradients of a torch module, and {base.name} "
+            f"this sigma search needs the gradients of a torch module, and {base.name} "
             f"({type(base).__name__}) has none: use 'ladder' or 'grid', which only count votes"
         )
 

@@ -31,12 +31,13 @@ Evaluations = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Request:
-    """Row r is sample ``samples[r]`` of the input at ``sigmas[r]``."""
+    """Row r is sample ``samples[r]`` of the input at ``sigmas[r]``; a ``shape`` stretches each coordinate's noise."""
 
     index: int
     x: NDArray[np.generic]
     sigmas: NDArray[np.float64]
     samples: NDArray[np.int64]
+    shape: NDArray[np.float64] | None = None
 
     @classmethod
     def product(
@@ -101,6 +102,8 @@ class Booth:
             for number in np.unique(filling.request.samples // _DRAWN_TOGETHER).tolist():
                 block = torch.empty((_DRAWN_TOGETHER, *shape), dtype=self._dtype)
                 self._unit.fill(block, generator.seek(stream, number))
+                if filling.request.shape is not None:
+                    block.mul_(torch.from_numpy(filling.request.shape).to(self._dtype))
                 filling.blocks[number] = block
 
     def _pass(self, placed: list[tuple[_Filling, int] | None]) -> int:

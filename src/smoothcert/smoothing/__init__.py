@@ -1,5 +1,6 @@
 """Smoothed classifiers: PREDICT and CERTIFY for any model, and the plan that states what they promise."""
 
+from smoothcert.smoothing.adaptive import CertifyState, stopping_procedure
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
@@ -8,10 +9,12 @@ from smoothcert.smoothing.procedures import certify_procedure, decide, predict_p
 __all__ = [
     "Certification",
     "CertifyPlan",
+    "CertifyState",
     "Prediction",
     "SmoothedClassifier",
     "TooFewVotesWarning",
     "certify_procedure",
     "decide",
     "predict_procedure",
+    "stopping_procedure",
 ]

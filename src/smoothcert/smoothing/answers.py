@@ -16,7 +16,11 @@ class Certification:
 
     Unless it abstained: with probability at least 1−α over its votes, the smoothed classifier answers
     ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input). The smoothed
-    classifier is the one with this ``sigma``, for every point of the region.
+    classifier is the one with this ``sigma``, for every point of the region. ``stopped`` says why voting ended, where
+    the plan has rules for that.
+
+    Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
+    ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
     """
 
     index: int
@@ -31,6 +35,8 @@ class Certification:
     sigma: float
     seconds: float = 0.0
     search: Found | None = None
+    stopped: str | None = None
+    volume_radius: float | None = None
 
     @property
     def abstained(self) -> bool:

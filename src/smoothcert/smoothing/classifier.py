@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,22 @@ from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.inputs import as_array, numbered_inputs
 from smoothcert.noise import NOISES
-from smoothcert.sampling import BaseClassifier, Engine, Execution, Finished, Job, Prepared, adapt
+from smoothcert.sampling import BaseClassifier, Engine, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sigma_search import Found, Problem, search_each, with_sigma
+from smoothcert.sigma_search import Found, Problem, search_each
+from smoothcert.smoothing.adaptive import (
+    CertifyState,
+    Piloted,
+    allocated_procedure,
+    outlook_for,
+    piloting_procedure,
+    stopping_procedure,
+)
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
-from smoothcert.smoothing.procedures import certify_procedure, predict_procedure
+from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.smoothing.streaming import certify_states, check_streams
+from smoothcert.stopping import Outlook, Total
 
 
 class SmoothedClassifier:
@@ -61,6 +71,7 @@ class SmoothedClassifier:
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
+        self.plan.noise.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             self._prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
         return replace(self.plan, numerics=self._prepared.numerics)
@@ -72,36 +83,103 @@ class SmoothedClassifier:
             raise InvalidValueError("the number of classes is known after prepare(input_shape)")
         return self._prepared.classes
 
-    def certify(self, x: ArrayLike, index: int | None = None) -> Certification | list[Certification]:
+    def certify(
+        self, x: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
+    ) -> Certification | list[Certification]:
         """Certify one input, or each input of a batch: then a list comes back.
 
         One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
         otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
         stream (of the first input); by default it follows from the input's values, so equal inputs get equal
-        answers and different ones independent noise.
+        answers and different ones independent noise. ``labels`` are for plans that stop at wrong classes.
         """
         inputs, single = self._split(x)
-        answers = self.certify_batch(inputs, index)
+        answers = self.certify_batch(inputs, index, labels)
         return answers[0] if single else answers
 
-    def certify_batch(self, inputs: ArrayLike, index: int | None = None) -> list[Certification]:
+    def certify_batch(
+        self, inputs: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
+    ) -> list[Certification]:
         """Certify every input of a batch, in order."""
         numbered = numbered_inputs(as_array(inputs), index)
-        found = {answer.index: answer for answer in self.certify_each(numbered)}
+        label_of = None if labels is None else _label_of([i for i, _ in numbered], labels)
+        found = {answer.index: answer for answer in self.certify_each(numbered, labels=label_of)}
         return [found[i] for i, _ in numbered]
 
     def certify_each(
-        self, inputs: Iterable[tuple[int, NDArray[Any]]], on_votes: Callable[[int], None] | None = None
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        on_votes: Callable[[int], None] | None = None,
+        labels: Callable[[int], int] | None = None,
     ) -> Iterator[Certification]:
         """Certify (index, input) pairs; answers come as they are ready, not in order.
 
-        ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search.
+        ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search. ``labels`` gives
+        the label that belongs to an index, for rules that need it.
         """
+        self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
         prepared = self._prepared_inputs(inputs)
+        outlook = outlook_for(self.plan)
         jobs = (
-            Job(i, x, plan.noise, certify_procedure(x, plan, found))
+            Job(i, x, plan.noise, self._certifying(i, x, plan, found, labels, outlook))
             for i, x, plan, found in self._with_sigma(prepared, on_votes)
+        )
+        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+            yield replace(done.answer, seconds=done.seconds)
+
+    def certify_stream(
+        self, x: ArrayLike, index: int | None = None, label: int | None = None
+    ) -> Iterator[CertifyState]:
+        """Certify one input step by step: votes so far, class, bounds and radius; the last state has the answer.
+
+        The plan's bound must be anytime-valid. Then the radii of *all* states hold together with probability at least
+        1−α: stop iterating whenever you like, for whatever reason, and the last radius you saw is a certificate. So is
+        the largest one you saw.
+        """
+        check_streams(self.plan)
+        self._check_rules(label is not None)
+        inputs, single = self._split(x)
+        if not single:
+            raise InvalidValueError(
+                f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
+            )
+        ((index, one),) = numbered_inputs(inputs, index)
+        plan = self.prepare(one.shape)
+        assert self._prepared is not None
+        return certify_states(plan, self._prepared, self.execution, one, index, label)
+
+    def pilot_each(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        labels: Callable[[int], int],
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[int, Piloted]]:
+        """The votes that an allocation of a total is made from; none of them certifies anything."""
+        jobs = (
+            Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
+            for i, x in self._prepared_inputs(inputs)
+        )
+        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+            yield done.job.index, done.answer
+
+    def certify_allocated(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        piloted: Mapping[int, Piloted],
+        votes: Mapping[int, int],
+        labels: Callable[[int], int],
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[Certification]:
+        """Certify inputs with the numbers of fresh ``votes`` that an allocation gave them."""
+        jobs = (
+            Job(
+                i,
+                x,
+                self.plan.noise,
+                allocated_procedure(x, self.plan, piloted[i], labels(i), votes.get(i, 0)),
+            )
+            for i, x in self._prepared_inputs(inputs)
         )
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
             yield replace(done.answer, seconds=done.seconds)
@@ -149,6 +227,36 @@ class SmoothedClassifier:
         for done in self._run(jobs, "hard", on_votes):
             yield replace(done.answer, seconds=done.seconds)
 
+    def _certifying(
+        self,
+        index: int,
+        x: NDArray[Any],
+        plan: CertifyPlan,
+        found: Found | None,
+        labels: Callable[[int], int] | None,
+        outlook: Outlook,
+    ) -> Procedure[Certification]:
+        assert self._prepared is not None  # looks lie on whole blocks, which the prepared model settles
+        return stopping_procedure(
+            x,
+            replace(plan, numerics=self._prepared.numerics),
+            found,
+            None if labels is None else labels(index),
+            outlook if found is None else None,
+        )
+
+    def _check_rules(self, labelled: bool) -> None:
+        """Refuse rules that can't work here, before any vote is spent."""
+        for rule in self.plan.rules:
+            if isinstance(rule, Total):
+                raise InvalidValueError(
+                    f"{rule.text} spreads votes over a whole data set: use certify_dataset, or stop by pilot:1%"
+                )
+            if rule.needs_label and not labelled:
+                raise InvalidValueError(
+                    f"the stopping rule {rule.text!r} needs the label of every input: give labels, or leave it out"
+                )
+
     def _with_sigma(
         self, inputs: Iterator[tuple[int, NDArray[Any]]], on_evaluations: Callable[[int], None] | None
     ) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, Found | None]]:
@@ -172,7 +280,7 @@ class SmoothedClassifier:
             )
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
-            yield i, x, replace(plan, noise=with_sigma(plan.noise, found.sigma)), found
+            yield i, x, replace(plan, noise=found.noise_like(plan.noise), search=None), found
 
     def _run(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
@@ -202,3 +310,17 @@ class SmoothedClassifier:
         array = as_array(x)
         single = array.shape == self._input_shape if self._input_shape else array.ndim in (1, 3)
         return (array[np.newaxis], True) if single else (array, False)
+
+
+def _label_of(indices: list[int], labels: ArrayLike) -> Callable[[int], int]:
+    """Labels by index, as many as inputs."""
+    values = np.asarray(labels).reshape(-1)
+    if len(values) != len(indices) or not np.issubdtype(values.dtype, np.integer):
+        raise InvalidValueError(f"labels must be {len(indices)} whole numbers, got {labels!r}")
+    found: dict[int, int] = {}
+    for index, value in zip(indices, values.tolist()):
+        if found.setdefault(index, value) != value:
+            raise InvalidValueError(
+                f"two equal inputs have the labels {found[index]} and {value}: give one index="
+            )
+    return found.__getitem__

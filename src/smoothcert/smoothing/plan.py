@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from smoothcert.bounds import BOUNDS, Bound, least_votes
+from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
-from smoothcert.errors import check_count, check_probability
-from smoothcert.noise import Noise
+from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.noise import NOISES, Noise, stated_noise
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SigmaSearch
+from smoothcert.stopping import StopRule, Total, parse_rules
+from smoothcert.tally import Tally
+
+AUTO = "auto"
+FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
+"""What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
 
 
 class TooFewVotesWarning(UserWarning):
@@ -24,28 +32,60 @@ class CertifyPlan:
 
     ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``. A ``search`` first
     chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
+
+    ``stop`` names rules that end an input's voting before its n-th vote (:mod:`smoothcert.stopping`; texts such as
+    ``decide:0.5`` or rules). Rules that look at the estimation votes need a bound that allows it: ``auto`` takes
+    one, and a fixed-n bound is refused.
     """
 
     noise: Noise
-    bound: str = "two-class"
+    bound: str = AUTO
     n0: int = 100
     n: int = 100_000
     alpha: float = 0.001
     seed: int = 0
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
+    stop: Iterable[StopRule | str] = ()
 
     def __post_init__(self) -> None:
-        BOUNDS[self.bound]
         check_count("n0", self.n0)
         check_count("n", self.n)
+        object.__setattr__(self, "stop", parse_rules(self.stop))
+        if self.bound == AUTO:
+            object.__setattr__(self, "bound", ANYTIME_BOUND if self.sequential else FIXED_BOUND)
+        self.rule.check_look(self.n)
+        self._check_bound_allows_stopping()
         check_probability("alpha", self.alpha)
         check_count("seed", self.seed, least=0)
+        if self.search is not None and self.noise.name not in NOISES:
+            raise InvalidValueError(
+                f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
+                "the search out, or give noise of one scale"
+            )
 
     @property
     def rule(self) -> Bound:
         """The bound by its name."""
         return BOUNDS[self.bound]
+
+    @property
+    def rules(self) -> tuple[StopRule, ...]:
+        """The stopping rules; none means exactly n votes."""
+        assert isinstance(self.stop, tuple)
+        return self.stop
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the estimation votes themselves may end the voting."""
+        return any(rule.sees == "estimation" for rule in self.rules)
+
+    @property
+    def most_votes(self) -> int:
+        """The most estimation votes that one input can get."""
+        if any(isinstance(rule, Total) for rule in self.rules):
+            return self.n * Total.MOST
+        return self.n
 
     @property
     def certificate(self) -> Certificate:
@@ -55,8 +95,7 @@ class CertifyPlan:
     def as_json(self) -> dict[str, Any]:
         """Every field in plain values; equal plans have equal JSON."""
         return {
-            "noise": self.noise.name,
-            "sigma": self.noise.sigma,
+            **self.noise.describe(),
             "norm": self.certificate.norm,
             "bound": self.bound,
             "votes": self.rule.votes,
@@ -65,8 +104,49 @@ class CertifyPlan:
             "alpha": self.alpha,
             "seed": self.seed,
             **asdict(self.numerics),
+            **({"stop": [rule.text for rule in self.rules]} if self.rules else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
+
+    def bounds_of(self, tally: Tally, chosen: int) -> ClassBounds:
+        """What the plan's bound says of estimation votes; of none it says nothing."""
+        return self.rule(tally, chosen, self.alpha) if tally.n else ClassBounds(0.0, 1.0)
+
+    def _check_bound_allows_stopping(self) -> None:
+        rule = self.rule
+        for stop in self.rules:
+            if stop.sees == "estimation" and not rule.anytime:
+                fitting = [name for name in BOUNDS if BOUNDS[name].anytime]
+                raise InvalidValueError(
+                    f"the {self.bound} bound holds for a number of votes fixed beforehand, but {stop.text} stops by "
+                    f"looking at them: leave the bound out ({ANYTIME_BOUND} is taken), choose one of "
+                    f"{', '.join(fitting)}, or stop by pilot:1%"
+                )
+            if stop.sees == "pilot" and (rule.next_look is not None or rule.votes == "soft"):
+                raise InvalidValueError(
+                    f"{stop.text} chooses a number of hard votes that the {self.bound} bound can't be evaluated at: "
+                    f"choose {FIXED_BOUND} or clopper-pearson"
+                )
+            if isinstance(stop, Total) and self.search is not None:
+                raise InvalidValueError(
+                    f"{stop.text} spreads votes at one sigma: leave the sigma search out, or stop by pilot:1%"
+                )
+
+    @classmethod
+    def stated(cls, plan: Mapping[str, Any], directory: Path) -> CertifyPlan:
+        """The plan of a run from its JSON, numerics and search aside; KeyError names what it doesn't state.
+
+        ``directory`` is the run's: it holds the scales of noise that has one for each dimension.
+        """
+        return cls(
+            stated_noise(plan, directory),
+            plan["bound"],
+            plan["n0"],
+            plan["n"],
+            plan["alpha"],
+            plan["seed"],
+            stop=plan.get("stop", ()),
+        )
 
     def warn_if_hopeless(self) -> None:
         """Say so when no vote, however clear, could be certified."""

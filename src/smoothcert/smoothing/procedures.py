@@ -28,19 +28,21 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
             f"votes of input {selection.stream.index} can't choose the class of input {estimation.stream.index}"
         )
     candidate = selection.top()
-    bounds = plan.rule(estimation, candidate, plan.alpha)
+    bounds = plan.bounds_of(estimation, candidate)
     radius = plan.certificate.radius(bounds)
+    region = plan.certificate.region(x, bounds)
     return Certification(
         index=estimation.stream.index,
         predicted=candidate if radius > 0 else ABSTAIN,
         radius=radius,
         norm=plan.certificate.norm,
-        region=plan.certificate.region(x, bounds),
+        region=region,
         bounds=bounds,
         candidate=candidate,
         selection=selection,
         estimation=estimation,
         sigma=plan.noise.sigma,
+        volume_radius=None if plan.certificate.ball else 0.0 if region is None else region.volume_radius,
     )
 
 

@@ -9,17 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.analysis.figures import check_picture_path
-from smoothcert.analysis.metrics import correct_radii
-from smoothcert.analysis.plots.labels import checked, run_labels
+from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, new_sheet
 from smoothcert.analysis.plots.steps import Curve, step_curve
 from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import check_one_dataset, dataset_of
 from smoothcert.errors import InvalidValueError, check_count
-from smoothcert.regions import L1Ball, L2Ball
 from smoothcert.runs import Run
 
-_BALLS: dict[str, type[L1Ball] | type[L2Ball]] = {"l1": L1Ball, "l2": L2Ball}
 _DIMENSIONS = {
     "digits": 8 * 8,
     "mnist": 28 * 28,
@@ -34,10 +31,13 @@ _TOP_TICKS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
 def input_dimension(runs: Sequence[Run], given: int | None = None) -> int:
-    """How many numbers an input has: as given, else as the data set's name implies."""
+    """How many numbers an input has: as given, else as a run's noise or the data set's name implies."""
     if given is not None:
         check_count("dimension", given)
         return given
+    for run in runs:
+        if isinstance(stated := run.manifest.plan.get("dimension"), int):
+            return stated
     names = {dataset_of(run) for run in runs}
     for name in names:
         if name in _DIMENSIONS:
@@ -48,36 +48,42 @@ def input_dimension(runs: Sequence[Run], given: int | None = None) -> int:
     )
 
 
-def log_volumes(run: Run, dimension: int) -> Curve:
-    """ln of the volume of each right answer's certified ball, ascending; those with radius 0 have none."""
-    norm = run.manifest.plan["norm"]
-    if norm not in _BALLS:
-        raise InvalidValueError(f"{run.path}: the volume of a region in {norm} isn't known; l1 and l2 are")
-    unit = _BALLS[norm](np.zeros(dimension), 1.0).log_volume()
-    radii = correct_radii(run.records)
-    return np.asarray(unit + dimension * np.log(radii[radii > 0]), dtype=np.float64)
+def certified_areas(run: Run, dimension: int) -> Curve:
+    """Σ ln a_i of each right answer's certified region, ascending: D ln r, r the radius of the ball of that volume.
+
+    Answers with nothing certified have none. The log-volume is this plus a constant of dimension and norm.
+    """
+    radii = np.array(
+        [
+            record.volume_radius or record.radius
+            for record in run.records
+            if record.correct and record.radius > 0
+        ],
+        dtype=np.float64,
+    )
+    return np.sort(dimension * np.log(radii))
 
 
 def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: int | None = None) -> None:
-    """Draw certified accuracy against ln of the certified volume; the upper axis has the radius of that ball."""
+    """Draw certified accuracy against certified area; the upper axis has the radius of the ball of that volume."""
     check_picture_path(out)
     summaries = checked(runs)
     check_one_dataset(runs)
     dimension = input_dimension(runs, dimension)
-    volumes = [log_volumes(run, dimension) for run in runs]
-    largest = [float(each[-1]) for each in volumes if each.size]
+    areas = [certified_areas(run, dimension) for run in runs]
+    largest = [float(each[-1]) for each in areas if each.size]
     if not largest:
         raise InvalidValueError(
             "no run certified a right answer with a radius above 0: there is no volume to draw"
         )
     norm = summaries[0].norm
-    unit = _BALLS[norm](np.zeros(dimension), 1.0).log_volume()
     right = max(largest)
     left = right - dimension * math.log(_SPAN)
-    with new_sheet(out, width, run_labels(runs, summaries), top=0.5) as sheet:
+    labels = [_label(run, each) for run, each in zip(runs, areas)]
+    with new_sheet(out, width, labels, top=0.5) as sheet:
         (axes,) = sheet.panels
         handles = []
-        for k, (run, each) in enumerate(zip(runs, volumes)):
+        for k, (run, each) in enumerate(zip(runs, areas)):
             sizes, accuracy = step_curve(
                 each, len(run.records), start=min(left, float(each[0])) if each.size else left
             )
@@ -92,14 +98,28 @@ def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: in
         axes.set_xlim(left, right + 0.02 * (right - left))
         axes.set_ylim(0.0, 101.5)
         axes.set_yticks(range(0, 101, 20))
-        axes.set_xlabel(f"ln volume of the certified {norm_name(norm)} ball (dimension {dimension})")
+        axes.set_xlabel(f"certified area: Σ ln of the region's {dimension} semi-axes")
         axes.set_ylabel("certified accuracy (%)")
         above = axes.secondary_xaxis("top")
-        radii = _radius_ticks(math.exp((left - unit) / dimension), math.exp((right - unit) / dimension))
-        above.set_xticks([unit + dimension * math.log(r) for r in radii], [f"{r:g}" for r in radii])
-        above.set_xlabel(f"{norm_name(norm)} radius")
+        radii = _radius_ticks(math.exp(left / dimension), math.exp(right / dimension))
+        above.set_xticks([dimension * math.log(r) for r in radii], [f"{r:g}" for r in radii])
+        above.set_xlabel(f"radius of the {norm_name(norm)} ball of the same volume")
         above.tick_params(length=3, width=0.6)
         sheet.add_legend(handles)
+
+
+def _label(run: Run, areas: Curve) -> str:
+    """Name, σ, and the mean area of what was certified; not the ACR, which is about radii."""
+    plan = run.manifest.plan
+    sigma = plan.get("sigma")
+    least = plan.get("least_sigma")
+    parts = [
+        None if sigma is None else f"σ = {sigma:.3g}",
+        "geometric mean" if least is not None and least != sigma else None,
+        f"mean area {areas.mean():.1f}" if areas.size else "nothing certified",
+        partial_inputs(run),
+    ]
+    return f"{run.name}  ({', '.join(part for part in parts if part)})"
 
 
 def _radius_ticks(low: float, high: float) -> list[float]:

@@ -73,6 +73,11 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
                 "hold for all; name runs that agree"
             )
         (stated[name],) = values
+    if stated["noise"] not in NOISES or BOUNDS[stated["bound"]].next_look is not None:
+        raise InvalidValueError(
+            f"these curves are for noise of one scale and bounds at any number of votes, got {stated['noise']} noise "
+            f"and the {stated['bound']} bound; name other runs, or draw the picture without a run"
+        )
     noise = NOISES[stated["noise"]](stated["sigma"])  # type: ignore[call-arg]
     return VotePlan(noise, BOUNDS[stated["bound"]], stated["alpha"])
 
@@ -147,4 +152,8 @@ def _votes(run: Run) -> int:
     n = run.manifest.plan.get("n")
     if not isinstance(n, int):
         raise InvalidValueError(f"{run.path} states no n; import it with --n, or draw the picture without it")
+    if run.manifest.plan.get("stop"):
+        raise InvalidValueError(
+            f"{run.path} gave its inputs different numbers of votes, and this picture is about one; draw it without"
+        )
     return n

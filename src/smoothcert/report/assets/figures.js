@@ -2,8 +2,9 @@
 function showStatement() {
   const run = chosenRun() || runs[0];
   const said = run.statement;
-  const facts = [["data", run.group.name], ["inputs", whole(run.inputs)], ["σ", run.sigma], ["votes n", run.n === null ? null : whole(run.n)],
+  const facts = [["data", run.group.name], ["inputs", whole(run.inputs)], ["σ", run.sigma], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
     ["α", run.alpha], ["bound", run.bound]];
+  if (run.votesUsed) facts.push(["votes cast", run.votesUsed]);
   const parts = [
     runs.length > 1
       ? el("div", { class: "kicker" }, el("label", { for: "statement-run" }, run.alpha === null ? "What is said of" : "What is proved of"),

@@ -1,46 +1,42 @@
-"""Noise: a frozen description of the distribution added to an input, in the units of that input."""
+"""Noise of one scale in all coordinates."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from smoothcert.errors import check_positive
-from smoothcert.registry import Registry
+from smoothcert.noise.base import NOISES
 
 if TYPE_CHECKING:
     import torch
 
 
-class Noise(Protocol):
-    """A distribution with standard deviation ``sigma`` in every coordinate; knows only how to draw."""
+@dataclass(frozen=True)
+class _Isotropic:
+    """Standard deviation ``sigma`` in every coordinate, for inputs of any shape."""
 
     name: ClassVar[str]
-
-    @property
-    def sigma(self) -> float:
-        """Standard deviation of each coordinate, the number by which papers index their models."""
-        ...
-
-    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Overwrite the contiguous tensor ``out`` with fresh, independent noise."""
-        ...
-
-
-NOISES: Registry[type[Noise]] = Registry("noise")
-
-
-@NOISES.register("gaussian")
-@dataclass(frozen=True)
-class Gaussian:
-    """ε ~ N(0, σ²I), isotropic."""
-
-    name: ClassVar[str] = "gaussian"
     sigma: float
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and σ."""
+        return {"noise": self.name, "sigma": self.sigma}
+
+    def check_shape(self, input_shape: tuple[int, ...]) -> None:
+        """Any shape will do."""
+
+
+@NOISES.register("gaussian")
+@dataclass(frozen=True)
+class Gaussian(_Isotropic):
+    """ε ~ N(0, σ²I), isotropic."""
+
+    name: ClassVar[str] = "gaussian"
 
     def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
         """Draw N(0, σ²) into every element of ``out``."""
@@ -49,14 +45,10 @@ class Gaussian:
 
 @NOISES.register("uniform")
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(_Isotropic):
     """ε ~ U[−λ, λ]^d with λ = √3·σ, so that σ is its standard deviation as in the papers' tables."""
 
     name: ClassVar[str] = "uniform"
-    sigma: float
-
-    def __post_init__(self) -> None:
-        check_positive("sigma", self.sigma)
 
     @property
     def half_width(self) -> float:

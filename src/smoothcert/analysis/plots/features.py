@@ -1,0 +1,60 @@
+"""Bars of how much noise each feature bears, the most sensitive on top."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from smoothcert.analysis.figures import BLUE, GREY, PALE, check_picture_path, new_figure, save_figure
+from smoothcert.analysis.plots.sheets import LOOKS
+from smoothcert.errors import InvalidValueError
+from smoothcert.registry import unknown_name
+
+_MOST_BARS = 60
+_BAR = 0.19
+_LONGEST = 32
+
+
+def plot_features(
+    names: Sequence[str], values: Sequence[float], meaning: str, out: Path, width: str = "page"
+) -> None:
+    """A bar for each name from above on a logarithmic axis; of more than 60 the first 30 and the last 30."""
+    check_picture_path(out)
+    if width not in LOOKS:
+        raise unknown_name("width", width, list(LOOKS))
+    if not names or len(names) != len(values):
+        raise InvalidValueError(
+            f"a bar needs a name and a value, got {len(names)} names, {len(values)} values"
+        )
+    look = LOOKS[width]
+    shown = range(len(names))
+    half = _MOST_BARS // 2
+    places = [*shown] if len(names) <= _MOST_BARS else [*shown[:half], *shown[-half:]]
+    left = 0.15 + min(_LONGEST, max(len(names[k]) for k in places)) * 0.55 * look.legend / 72
+    height = len(places) * _BAR + 0.65
+    with new_figure(look.width, height, look.legend) as figure:
+        axes = figure.add_axes(
+            (
+                left / look.width,
+                0.5 / height,
+                (look.width - left - 0.2) / look.width,
+                (height - 0.6) / height,
+            )
+        )
+        rows = range(len(places))
+        axes.barh(list(rows), [values[k] for k in places], color=BLUE, height=0.7)
+        axes.set_ylim(len(places) - 0.4, -0.6)
+        axes.set_yticks(list(rows))
+        for label, k in zip(axes.set_yticklabels([""] * len(places)), places):
+            label.set_parse_math(False)
+            label.set_text(names[k] if len(names[k]) <= _LONGEST else f"{names[k][: _LONGEST - 1]}…")
+        if len(places) < len(names):
+            axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
+        if min(values) > 0 and max(values) > 20 * min(values):
+            axes.set_xscale("log")
+        axes.set_xlabel(meaning)
+        axes.grid(axis="x", color=PALE, linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(axis="y", length=0)
+        save_figure(figure, out)

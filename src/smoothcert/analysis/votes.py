@@ -1,0 +1,82 @@
+"""How many votes a run took, and why they ended: of interest where the plan lets them end early."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from smoothcert.runs import Record, Run
+from smoothcert.stopping import Decide, Grid, Pilot, StopRule, Total, parse_rules
+
+
+@dataclass(frozen=True)
+class VotesUsed:
+    """``total`` votes, those that chose classes and pilots included; ``share`` of what n for every input would take.
+
+    ``reasons`` counts why voting ended, the commonest first; ``asked`` names the rule that wanted certain radii only.
+    """
+
+    total: int
+    inputs: int
+    mean: float
+    share: float
+    reasons: tuple[tuple[str, int], ...]
+    asked: str | None = None
+
+    def in_words(self) -> str:
+        """One sentence."""
+        why = ", ".join(f"{count} {reason}" for reason, count in self.reasons)
+        return (
+            f"{self.total:,} votes in all, {self.mean:,.0f} for an input on average: {100 * self.share:.1f} % of the "
+            f"fixed protocol's; ended by: {why}"
+            + (
+                ""
+                if self.asked is None
+                else f". Only {self.asked} was asked: other radii, and the ACR, stay lower"
+            )
+        )
+
+
+def rules_of(plan: Mapping[str, Any]) -> tuple[StopRule, ...]:
+    """The stopping rules that a run's plan states."""
+    return parse_rules(plan.get("stop", ()))
+
+
+def votes_used(run: Run) -> VotesUsed | None:
+    """What the run's votes came to; None where every input had the same number, or the votes are unknown."""
+    plan = run.manifest.plan
+    rules = rules_of(plan)
+    if not rules or not run.records or any(record.estimation is None for record in run.records):
+        return None
+    total = sum(_votes(record, rules) for record in run.records)
+    inputs = len(run.records)
+    reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)
+    share = total / (inputs * (plan["n0"] + plan["n"]))
+    asked = next((rule.text for rule in rules if isinstance(rule, Decide | Grid)), None)
+    return VotesUsed(total, inputs, total / inputs, share, tuple(reasons.most_common()), asked)
+
+
+def votes_in_words(run: Run) -> str:
+    """The plan's n as a caption says it: ``n = 100000``, or ``n ≤ 100000`` where voting may end early."""
+    plan = run.manifest.plan
+    return f"n ≤ {most_votes(plan)}" if rules_of(plan) else f"n = {plan.get('n')}"
+
+
+def most_votes(plan: Mapping[str, Any]) -> int:
+    """The most estimation votes that the plan can give one input."""
+    return int(plan["n"]) * (Total.MOST if spreads_a_total(plan) else 1)
+
+
+def spreads_a_total(plan: Mapping[str, Any]) -> bool:
+    """Whether one total of votes was spread over the inputs: then their results depend on one another."""
+    return any(isinstance(rule, Total) for rule in rules_of(plan))
+
+
+def _votes(record: Record, rules: tuple[StopRule, ...]) -> int:
+    """Votes of one input; a pilot's, which no record keeps, are known from the rule."""
+    tallies = sum(tally.n for tally in (record.selection, record.estimation) if tally is not None)
+    wrong = record.stopped is not None and record.stopped.startswith("wrong")
+    pilot = sum(rule.votes for rule in rules if isinstance(rule, Pilot | Total) and not wrong)
+    return tallies + pilot

@@ -1,0 +1,54 @@
+"""--noise on the command line: gaussian or uniform, or a σ vector that fit-noise found or a file holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothcert.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from smoothcert.noise import DiagonalNoise
+    from smoothcert.sampling import BaseClassifier
+
+
+def diagonal_noise(text: str, sigma: float | None) -> DiagonalNoise | None:
+    """The noise of a FIT directory or a .npy file (``uniform:FILE.npy`` for uniform noise); None for a plain name.
+
+    ``sigma`` must be left out: the vector says it all, and scaling it would be another noise than the one fitted.
+    """
+    from smoothcert.commands.sensitivity import finished_fit
+    from smoothcert.noise import NOISES, DiagonalGaussian, DiagonalUniform, load_sigmas
+    from smoothcert.registry import unknown_name
+
+    if text in NOISES:
+        return None
+    kind, colon, rest = text.partition(":")
+    path, kind = (Path(rest), kind) if colon and kind in NOISES else (Path(text), "gaussian")
+    if not path.exists():
+        raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
+    if sigma is not None:
+        raise InvalidValueError(
+            f"--sigma {sigma:g} and --noise {text} are two answers to one question: leave --sigma out. For the same "
+            "shape at another scale, save a multiple of its sigmas.npy and give that file"
+        )
+    if path.is_dir():
+        return finished_fit(path).noise
+    sigmas = load_sigmas(path)
+    return DiagonalUniform(sigmas) if kind == "uniform" else DiagonalGaussian(sigmas)
+
+
+def foreign_fit(text: str, base: BaseClassifier) -> str | None:
+    """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
+    from smoothcert.noise_fit import read_fit
+
+    path = Path(text)
+    if not path.is_dir():
+        return None
+    fitted = read_fit(path).manifest.model
+    if fitted["sha256"] == base.fingerprint():
+        return None
+    return (
+        f"{text} was fitted for another model ({fitted['name']}): certificates hold, but the noise may not suit this "
+        f"{base.name}"
+    )

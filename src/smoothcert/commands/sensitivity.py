@@ -1,0 +1,134 @@
+"""`smoothcert sensitivity`: which numbers of an input a model leans on, as a fit of its noise found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from smoothcert.commands.options import OutputOptions
+
+if TYPE_CHECKING:
+    from smoothcert.noise_fit import Fit
+    from smoothcert.noise_fit.features import Feature
+
+_SHOWN = 40
+
+
+def sensitivity(
+    fit: Path, *, run: Path | None = None, out: Path | None = None, output: OutputOptions = OutputOptions()
+) -> None:
+    """Show which features the model is sensitive to: those on which it bears little noise.
+
+    Where the fit made σ smaller, or let it grow least, a small change may change the answer; where it grew most, the
+    model hardly looks. Features are ranked by σ over where it started (with `fit-noise --scale std`: in standard
+    deviations), because σ itself is in each feature's own units. With `--run`, a run certified with this fit, the table
+    also says how far each feature may change *alone* without changing a typical answer: the half-width of the certified
+    region of median size. Several may change at once as long as the input stays inside the region.
+
+    Example: `smoothcert sensitivity fits/cancer --run runs/cancer --out features.png`
+
+    Parameters
+    ----------
+    fit
+        Directory made by fit-noise (of a ladder: one of its rungs).
+    run
+        A run made by `certify --noise FIT`.
+    out
+        Picture to write (.png, .svg, .pdf): bars, or a heat map for images.
+    """
+    from smoothcert.analysis.figures import check_picture_path
+    from smoothcert.analysis.plots import plot_features, plot_noise
+    from smoothcert.commands.console import note
+    from smoothcert.noise_fit import step_sigmas
+    from smoothcert.noise_fit.features import ranked_features
+
+    if out is not None:
+        check_picture_path(out)
+    found = finished_fit(fit)
+    assert found.noise is not None
+    sigmas = found.noise.sigmas
+    reach = None if run is None else _median_reach(run, found)
+    features = ranked_features(sigmas, step_sigmas(found.path, 0), found.feature_names, reach)
+    if output.json:
+        rows = [asdict(feature) for feature in features]
+        print(json.dumps({"fit": str(fit), "median_volume_radius": reach, "features": rows}))
+    elif not output.quiet:
+        _show_table(fit, features)
+    if out is not None:
+        if sigmas.ndim == 3:
+            plot_noise([(f"{fit.resolve().name}: σ", sigmas)], out)
+        else:
+            values = [feature.factor for feature in features]
+            meaning = "σ over where the fit started it: short bars are features that the model leans on"
+            plot_features([feature.name for feature in features], values, meaning, out)
+        note(str(out), output.quiet or output.json)
+
+
+def finished_fit(path: Path) -> Fit:
+    """A single fit that has ended; else an error that says what to name instead."""
+    from smoothcert.errors import RunError
+    from smoothcert.noise_fit import read_ladder
+
+    fits = read_ladder(path)
+    if len(fits) > 1 or fits[0].path != path:
+        names = ", ".join(str(each.path) for each in fits)
+        raise RunError(f"{path} is a ladder of fits: name one of {names}")
+    if fits[0].noise is None:
+        raise RunError(
+            f"{path} isn't finished: give the fit-noise command again, and it goes on where it stopped"
+        )
+    return fits[0]
+
+
+def _median_reach(path: Path, fit: Fit) -> float:
+    """The median equal-volume radius of the run's right answers."""
+    import statistics
+
+    from smoothcert.errors import RunError
+    from smoothcert.runs import read_run
+
+    run = read_run(path)
+    assert fit.noise is not None
+    if run.manifest.plan.get("sigmas_sha256") != fit.noise.sha256:
+        raise RunError(
+            f"{path} wasn't certified with the noise of {fit.path}: name a run of certify --noise {fit.path}"
+        )
+    radii = [record.volume_radius or record.radius for record in run.records if record.correct]
+    if not radii:
+        raise RunError(f"{path}: no right answer is certified, so there is no typical region")
+    return statistics.median(radii)
+
+
+def _show_table(path: Path, features: list[Feature]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from smoothcert.rounding import decimal_down
+
+    with_width = features[0].half_width is not None
+    table = Table(title=f"{path.resolve().name}: from the most sensitive feature on", title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("feature")
+    table.add_column("σ", justify="right")
+    table.add_column("σ / start", justify="right")
+    if with_width:
+        table.add_column("alone it may change by", justify="right")
+    half = _SHOWN // 2
+    rows = features if len(features) <= _SHOWN else [*features[:half], *features[-half:]]
+    for place, feature in enumerate(rows):
+        if len(rows) < len(features) and place == half:
+            table.add_row("…", f"{len(features) - len(rows)} more", "")
+        cells = [str(feature.rank), feature.name, f"{feature.sigma:.4g}", f"{feature.factor:.2f}"]
+        if feature.half_width is not None:
+            cells.append(f"± {decimal_down(feature.half_width, _digits(feature.half_width))}")
+        table.add_row(*cells)
+    Console(highlight=False, markup=False).print(table)
+
+
+def _digits(value: float) -> int:
+    """Decimals that show three digits of a number."""
+    import math
+
+    return max(0, 2 - math.floor(math.log10(value)))

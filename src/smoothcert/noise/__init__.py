@@ -1,0 +1,28 @@
+"""Noise: a frozen description of the distribution added to an input, in the units of that input."""
+
+from smoothcert.noise.base import NOISES, Noise
+from smoothcert.noise.diagonal import (
+    DIAGONAL_NOISES,
+    DiagonalGaussian,
+    DiagonalNoise,
+    DiagonalUniform,
+    sigmas_sha256,
+)
+from smoothcert.noise.isotropic import Gaussian, Uniform
+from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise
+
+__all__ = [
+    "DIAGONAL_NOISES",
+    "NOISES",
+    "SIGMAS_FILE",
+    "DiagonalGaussian",
+    "DiagonalNoise",
+    "DiagonalUniform",
+    "Gaussian",
+    "Noise",
+    "Uniform",
+    "load_sigmas",
+    "save_sigmas",
+    "sigmas_sha256",
+    "stated_noise",
+]

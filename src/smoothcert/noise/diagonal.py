@@ -1,0 +1,177 @@
+"""Noise with a scale for each coordinate (Tecot et al., *non-uniform* smoothing)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.noise.isotropic import Gaussian, Uniform
+from smoothcert.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalNoise(ABC):
+    """Independent coordinates, ``sigmas`` their standard deviations, in the shape of the input.
+
+    It draws the numbers that isotropic noise draws and scales them. A constant vector *is* the isotropic noise: it
+    draws the same bits. Equal vectors make equal noises.
+    """
+
+    name: ClassVar[str]
+    isotropic: ClassVar[type[Gaussian] | type[Uniform]]
+    """The noise of the same kind with one scale."""
+    sigmas: NDArray[np.float64]
+    _scales: dict[Any, torch.Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        sigmas = np.array(self.sigmas, dtype=np.float64)
+        bad = np.argwhere(~(np.isfinite(sigmas) & (sigmas > 0)))
+        if not sigmas.size:
+            raise InvalidValueError("sigmas must hold a number for each input dimension, got none")
+        if len(bad):
+            where = tuple(int(i) for i in bad[0])
+            raise InvalidValueError(
+                f"sigmas must be positive and finite, got {sigmas[where]} at position {where} "
+                f"({len(bad)} of {sigmas.size} are bad)"
+            )
+        sigmas.setflags(write=False)
+        object.__setattr__(self, "sigmas", sigmas)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and np.array_equal(self.sigmas, other.sigmas)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.sha256))
+
+    @cached_property
+    def sigma(self) -> float:
+        """Geometric mean of the σ_i; of equal ones exactly the one."""
+        if self.least == self.greatest:
+            return self.least
+        mean = math.exp(math.fsum(np.log(self.sigmas).ravel().tolist()) / self.sigmas.size)
+        return min(max(mean, self.least), self.greatest)
+
+    @cached_property
+    def least(self) -> float:
+        """The smallest σ_i."""
+        return float(self.sigmas.min())
+
+    @cached_property
+    def greatest(self) -> float:
+        """The largest σ_i."""
+        return float(self.sigmas.max())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Names the vector: a hash of its shape and its float64 values."""
+        return sigmas_sha256(self.sigmas)
+
+    def describe(self) -> dict[str, Any]:
+        """Name and geometric mean as of any noise; then what tells this vector from every other."""
+        return {
+            "noise": self.name,
+            "sigma": self.sigma,
+            "sigmas_sha256": self.sha256,
+            "least_sigma": self.least,
+            "dimension": self.sigmas.size,
+        }
+
+    def check_shape(self, input_shape: tuple[int, ...]) -> None:
+        """Refuse inputs that don't have a σ for each coordinate."""
+        if tuple(input_shape) != self.sigmas.shape:
+            raise InvalidValueError(
+                f"the noise has sigmas of shape {self.sigmas.shape}, the inputs have shape {tuple(input_shape)}: "
+                "give a sigma for each coordinate of an input"
+            )
+
+    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
+        """Draw into ``out``, of shape (rows, *shape of sigmas)."""
+        if self.least == self.greatest:
+            # Its own path, because the last bit of a product depends on how torch's kernels round it.
+            self.isotropic(self.least).fill(out, generator)
+            return
+        self._draw_unit(out, generator)
+        out.mul_(self._scale(out.dtype, out.device))
+
+    @abstractmethod
+    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
+        """Draw the noise that :attr:`scales` stretches."""
+
+    @property
+    @abstractmethod
+    def scales(self) -> NDArray[np.float64]:
+        """By how much each coordinate of the unit noise is stretched."""
+
+    def _scale(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        import torch
+
+        found = self._scales.get((dtype, device))
+        if found is None:
+            found = torch.from_numpy(np.array(self.scales)).to(dtype)
+            if not bool(((found >= torch.finfo(dtype).tiny) & torch.isfinite(found)).all()):
+                raise InvalidValueError(
+                    f"sigmas from {self.least:g} to {self.greatest:g} can't be held in {dtype}: rescale the inputs or "
+                    "use float64"
+                )
+            found = self._scales[dtype, device] = found.to(device)
+        return found
+
+
+def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
+    """SHA-256 of a σ vector's shape and its values as little-endian float64."""
+    digest = hashlib.sha256(repr(tuple(sigmas.shape)).encode())
+    digest.update(np.ascontiguousarray(sigmas, dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry("noise with a scale for each dimension")
+
+
+@DIAGONAL_NOISES.register("diagonal-gaussian")
+@dataclass(frozen=True, eq=False)
+class DiagonalGaussian(DiagonalNoise):
+    """ε_i ~ N(0, σ_i²)."""
+
+    name: ClassVar[str] = "diagonal-gaussian"
+    isotropic: ClassVar[type[Gaussian] | type[Uniform]] = Gaussian
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """The σ_i."""
+        return self.sigmas
+
+    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
+        out.normal_(0.0, 1.0, generator=generator)
+
+
+@DIAGONAL_NOISES.register("diagonal-uniform")
+@dataclass(frozen=True, eq=False)
+class DiagonalUniform(DiagonalNoise):
+    """ε_i ~ U[−λ_i, λ_i] with λ_i = √3·σ_i, so that σ_i is its standard deviation."""
+
+    name: ClassVar[str] = "diagonal-uniform"
+    isotropic: ClassVar[type[Gaussian] | type[Uniform]] = Uniform
+
+    @property
+    def half_widths(self) -> NDArray[np.float64]:
+        """The λ_i."""
+        return np.asarray(self.sigmas * math.sqrt(3.0))
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """The λ_i."""
+        return self.half_widths
+
+    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
+        out.uniform_(-1.0, 1.0, generator=generator)

@@ -1,0 +1,247 @@
+"""One fit in a directory of its own: its statement, metrics, a checkpoint after each sub-epoch, σ at the end."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.files import write_atomically
+from smoothcert.noise import SIGMAS_FILE, DiagonalNoise, load_sigmas, save_sigmas
+from smoothcert.noise_fit.gradient import GradientRoute
+from smoothcert.noise_fit.groups import group_labels, named_groups
+from smoothcert.noise_fit.objective import NoiseKind
+from smoothcert.noise_fit.plan import FitPlan
+from smoothcert.noise_fit.scales import GroupScales, LowRankScales, starting_vector
+from smoothcert.noise_fit.state import State, SubEpoch, load_state, save_state
+from smoothcert.noise_fit.streams import Purpose, stream
+from smoothcert.noise_fit.validation import diagonal_noise, validate
+from smoothcert.noise_fit.votes import VoteRoute
+from smoothcert.noise_fit.work import Outcome, Route
+from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.manifest import current_versions
+from smoothcert.sampling import BaseClassifier, Execution
+
+KIND = "fit-noise"
+METRICS_NAME = "metrics.jsonl"
+STEPS_NAME = "sub-epochs"
+_MOST_VOTED_GROUPS = 1000
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What to tell whoever is watching."""
+
+    begin: Callable[[int, int, int], None] | None = None
+    """(rows to evaluate, sub-epochs in all, sub-epochs done before)"""
+    rows: Callable[[int], None] | None = None
+    sub_epoch: Callable[[SubEpoch], None] | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fit that was read: its statement, its sub-epochs, and the noise it ended in (None while under way)."""
+
+    path: Path
+    manifest: Manifest
+    history: tuple[SubEpoch, ...]
+    noise: DiagonalNoise | None
+
+    @property
+    def kind(self) -> NoiseKind:
+        """The noise fitted."""
+        kind: NoiseKind = self.manifest.plan["noise"]
+        return kind
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """Names of the coordinates, where the data had any."""
+        names: list[str] | None = self.manifest.origin.get("feature_names")
+        return names
+
+
+def fit_into(
+    out: Path,
+    base: BaseClassifier,
+    dataset: Dataset,
+    plan: FitPlan,
+    places: range | None = None,
+    execution: Execution | None = None,
+    progress: Progress | None = None,
+    origin: dict[str, Any] | None = None,
+) -> Fit:
+    """Find one σ vector for ``dataset`` in ``out``, going on where it was interrupted; nothing to do if finished.
+
+    ``places``: which inputs of the data set to use (default: all). The validation inputs are kept apart and never
+    fitted on. A kill costs at most the sub-epoch under way, and the vector at the end has the same bits. Another
+    plan, model, data set or kind of device is refused.
+    """
+    execution, progress = execution or Execution(), progress or Progress()
+    places = range(len(dataset)) if places is None else places
+    fitted, kept = split_validation(places, plan)
+    route, groups = _route(base, dataset, plan, execution, fitted)
+    manifest = _manifest(base, dataset, places, plan, groups, execution, origin or {})
+    with claim_run(out, manifest):
+        state = load_state(out)
+        if state.history:
+            route.restore(state.tensors)
+        done = len(state.history)
+        _begin(progress, plan, route.work(len(fitted)), len(kept), done)
+        for number in range(done, plan.sub_epochs + 1):
+            outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
+            sigmas = route.sigmas()
+            found = validate(base, dataset, kept, sigmas, plan, execution, progress.rows)
+            noise = diagonal_noise(plan.noise, sigmas)
+            one = SubEpoch(
+                number,
+                found.accuracy,
+                found.certified,
+                found.area,
+                outcome.objective,
+                outcome.counted,
+                outcome.right,
+                noise.sigma,
+                noise.least,
+                noise.greatest,
+            )
+            state = State((*state.history, one), route.tensors())
+            _save_step(out, number, sigmas)
+            save_state(out, state)
+            write_metrics(out, state.history)
+            if progress.sub_epoch is not None:
+                progress.sub_epoch(one)
+        save_sigmas(out, diagonal_noise(plan.noise, route.sigmas()))
+    return read_fit(out)
+
+
+def read_fit(path: Path) -> Fit:
+    """Read a fit, finished or not."""
+    if not path.is_dir():
+        raise RunError(f"{path} is not a fit: no such directory")
+    manifest = Manifest.load(path)
+    if manifest.kind != KIND:
+        raise RunError(f"{path} is a {manifest.kind} run, not a fit: make one with smoothcert fit-noise")
+    history = load_state(path).history
+    noise = None
+    if (path / SIGMAS_FILE).exists():
+        noise = diagonal_noise(manifest.plan["noise"], load_sigmas(path / SIGMAS_FILE))
+    return Fit(path, manifest, history, noise)
+
+
+def step_sigmas(path: Path, number: int) -> NDArray[np.float64]:
+    """The vector after a sub-epoch (0: at the start)."""
+    return load_sigmas(path / STEPS_NAME / f"{number}.npy")
+
+
+def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Positions to fit on and ``validation`` positions kept apart, chosen by the seed."""
+    if plan.validation >= len(places):
+        raise InvalidValueError(
+            f"validation must be less than the {len(places)} inputs there are, got {plan.validation}: the rest is "
+            "fitted on"
+        )
+    order = torch.randperm(len(places), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
+    order = np.asarray(places, dtype=np.int64)[order]
+    return np.sort(order[plan.validation :]), np.sort(order[: plan.validation])
+
+
+def write_metrics(out: Path, history: tuple[SubEpoch, ...]) -> None:
+    """A line of JSON for each sub-epoch."""
+    write_atomically(out / METRICS_NAME, "".join(json.dumps(asdict(one)) + "\n" for one in history).encode())
+
+
+def _begin(progress: Progress, plan: FitPlan, work: int, kept: int, done: int) -> None:
+    if progress.begin is not None:
+        checks = (plan.validation_n0 + plan.validation_n) * kept
+        left = plan.sub_epochs + 1 - done
+        progress.begin(left * checks + min(left, plan.sub_epochs) * work, plan.sub_epochs, max(done - 1, 0))
+
+
+def _route(
+    base: BaseClassifier,
+    dataset: Dataset,
+    plan: FitPlan,
+    execution: Execution,
+    fitted: NDArray[np.int64],
+) -> tuple[Route, int | None]:
+    """The route, and the number of groups it moves (None for low rank)."""
+    spread = _spread(dataset, fitted) if plan.scale == "std" else None
+    start = starting_vector(dataset.input_shape, plan.init, spread)
+    if plan.rank is not None:
+        scales = LowRankScales(start, plan.rank, plan.seed)
+        return GradientRoute(base, dataset, plan, scales, execution), None
+    grouped = GroupScales(start, group_labels(plan.groups, dataset.input_shape))
+    if plan.route == "gradient":
+        return GradientRoute(base, dataset, plan, grouped, execution), grouped.groups
+    if grouped.groups > _MOST_VOTED_GROUPS:
+        raise InvalidValueError(
+            f"the votes route tries each of {grouped.groups} groups by itself, which would take very long: join "
+            f"them with --groups (at most {_MOST_VOTED_GROUPS}; patch:4 for images)"
+        )
+    return VoteRoute(base, dataset, plan, grouped, execution), grouped.groups
+
+
+def _spread(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Each coordinate's standard deviation over the inputs fitted on, read in parts."""
+    total = np.zeros(dataset.input_shape)
+    squares = np.zeros(dataset.input_shape)
+    middle = dataset.inputs(places[:1]).astype(np.float64)[0]  # near the mean: squares don't cancel
+    for first in range(0, len(places), 1024):
+        part = dataset.inputs(places[first : first + 1024]).astype(np.float64) - middle
+        total += part.sum(0)
+        squares += (part * part).sum(0)
+    mean = total / len(places)
+    return np.asarray(np.sqrt(np.maximum(squares / len(places) - mean * mean, 0.0)))
+
+
+def _manifest(
+    base: BaseClassifier,
+    dataset: Dataset,
+    places: range,
+    plan: FitPlan,
+    groups: int | None,
+    execution: Execution,
+    origin: dict[str, Any],
+) -> Manifest:
+    statement = plan.as_json() | {"device": execution.device.partition(":")[0]}
+    if groups is not None:
+        statement["group_count"] = groups
+    if not named_groups(plan.groups):
+        labels = group_labels(plan.groups, dataset.input_shape)
+        statement["groups"] = f"sha256:{hashlib.sha256(labels.astype('<i8').tobytes()).hexdigest()}"
+    return Manifest(
+        kind=KIND,
+        plan=statement,
+        model={"name": base.name, "sha256": base.fingerprint()},
+        data={
+            "name": dataset.name,
+            "sha256": dataset.fingerprint(),
+            "inputs": len(dataset),
+            "skip": places.step,
+            "used": len(places),
+            "dimension": math.prod(dataset.input_shape),
+        },
+        versions=current_versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin=origin,
+    )
+
+
+def _save_step(out: Path, number: int, sigmas: NDArray[np.float64]) -> None:
+    folder = out / STEPS_NAME
+    folder.mkdir(exist_ok=True)
+    content = io.BytesIO()
+    np.save(content, sigmas, allow_pickle=False)
+    write_atomically(folder / f"{number}.npy", content.getvalue())

@@ -1,0 +1,26 @@
+"""Random streams of a fit, each named by seed and purpose: nothing to save, nothing to lose."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+_ROOM = 0x6E6F697365  # keeps them apart from training's, which are named by numbers too
+
+
+class Purpose(IntEnum):
+    """One for each, so that drawing more of one never shifts another."""
+
+    HOLDOUT = 0
+    SHUFFLE = 1
+    NOISE = 2
+    START = 3
+    ORDER = 4
+
+
+def stream(seed: int, purpose: Purpose, *words: int) -> torch.Generator:
+    """A generator at the beginning of a stream."""
+    state = np.random.SeedSequence([_ROOM, seed, int(purpose), *words]).generate_state(1, np.uint64)
+    return torch.Generator().manual_seed(int(state[0]))

@@ -1,0 +1,142 @@
+"""The route for any model: each group's σ is tried larger and smaller, and what certifies more by votes is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.noise import NOISES
+from smoothcert.noise_fit.objective import (
+    LEAST_GAP,
+    LEAST_PROBABILITY,
+    NoiseKind,
+    certified_area,
+)
+from smoothcert.noise_fit.plan import FitPlan
+from smoothcert.noise_fit.scales import GroupScales
+from smoothcert.noise_fit.streams import Purpose, stream
+from smoothcert.noise_fit.work import Outcome, nothing_right
+from smoothcert.sampling import BaseClassifier, Execution, Numerics
+from smoothcert.sampling.ballots import read_ballots
+from smoothcert.sampling.threads import one_openmp_thread
+
+Counts = NDArray[np.int64]
+
+
+def vote_gaps(counts: Counts, labels: NDArray[np.int64], noise: NoiseKind) -> NDArray[np.float64]:
+    """The gap that votes (inputs, classes) promise; at least that of p_A = 0.51, so that losing an input costs.
+
+    Half a vote is put on either side: unanimous votes are no proof of certainty.
+    """
+    rows = np.arange(len(labels))
+    n = counts.sum(1)
+    first = (counts[rows, labels] + 0.5) / (n + 1)
+    if noise == "gaussian":
+        return np.asarray(ndtri(np.maximum(first, LEAST_PROBABILITY)))
+    others = counts.copy()
+    others[rows, labels] = -1
+    second = np.maximum(others.max(1), 0.5) / (n + 1)
+    return np.asarray(np.maximum(first - second, LEAST_GAP))
+
+
+class VoteRoute:
+    """Sweeps over the groups in random order.
+
+    A sweep has fresh noise, the same for every σ it tries, so that differences are the model's and not luck's. The mean
+    runs over the inputs that are right where the sweep begins, and one that is lost on the way counts with the smallest
+    gap: otherwise the mean would rise by losing the hardest inputs.
+    """
+
+    def __init__(
+        self, base: BaseClassifier, dataset: Dataset, plan: FitPlan, scales: GroupScales, execution: Execution
+    ) -> None:
+        self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
+        self._execution = execution
+        self._prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
+        self._unit = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
+        (self._theta,) = scales.parameters()
+
+    def work(self, inputs: int) -> int:
+        """Rows of one sweep."""
+        return (1 + 2 * self._scales.groups) * self._plan.votes * min(inputs, self._plan.tried)
+
+    def sigmas(self) -> NDArray[np.float64]:
+        """The vector as it stands."""
+        return self._scales.sigmas([self._theta])
+
+    def tensors(self) -> dict[str, Any]:
+        """The groups' factors."""
+        return {"theta": self._theta.clone()}
+
+    def restore(self, tensors: dict[str, Any]) -> None:
+        """Go back to where :meth:`tensors` was asked."""
+        self._theta = tensors["theta"].clone()
+
+    def sub_epoch(
+        self, number: int, places: NDArray[np.int64], on_work: Callable[[int], None] | None
+    ) -> Outcome:
+        """One sweep: every group is tried once in either direction."""
+        plan = self._plan
+        chosen = torch.randperm(len(places), generator=stream(plan.seed, Purpose.SHUFFLE, number)).numpy()
+        places = np.sort(places[chosen[: plan.tried]])
+        x = torch.from_numpy(self._dataset.inputs(places))
+        labels = np.asarray(self._dataset.labels[places], dtype=np.int64)
+        unit = torch.empty((len(x), plan.votes, *x.shape[1:]), dtype=x.dtype)
+        self._unit.fill(unit.flatten(0, 1), stream(plan.seed, Purpose.NOISE, number))
+        order = torch.randperm(self._scales.groups, generator=stream(plan.seed, Purpose.ORDER, number))
+        step = float(np.log(plan.factor)) * plan.decay ** (number - 1)
+        with one_openmp_thread(), ThreadPoolExecutor(self._execution.worker_count()) as pool:
+
+            def counted(theta: torch.Tensor, rows: NDArray[np.int64]) -> Counts:
+                found = self._count(pool, x[rows], unit[rows], self._scales.sigmas([theta]))
+                if on_work is not None:
+                    on_work(plan.votes * len(x))  # rows not cast because their input was wrong are done too
+                return found
+
+            counts = counted(self._theta, np.arange(len(x)))
+            right = counts.argmax(1) == labels
+            gaps = vote_gaps(counts, labels, plan.noise)
+            rows = np.flatnonzero(right & (gaps > vote_gaps(np.zeros_like(counts), labels, plan.noise)))
+            if not len(rows):
+                raise nothing_right(self._name, int(right.sum()), len(x), self.sigmas())
+            best = self._objective(self._theta, gaps[rows])
+            for group in order.tolist():
+                for direction in (step, -step):
+                    theta = self._theta.clone()
+                    theta[group] += direction
+                    found = self._objective(theta, vote_gaps(counted(theta, rows), labels[rows], plan.noise))
+                    if found > best:
+                        self._theta, best = theta, found
+        return Outcome(best, len(rows) / len(x), float(right.mean()))
+
+    def _objective(self, theta: torch.Tensor, gaps: NDArray[np.float64]) -> float:
+        """The mean of O_CA over the inputs whose gaps these are."""
+        gap = float(np.exp(np.log(gaps).mean()))
+        return certified_area(self._scales.sigmas([theta]), gap, self._plan.noise)
+
+    def _count(
+        self, pool: ThreadPoolExecutor, x: torch.Tensor, unit: torch.Tensor, sigmas: NDArray[np.float64]
+    ) -> Counts:
+        """Votes for each class, in passes of one shape."""
+        prepared = self._prepared
+        chunk = prepared.numerics.layout().chunk
+        scale = torch.from_numpy(sigmas).to(x.dtype)
+        noisy = (x[:, None] + unit * scale).flatten(0, 1)
+
+        def labels_of(first: int) -> NDArray[np.int64]:
+            rows = noisy[first : first + chunk]
+            missing = chunk - len(rows)
+            padded = torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
+            with torch.inference_mode():
+                ballots = read_ballots(prepared.outputs(padded), prepared.kind, prepared.classes, "hard")
+            return ballots.labels[: len(rows)]
+
+        found = np.concatenate(list(pool.map(labels_of, range(0, len(noisy), chunk)))).reshape(len(x), -1)
+        return np.stack([(found == label).sum(1) for label in range(prepared.classes)], axis=1)

@@ -1,0 +1,91 @@
+"""The files of a run that spreads a total: ``pilots.jsonl``, a line for each input, and ``allocation.json``.
+
+The allocation is on disk before the first certifying vote is drawn, so that n is a constant to those votes however
+often the run is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.files import write_atomically
+from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.stopping import allocate
+from smoothcert.tally import Tally
+
+PILOTS_FILE, ALLOCATION_FILE = "pilots.jsonl", "allocation.json"
+
+
+def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
+    """Add a line and wait until it is on disk."""
+    pilot = None if piloted.pilot is None else piloted.pilot.as_json()
+    line = json.dumps({"index": index, "selection": piloted.selection.as_json(), "pilot": pilot})
+    path = directory / PILOTS_FILE
+    try:
+        with path.open("ab") as file:
+            # A line of its own whatever a kill left of the one before; blank lines are skipped in reading.
+            file.write(f"\n{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise RunError(f"{path} can't be written: {error.strerror}") from None
+
+
+def read_pilots(directory: Path) -> dict[int, Piloted]:
+    """The pilots by index; one whose line was cut off by a kill is cast again, with the same votes."""
+    path = directory / PILOTS_FILE
+    if not path.exists():
+        return {}
+    found = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            fields = json.loads(line)
+            pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
+            found[int(fields["index"])] = Piloted(Tally.from_json(fields["selection"]), pilot)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found
+
+
+def check_total(plan: CertifyPlan, inputs: int) -> None:
+    """Refuse a total that the pilots alone could use up."""
+    rule = total_of(plan)
+    needed = inputs * (plan.n0 + rule.votes)
+    if rule.total <= needed:
+        raise InvalidValueError(
+            f"{rule.total} votes in all leave none to certify with: choosing classes and pilots take up to {needed} "
+            f"for {inputs} inputs; give more votes, fewer inputs, or smaller pilots (total:{rule.total},100)"
+        )
+
+
+def settled_votes(
+    plan: CertifyPlan, directory: Path, indices: Iterable[int], piloted: Mapping[int, Piloted]
+) -> dict[int, int]:
+    """Votes for each input: as the run's file says, or allocated now and written before anybody uses them."""
+    path, wanted = directory / ALLOCATION_FILE, list(indices)
+    if path.exists():
+        return _read(path, wanted)
+    spent = sum(one.selection.n + (0 if one.pilot is None else one.pilot.n) for one in piloted.values())
+    votes = dict.fromkeys(wanted, 0) | allocate(shares_of(plan, piloted), total_of(plan).total - spent)
+    content = {"total": total_of(plan).total, "spent_before": spent, "votes": votes}
+    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+    return votes
+
+
+def _read(path: Path, indices: list[int]) -> dict[int, int]:
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))["votes"]
+        votes = {int(index): int(n) for index, n in stated.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise RunError(f"{path} is damaged; restore it or certify into a new directory") from None
+    if sorted(votes) != sorted(indices):
+        raise RunError(
+            f"{path} spreads the votes over {len(votes)} inputs, and not over the {len(indices)} asked for: a total is "
+            "for the inputs it was spread over; give the same --skip and --max, or another --out"
+        )
+    return votes

@@ -1,0 +1,89 @@
+"""Pictures of fits: the numbers they draw, and what they refuse."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.analysis.plots import plot_clean_accuracy, plot_features, plot_noise
+from smoothcert.analysis.plots.noise import scaled_globally
+from smoothcert.errors import InvalidValueError
+
+pytest.importorskip("matplotlib")
+
+
+@dataclass(frozen=True)
+class Point:
+    sub_epoch: int
+    area: float
+    accuracy: float
+    kept: bool
+
+
+POINTS = [
+    Point(0, -5.0, 0.9, False),
+    Point(1, -4.0, 0.9, True),
+    Point(2, -3.0, 0.7, False),
+    Point(3, 1.0, 0.8, True),
+]
+
+
+def test_one_scale_for_all_channels() -> None:
+    sigmas = np.array([[[0.1, 0.2]], [[0.2, 0.5]], [[0.3, 0.3]]])
+    assert scaled_globally(sigmas) == pytest.approx(np.array([[[0, 0.25]], [[0.25, 1]], [[0.5, 0.5]]]))
+    assert (scaled_globally(np.full((1, 2, 2), 0.3)) == 0.5).all()
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+@pytest.mark.parametrize("shape", [(1, 6, 4), (3, 5, 5), (6, 4), (13,), (2, 3, 3)])
+def test_vectors_of_every_shape(tmp_path: Path, shape: tuple[int, ...], width: str) -> None:
+    sigmas = np.random.default_rng(0).uniform(0.1, 5.0, size=shape)
+    out = tmp_path / "picture.png"
+    contents = []
+    for _ in range(2):
+        plot_noise([("a", sigmas), ("$b$", 2 * sigmas)], out, width)
+        contents.append(out.read_bytes())
+    assert contents[0] == contents[1]
+
+
+def test_the_pixels_are_the_sigmas(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    sigmas = np.array([[[0.1, 0.5], [0.3, 0.2]]])
+    plot_noise([("a", sigmas)], tmp_path / "a.png")
+    picture = imread(tmp_path / "a.png")[..., 0]
+    height, width = picture.shape
+    found = [picture[int(height * y), int(width * x)] for y in (0.25, 0.65) for x in (0.25, 0.75)]
+    assert found == pytest.approx([0.0, 1.0, 0.5, 0.25], abs=0.01)
+
+
+def test_refusals(tmp_path: Path) -> None:
+    out = tmp_path / "a.png"
+    with pytest.raises(InvalidValueError, match="1 to 24 σ vectors, got 0"):
+        plot_noise([], out)
+    with pytest.raises(InvalidValueError, match="unknown width"):
+        plot_noise([("a", np.ones(3))], out, "poster")
+    with pytest.raises(InvalidValueError, match="no sub-epoch certified anything"):
+        plot_clean_accuracy([("a", [])], out)
+    with pytest.raises(InvalidValueError, match="1 to 7 ladders, got 0"):
+        plot_clean_accuracy([], out)
+    with pytest.raises(InvalidValueError, match="needs a name and a value"):
+        plot_features(["a"], [], "σ", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_ladders_side_by_side(tmp_path: Path, suffix: str) -> None:
+    out = tmp_path / f"picture{suffix}"
+    plot_clean_accuracy([("a", POINTS), ("b", POINTS[1:])], out)
+    assert out.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("count", [1, 60, 200])
+def test_bars(tmp_path: Path, count: int) -> None:
+    names = [f"feature ${k} with a name that goes on and on" for k in range(count)]
+    plot_features(names, [1.0 + k for k in range(count)], "σ", tmp_path / "bars.png", "column")
+    assert (tmp_path / "bars.png").stat().st_size > 1000

@@ -1,0 +1,302 @@
+"""certify --stop and --total-votes: what they write, say and refuse, and that kills change nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import SmoothedClassifier
+from smoothcert.analysis.ceiling import planned_ceiling
+from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
+from smoothcert.analysis.overview import overview
+from smoothcert.analysis.votes import votes_used
+from smoothcert.commands import main
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import RunError
+from smoothcert.evaluation import certify_dataset
+from smoothcert.report.condensed import condense
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+
+
+def certify(model: Path, out: Path, *words: str, n: str = "1000", most: str = "24") -> None:
+    main(
+        [
+            "certify",
+            str(model),
+            "--n",
+            n,
+            "--n0",
+            "20",
+            "--max",
+            most,
+            "--skip",
+            "3",
+            "--out",
+            str(out),
+            *words,
+        ]
+    )
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    assert caught.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture(scope="module")
+def sequential(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "sequential"
+    certify(digits_model, out, "--stop", "grid:0,0.25,0.5", "--stop", "wrong", "--quiet")
+    return out
+
+
+@pytest.fixture(scope="module")
+def allocated(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "allocated"
+    certify(digits_model, out, "--stop", "total:9000,100", "--quiet")
+    return out
+
+
+def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
+    run = read_run(sequential)
+    assert run.manifest.plan["stop"] == ["grid:0,0.25,0.5", "wrong"]
+    assert run.manifest.plan["bound"] == "mixture-two-class"
+    assert all(record.stopped for record in run.records)
+    used = votes_used(run)
+    assert used is not None
+    assert used.total == sum(r.selection.n + r.estimation.n for r in run.records)  # type: ignore[union-attr]
+    assert used.share < 0.6
+    assert sum(count for _, count in used.reasons) == len(run.records) == 24
+    for record in run.records:
+        assert record.stopped is not None
+        if record.stopped.startswith("wrong"):
+            assert (record.predicted, record.radius) == (-1, 0.0)
+
+
+def test_closing_lines_and_show_tell_the_votes(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    certify(digits_model, tmp_path / "run", "--stop", "decide:0.25", most="6")
+    out = capsys.readouterr().out
+    assert "mixture-two-class bound, n ≤ 1000, α" in out
+    assert "votes in all" in out
+    assert "of the fixed protocol's; ended by: 6 decided. Only decide:0.25 was asked" in out
+    main(["show", str(tmp_path / "run")])
+    assert "votes in all" in capsys.readouterr().out
+    main(["show", str(tmp_path / "run"), "--json"])
+    assert json.loads(capsys.readouterr().out)["votes"]["inputs"] == 6
+
+
+def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> None:
+    certify(digits_model, tmp_path / "plain", "--quiet", n="200", most="3")
+    certify(digits_model, tmp_path / "budget", "--quiet", "--stop", "budget", n="200", most="3")
+    plain, budget = read_run(tmp_path / "plain"), read_run(tmp_path / "budget")
+    assert plain.manifest.plan == budget.manifest.plan
+    assert "stop" not in plain.manifest.plan
+    assert all(record.stopped is None for record in plain.records)
+    assert results_digest(plain.records) == results_digest(budget.records)
+    assert votes_used(plain) is None
+
+
+def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
+    certify(digits_model, tmp_path / "run", "--sigma", "1.0", "--stop", "pilot:5%,100", "--quiet", n="3000")
+    run = read_run(tmp_path / "run")
+    assert run.manifest.plan["bound"] == "two-class"
+    sizes = {record.estimation.n for record in run.records if record.estimation is not None}
+    assert len(sizes) > 1
+    assert max(sizes) <= 3000
+    used = votes_used(run)
+    assert used is not None
+    assert used.total == sum(r.estimation.n + 120 for r in run.records)  # type: ignore[union-attr]
+    main(["recertify", str(run.path), "--bound", "clopper-pearson", "--quiet", "--out", str(tmp_path / "cp")])
+    for old, new in zip(run.records, read_run(tmp_path / "cp").records, strict=True):
+        assert new.estimation == old.estimation
+
+
+def test_a_total_is_kept_to_and_written_down(allocated: Path) -> None:
+    run = read_run(allocated)
+    allocation = json.loads((allocated / "allocation.json").read_text())
+    used = votes_used(run)
+    assert used is not None
+    assert used.total == allocation["spent_before"] + sum(allocation["votes"].values())
+    assert 7000 < used.total <= 9000
+    for record in run.records:
+        assert record.estimation is not None
+        assert record.estimation.n == allocation["votes"][str(record.index)]
+    assert max(allocation["votes"].values()) > 2 * min(allocation["votes"].values())
+
+
+def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(
+    allocated: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = read_run(allocated)
+    with pytest.raises(RunError, match="spread one total of votes"):
+        acr_interval(run)
+    assert robust_radius_lower_bound(run, 0.05) > 0, "false certificates and inputs are still independent"
+    assert "classified correctly" in statement(run, 0.25)
+    assert "depend on one another" in refused(capsys, "compare", str(allocated), str(allocated))
+    main(["show", str(allocated)])
+    assert "no interval" in capsys.readouterr().out
+
+
+def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated: Path) -> None:
+    plan = read_run(allocated).manifest.plan
+    assert planned_ceiling(plan) == planned_ceiling({**plan, "stop": [], "n": 16_000})
+    assert planned_ceiling({**plan, "stop": ["pilot:1%"]}) == planned_ceiling({**plan, "stop": []})
+
+
+def test_other_inputs_are_refused_where_a_total_was_spread(
+    allocated: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "certify",
+        str(digits_model),
+        "--n",
+        "1000",
+        "--n0",
+        "20",
+        "--skip",
+        "3",
+        "--stop",
+        "total:9000,100",
+    ]
+    assert "spreads the votes over 24 inputs" in refused(
+        capsys, *words, "--max", "25", "--out", str(allocated)
+    )
+    assert len(read_run(allocated).records) == 24
+
+
+def test_recertify_of_votes_that_ended_early(
+    sequential: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = read_run(sequential)
+    words = ["recertify", str(sequential), "--out", str(tmp_path / "new")]
+    message = refused(capsys, *words, "--bound", "two-class")
+    assert "stopped by looking at its votes (grid:0,0.25,0.5 wrong)" in message
+    assert "choose mixture or mixture-two-class" in message
+    assert "may not be evaluated at n" in refused(capsys, *words, "--bound", "looks")
+    main([*words, "--quiet"])
+    assert results_digest(read_run(tmp_path / "new").records) == results_digest(before.records)
+    main(["recertify", str(sequential), "--alpha", "0.0001", "--quiet", "--out", str(tmp_path / "strict")])
+    stricter = read_run(tmp_path / "strict").records
+    assert all(new.radius <= old.radius for old, new in zip(before.records, stricter, strict=True))
+    assert any(new.radius < old.radius for old, new in zip(before.records, stricter, strict=True))
+
+
+def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from smoothcert.analysis.recertification import recertified
+
+    run = read_run(sequential)
+    plain = replace(run.manifest, plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})
+    with pytest.raises(RunError, match="doesn't follow from its votes"):
+        recertified(replace(run, manifest=plain))
+
+
+def test_inputs_without_votes_are_shown_without_shares(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(8, 2))
+    data = Dataset("made-up", x, np.arange(8) % 2, ("left", "right"))
+    model = SmoothedClassifier(
+        lambda batch: (batch[:, 0] > 0).astype(np.int64),
+        sigma=0.5, n=300, stop=("wrong",), outputs="labels", classes=2,
+    )  # fmt: skip
+    run = certify_dataset(model, data, tmp_path / "run")
+    none = [record.estimation is not None and record.estimation.n == 0 for record in run.records]
+    assert 0 < sum(none) < 8
+    votes = condense(run, "run").votes
+    assert np.isnan(votes.chosen_votes).tolist() == none
+    whole = overview(run, [0.0])
+    assert whole.noisy_accuracy is not None
+    assert whole.top_class is not None
+    main(["report", str(run.path), "--out", str(tmp_path / "report")])
+    assert (
+        "NaN" not in (tmp_path / "report" / "index.html").read_text(encoding="utf-8").partition("<script>")[0]
+    )
+
+
+def test_the_report_tells_the_votes(sequential: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    main(["report", str(sequential), "--out", str(tmp_path / "report")])
+    page = "".join(p.read_text(encoding="utf-8") for p in (tmp_path / "report").rglob("*.html"))
+    assert "votes in all" in page
+    assert "--stop grid:0,0.25,0.5 --stop wrong" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--stop", "decde:0.5"], "unknown stopping rule 'decde'. Did you mean 'decide'?"),
+        (["--stop", "decide:-1"], "must be positive and finite, got -1"),
+        (["--stop", "gain:300%"], "percentage between 0 and 100, got 300%"),
+        (["--stop", "grid:1,0"], "radii of grid must increase, got 1, 0"),
+        (
+            ["--stop", "decide:1", "--bound", "clopper-pearson"],
+            "clopper-pearson bound holds for a number of votes fixed",
+        ),
+        (["--total-votes", "0"], "total votes must be an integer of at least 1, got 0"),
+        (["--total-votes", "500"], "500 votes in all leave none to certify with"),
+        (["--stop", "pilot:1%", "--total-votes", "500"], "give one of them"),
+    ],
+)
+def test_mistakes(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: Sequence[str], message: str
+) -> None:
+    out = tmp_path / "run"
+    told = refused(
+        capsys, "certify", str(digits_model), "--n", "1000", "--max", "3", "--out", str(out), *words
+    )
+    assert message in told
+    assert not (out / "run.json").exists(), (
+        "a mistake must not leave a run that the corrected command can't continue"
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", ["total:60000,100", "gain:2%"])
+def test_kills_change_no_bit(digits_model: Path, tmp_path: Path, stop: str) -> None:
+    options = ["--n", "3000", "--n0", "20", "--max", "30", "--skip", "3", "--stop", stop, "--quiet"]
+    main(["certify", str(digits_model), *options, "--workers", "2", "--out", str(tmp_path / "whole")])
+    killed = tmp_path / "killed"
+    words = [sys.executable, "-m", "smoothcert", "certify", str(digits_model), *options, "--workers", "1"]
+    for after in ("run.json", "pilots.jsonl", "journal.sqlite"):
+        process = subprocess.Popen([*words, "--out", str(killed)])
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline and not (killed / after).exists():
+            time.sleep(0.01)
+        if process.poll() is None:
+            os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    main(["certify", str(digits_model), *options, "--workers", "3", "--out", str(killed)])
+    assert results_digest(read_run(killed).records) == results_digest(read_run(tmp_path / "whole").records)
+    if stop.startswith("total"):
+        assert (killed / "allocation.json").read_text() == (
+            tmp_path / "whole" / "allocation.json"
+        ).read_text()
+
+
+def test_a_damaged_allocation_is_named(
+    allocated: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(allocated, copy)
+    (copy / "allocation.json").write_text("{")
+    words = ["certify", str(digits_model), "--n", "1000", "--n0", "20", "--skip", "3", "--max", "24"]
+    assert "allocation.json is damaged" in refused(
+        capsys, *words, "--stop", "total:9000,100", "--out", str(copy)
+    )

@@ -1,0 +1,267 @@
+"""`fit-noise`, `certify --noise FIT`, `sensitivity` and the pictures of fits, as typed."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.noise_fit import read_fit
+from smoothcert.runs import read_run
+
+from .test_bad_input import refusal
+
+QUICK = ["--max", "200", "--validation", "24", "--validation-n", "64", "--sub-epochs", "2", "--n0", "4"]
+
+
+@pytest.fixture(scope="module")
+def fit(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("fits") / "fit"
+    main(
+        [
+            "fit-noise",
+            str(digits_model),
+            "--init",
+            "0.25",
+            "--lr",
+            "0.02",
+            *QUICK,
+            "--quiet",
+            "--out",
+            str(out),
+        ]
+    )
+    return out
+
+
+@pytest.fixture(scope="module")
+def run(digits_model: Path, fit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    main(
+        [
+            "certify",
+            str(digits_model),
+            "--noise",
+            str(fit),
+            "--n",
+            "300",
+            "--max",
+            "20",
+            "--quiet",
+            "--out",
+            str(out),
+        ]
+    )
+    return out
+
+
+def test_a_fit_leaves_everything_behind(fit: Path) -> None:
+    assert {path.name for path in fit.iterdir()} >= {
+        "run.json",
+        "sigmas.npy",
+        "sigma.png",
+        "metrics.jsonl",
+        "sub-epochs",
+    }
+    sigmas = np.load(fit / "sigmas.npy")
+    assert sigmas.shape == (1, 8, 8)
+    assert sigmas.dtype == np.float64
+    # Corners of digits are empty, their middle isn't.
+    assert sigmas[0, [0, 0, 7, 7], [0, 7, 0, 7]].min() > sigmas[0, 2:6, 2:6].mean()
+    statement = json.loads((fit / "run.json").read_text())
+    assert statement["kind"] == "fit-noise"
+    assert statement["plan"]["init"] == 0.25
+    assert statement["data"]["used"] == 200
+    assert statement["model"]["sha256"]
+
+
+def test_the_same_command_again_and_another_one(
+    digits_model: Path, fit: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (fit / "sigmas.npy").read_bytes()
+    words = ["fit-noise", digits_model, "--init", "0.25", *QUICK, "--out", fit]
+    main([str(word) for word in [*words, "--lr", "0.02", "--json"]])
+    (told,) = json.loads(capsys.readouterr().out)["fits"]
+    assert told["sub_epoch"] == 2
+    assert (fit / "sigmas.npy").read_bytes() == before
+    assert "plan.lr: the run has 0.02" in refusal(capsys, *words)
+
+
+def test_a_certified_run_holds_its_noise(run: Path, fit: Path) -> None:
+    done = read_run(run)
+    assert done.manifest.plan["noise"] == "diagonal-gaussian"
+    assert np.array_equal(np.load(run / "sigmas.npy"), np.load(fit / "sigmas.npy"))
+    for record in done.records:
+        if not record.abstained:
+            assert record.volume_radius is not None
+            assert record.volume_radius > record.radius > 0
+
+
+def test_certify_takes_a_file_of_sigmas(
+    digits_model: Path, fit: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", digits_model, "--n", "300", "--max", "5", "--quiet"]
+    main([str(word) for word in [*words, "--noise", fit / "sigmas.npy", "--out", tmp_path / "file"]])
+    assert read_run(tmp_path / "file").records[0].volume_radius == read_run(run).records[0].volume_radius
+    given = f"uniform:{fit / 'sigmas.npy'}"
+    main([str(word) for word in [*words, "--noise", given, "--out", tmp_path / "uniform"]])
+    plan = read_run(tmp_path / "uniform").manifest.plan
+    assert (plan["noise"], plan["norm"]) == ("diagonal-uniform", "l1")
+
+
+def test_what_certify_refuses(
+    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", digits_model, "--n", "300", "--max", "5", "--out", tmp_path / "run", "--noise"]
+    assert "leave --sigma out" in refusal(capsys, *words, fit, "--sigma", "0.25")
+    assert "unknown noise, fit directory or .npy file 'laplace'" in refusal(capsys, *words, "laplace")
+    np.save(tmp_path / "small.npy", np.ones(4))
+    assert "sigmas of shape (4,), the inputs have shape (1, 8, 8)" in refusal(
+        capsys, *words, tmp_path / "small.npy"
+    )
+    np.save(tmp_path / "bad.npy", np.zeros((1, 8, 8)))
+    assert "sigmas must be positive" in refusal(capsys, *words, tmp_path / "bad.npy")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fit_of_another_model_is_named_but_used(
+    fit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other.py").write_text(
+        "def scores(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["certify", "other:scores", "--dataset", "digits", "--n", "64", "--max", "2", "--out", "run"]
+    main([*words, "--noise", str(fit)])
+    assert "was fitted for another model (small-cnn)" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_ladder_with_its_blanket(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "ladder"
+    main(["fit-noise", str(digits_model), "--init", "0.2:0.4:0.2", *QUICK, "--out", str(out)])
+    shown = capsys.readouterr()
+    assert "on the inputs kept apart" in shown.out
+    assert "sub-epoch 2" in shown.err
+    assert {path.name for path in out.iterdir()} == {
+        "0.2",
+        "0.4",
+        "blanket.json",
+        "blanket.csv",
+        "clean-accuracy.png",
+    }
+    points = json.loads((out / "blanket.json").read_text())
+    with (out / "blanket.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == len(points) == 6
+    assert any(point["kept"] for point in points)
+    for kind in ("clean-accuracy", "noise"):
+        picture = tmp_path / f"{kind}.svg"
+        main(["plot", str(out), "--kind", kind, "--out", str(picture)])
+        assert picture.stat().st_size > 1000
+    message = refusal(capsys, "certify", digits_model, "--noise", out, "--out", tmp_path / "run")
+    assert "is a ladder of fits: name one of" in message
+    assert str(out / "0.2") in message
+
+
+def test_pictures_of_fits_and_of_runs(fit: Path, run: Path, tmp_path: Path) -> None:
+    for source in (fit, run, fit / "sigmas.npy"):
+        out = tmp_path / "picture.png"
+        main(["plot", str(source), "--kind", "noise", "--out", str(out)])
+        assert out.stat().st_size > 1000
+    main(["plot", str(run), "--kind", "area", "--out", str(tmp_path / "area.png")])
+
+
+def test_sensitivity_of_images(
+    fit: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "heat.png"
+    main(["sensitivity", str(fit), "--run", str(run), "--out", str(out), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    sigmas = np.load(fit / "sigmas.npy")
+    first, last = told["features"][0], told["features"][-1]
+    assert first["sigma"] == sigmas.min()
+    assert last["sigma"] == sigmas.max()
+    assert first["rank"] == 1
+    # The region of median size has semi-axis σ_i·gap, and its equal-volume radius is the geometric mean of those.
+    records = [record for record in read_run(run).records if record.correct]
+    median = np.median([record.volume_radius for record in records])
+    gap = median / np.exp(np.log(sigmas).mean())
+    assert first["half_width"] == pytest.approx(gap * sigmas.min(), rel=1e-9)
+    assert out.stat().st_size > 1000
+    main(["sensitivity", str(fit)])
+    assert "24 more" in capsys.readouterr().out
+
+
+def test_what_sensitivity_refuses(
+    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = tmp_path / "plain"
+    main(["certify", str(digits_model), "--n", "100", "--max", "2", "--quiet", "--out", str(plain)])
+    assert "wasn't certified with the noise of" in refusal(capsys, "sensitivity", fit, "--run", plain)
+    assert "is a certify run, not a fit" in refusal(capsys, "sensitivity", plain)
+    assert "no such directory" in refusal(capsys, "sensitivity", tmp_path / "nothing")
+    (fit / "sigmas.npy").rename(tmp_path / "kept.npy")
+    try:
+        assert "isn't finished" in refusal(capsys, "sensitivity", fit)
+    finally:
+        (tmp_path / "kept.npy").rename(fit / "sigmas.npy")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--init", "0"], "init must be positive and finite, got 0"),
+        (["--init", "0.2", "--groups", "patch:9"], "whole number K from 1 to 8"),
+        (["--init", "0.2", "--rank", "9"], "rank must be at most 8"),
+        (["--init", "0.2", "--validation", "5000"], "validation must be less than the 1297 inputs"),
+        (["--init", "0.2", "--scale", "std"], "never changes in the data"),
+    ],
+)
+def test_mistakes_are_named(
+    words: list[str],
+    expected: str,
+    digits_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert expected in refusal(capsys, "fit-noise", digits_model, *words, "--out", tmp_path / "fit")
+    assert not (tmp_path / "fit").exists()
+
+
+TABLE = """
+import numpy as np
+
+def scores(batch):
+    # Leans on the first feature, a little on the second, never on the third.
+    score = batch[:, 0] + 10 * batch[:, 1]
+    return np.stack([score, -score], 1)
+"""
+
+
+def test_features_with_names_and_units_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = np.random.default_rng(0)
+    x = (generator.normal(size=(150, 3)) * [1.0, 0.01, 1000.0]).astype(np.float32)
+    y = (x[:, 0] + 10 * x[:, 1] < 0).astype(np.int64)
+    np.savez(tmp_path / "table.npz", x=x, y=y, feature_names=np.array(["dose [mg]", "pH", "$ income"]))
+    (tmp_path / "mine.py").write_text(TABLE)
+    monkeypatch.chdir(tmp_path)
+    data = ["--dataset", "table.npz"]
+    words = ["fit-noise", "mine:scores", *data, "--scale", "std", "--init", "0.2", "--validation", "30"]
+    main([*words, "--votes", "32", "--out", "fit", "--quiet"])
+    fit = read_fit(tmp_path / "fit")
+    assert fit.manifest.plan["route"] == "votes"
+    main(["certify", "mine:scores", *data, "--noise", "fit", "--n", "300", "--out", "run", "--quiet"])
+    main(["sensitivity", "fit", "--run", "run", "--out", "bars.png"])
+    shown = capsys.readouterr().out
+    assert shown.index("dose [mg]") < shown.index("pH") < shown.index("$ income")
+    assert "±" in shown
+    assert (tmp_path / "bars.png").stat().st_size > 1000
+    message = refusal(capsys, *words, "--route", "gradient", "--out", "other")
+    assert "needs the gradients of a torch module" in message

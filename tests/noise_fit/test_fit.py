@@ -1,0 +1,275 @@
+"""Fits: where they end for models whose best σ is known, that they can be killed, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import Execution
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
+from smoothcert.noise_fit import (
+    FitPlan,
+    Progress,
+    fit_into,
+    ladder_points,
+    read_fit,
+    read_ladder,
+    step_sigmas,
+)
+from smoothcert.noise_fit.fit import split_validation
+from smoothcert.noise_fit.votes import vote_gaps
+from smoothcert.sampling.models import FunctionClassifier, TorchClassifier
+
+from .toys import WEIGHTS, Linear, points
+
+QUICK: dict[str, Any] = {"init": 0.3, "validation": 16, "validation_n0": 8, "validation_n": 64}
+
+
+def plan(**changes: Any) -> FitPlan:
+    return FitPlan(**QUICK | changes)
+
+
+def linear_function(batch: np.ndarray) -> np.ndarray:
+    return np.asarray((batch.reshape(len(batch), -1) @ np.array(WEIGHTS) < 0).astype(np.int64))
+
+
+def labels_model() -> FunctionClassifier:
+    return FunctionClassifier(linear_function, "labels", 2)
+
+
+def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp_path: Path) -> None:
+    """p_A = Φ(m/‖σ⊙w‖): Σ ln σ_i + D ln(m/‖σ⊙w‖) is largest where σ_i|w_i| is the same for all i."""
+    given = plan(lr=0.015, decay=0.8, sub_epochs=10, n0=64, batch=16)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
+    assert fit.noise is not None
+    products = fit.noise.sigmas * np.array(WEIGHTS)
+    assert products.max() / products.min() < 1.35  # 16 at the start
+    first, last = fit.history[0], fit.history[-1]
+    assert first.area is not None
+    assert last.area is not None
+    assert last.area > first.area + 2.0
+    # With all products equal to s the area is Σ ln(s/w_i) + D ln(m/(2s)), whatever s is.
+    best = float(-np.log(WEIGHTS).sum() + 4 * np.log(1.4375 / 2))
+    exact = float(np.log(fit.noise.sigmas).sum() + 4 * np.log(1.4375 / np.linalg.norm(products)))
+    assert best - 0.05 < exact <= best
+
+
+def test_uniform_noise_finds_them_too(tmp_path: Path) -> None:
+    given = plan(noise="uniform", lr=0.015, decay=0.8, sub_epochs=10, n0=64, batch=16)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
+    assert fit.noise is not None
+    assert fit.noise.name == "diagonal-uniform"
+    assert (np.diff(fit.noise.sigmas) > 0).all()
+    assert fit.noise.sigmas[3] > 4 * fit.noise.sigmas[0]
+
+
+def test_votes_find_them_without_gradients(tmp_path: Path) -> None:
+    given = plan(route="votes", sub_epochs=6, votes=128, tried=64, decay=0.7)
+    fit = fit_into(tmp_path / "fit", labels_model(), points(), given)
+    assert fit.noise is not None
+    products = fit.noise.sigmas * np.array(WEIGHTS)
+    assert products.max() / products.min() < 2.0
+    assert "lr" not in fit.manifest.plan
+
+
+@pytest.mark.parametrize("route", ["gradient", "votes"])
+def test_groups_share_a_sigma(tmp_path: Path, route: str) -> None:
+    given = plan(groups="0,1,1,0", route=route, sub_epochs=2, lr=0.01, votes=16)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
+    assert fit.noise is not None
+    a, b, c, d = fit.noise.sigmas
+    assert a == d
+    assert b == c
+    assert a < b
+    assert fit.manifest.plan["group_count"] == 2
+    assert fit.manifest.plan["groups"].startswith("sha256:")
+
+
+def test_low_rank(tmp_path: Path) -> None:
+    fit = fit_into(
+        tmp_path / "fit",
+        TorchClassifier(Linear()),
+        points(shape=(1, 2, 2)),
+        plan(rank=1, lr=0.01, sub_epochs=2),
+    )
+    assert fit.noise is not None
+    assert np.linalg.matrix_rank(np.log(fit.noise.sigmas[0] / 0.3), tol=1e-9) == 1
+
+
+class KilledError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("route", ["gradient", "votes"])
+def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path: Path, route: str) -> None:
+    given = plan(route=route, sub_epochs=3, lr=0.01, votes=16, batch=50)
+    model, data = TorchClassifier(Linear()), points()
+    whole = fit_into(tmp_path / "whole", model, data, given, execution=Execution(workers=1))
+
+    def kill(one: object) -> None:
+        raise KilledError
+
+    for _ in range(3):  # after sub-epochs 0, 1 and 2
+        with pytest.raises(KilledError):
+            fit_into(
+                tmp_path / "parts",
+                model,
+                data,
+                given,
+                execution=Execution(workers=3),
+                progress=Progress(sub_epoch=kill),
+            )
+        assert read_fit(tmp_path / "parts").noise is None
+    parts = fit_into(tmp_path / "parts", model, data, given, execution=Execution(workers=2))
+    assert whole.noise is not None
+    assert whole.noise == parts.noise
+    assert whole.history == parts.history
+    assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "parts/metrics.jsonl").read_bytes()
+    # A finished fit has nothing to do; its sub-epochs are kept.
+    again = fit_into(tmp_path / "whole", model, data, given)
+    assert again.noise == whole.noise
+    assert np.array_equal(step_sigmas(tmp_path / "whole", 3), whole.noise.sigmas)
+    assert (step_sigmas(tmp_path / "whole", 0) == 0.3).all()
+    lines = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    assert [line["sub_epoch"] for line in lines] == [0, 1, 2, 3]
+
+
+def test_another_statement_is_refused(tmp_path: Path) -> None:
+    model, data = TorchClassifier(Linear()), points()
+    fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1))
+    with pytest.raises(RunError, match=r"plan\.lr: the run has 0\.001, now 0\.5"):
+        fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1, lr=0.5))
+    with pytest.raises(RunError, match=r"data\.sha256"):
+        fit_into(tmp_path / "fit", model, points(170), plan(sub_epochs=1))
+    with pytest.raises(RunError, match=r"model\.sha256"):
+        fit_into(tmp_path / "fit", TorchClassifier(Linear(steepness=2.0)), data, plan(sub_epochs=1))
+    with pytest.raises(RunError, match=r"data\.used"):
+        fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1), range(0, 100))
+
+
+def test_validation_inputs_are_kept_apart() -> None:
+    fitted, kept = split_validation(range(0, 300, 3), plan(validation=30))
+    assert len(fitted) == 70
+    assert len(kept) == 30
+    assert sorted([*fitted, *kept]) == list(range(0, 300, 3))
+    with pytest.raises(InvalidValueError, match="validation must be less than the 16 inputs"):
+        split_validation(range(16), plan())
+
+
+def test_scale_std_starts_at_a_share_of_the_spread(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    stored = (generator.normal(size=(200, 2)) * [1000.0, 0.01] + [5000.0, 0.0]).astype(np.float32)
+    data = Dataset("units", stored, (stored[:, 0] < 5000).astype(np.int64), ("high", "low"))
+    model = FunctionClassifier(lambda batch: (batch[:, 0] < 5000).astype(np.int64), "labels", 2, name="m")
+    given = plan(init=0.1, scale="std", route="votes", sub_epochs=1, votes=16)
+    fit = fit_into(tmp_path / "fit", model, data, given)
+    fitted, _ = split_validation(range(200), given)
+    start = step_sigmas(tmp_path / "fit", 0)
+    assert start == pytest.approx(0.1 * stored[fitted].astype(np.float64).std(0), rel=1e-6)
+    assert fit.noise is not None
+    # The model never looks at the second feature: its σ has grown by the whole factor.
+    assert fit.noise.sigmas[1] == pytest.approx(4 * start[1])
+
+
+def test_everything_wrong_is_said(tmp_path: Path) -> None:
+    for route, model in (("gradient", TorchClassifier(Linear())), ("votes", labels_model())):
+        with pytest.raises(DataError, match=r"0 in their class.*nothing to fit"):
+            fit_into(tmp_path / route, model, points(label=1), plan(route=route))
+
+
+def test_a_batch_without_a_right_input_is_passed_over(tmp_path: Path) -> None:
+    data = points()
+    labels = np.where(np.arange(160) < 150, 1, 0)
+    fit = fit_into(
+        tmp_path / "fit",
+        TorchClassifier(Linear()),
+        replace(data, labels=labels),
+        plan(batch=4, sub_epochs=1, lr=0.01),
+    )
+    assert fit.history[1].counted is not None
+    assert 0 < fit.history[1].counted < 0.1
+    assert np.isfinite(fit.history[1].objective)  # type: ignore[arg-type]
+
+
+def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
+    class Root(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            # Its value is 5 everywhere, its slope ∞·0.
+            score = 5.0 + torch.sqrt(0.0 * x.sum(1))
+            return torch.stack([score, torch.zeros_like(score)], 1)
+
+    with pytest.raises(ModelError, match="gradient of batch 0 in sub-epoch 1 isn't finite"):
+        fit_into(tmp_path / "fit", TorchClassifier(Root()), points(), plan())
+
+
+def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="use --route votes"):
+        fit_into(tmp_path / "fit", labels_model(), points(), plan())
+
+    class Cut(Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x).detach()
+
+    with pytest.raises(ModelError, match=r"can't be differentiated.*--route votes"):
+        fit_into(tmp_path / "other", TorchClassifier(Cut()), points(), plan())
+
+
+def test_too_many_groups_for_votes(tmp_path: Path) -> None:
+    model = FunctionClassifier(lambda batch: np.zeros(len(batch), dtype=np.int64), "labels", 2, name="zero")
+    with pytest.raises(InvalidValueError, match=r"1024 groups.*--groups"):
+        fit_into(tmp_path / "fit", model, points(32, (1, 32, 32)), plan(route="votes"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"init": 0.0}, "init must be positive"),
+        ({"noise": "laplace"}, "unknown noise 'laplace'"),
+        ({"route": "guess"}, "unknown route"),
+        ({"lr": -1.0}, "lr must be positive"),
+        ({"decay": 0.0}, "decay must lie above 0"),
+        ({"factor": 1.0}, "factor must lie above 1"),
+        ({"sub_epochs": 0}, "sub_epochs must be an integer of at least 1"),
+        ({"rank": 1, "groups": "rows"}, "two answers to one question"),
+        ({"rank": 1, "route": "votes"}, "rank needs gradients"),
+    ],
+)
+def test_plans_that_make_no_sense(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        plan(**changes)
+
+
+def test_gaps_by_votes() -> None:
+    counts = np.array([[10, 0, 0], [8, 2, 0], [5, 5, 0], [0, 10, 0]])
+    labels = np.zeros(4, dtype=np.int64)
+    from scipy.special import ndtri
+
+    expected = [ndtri(10.5 / 11), ndtri(8.5 / 11), ndtri(0.51), ndtri(0.51)]
+    assert vote_gaps(counts, labels, "gaussian") == pytest.approx(expected)
+    assert vote_gaps(counts, labels, "uniform") == pytest.approx([10 / 11, 6.5 / 11, 0.5 / 11, 0.02])
+
+
+def test_a_ladder_and_its_points(tmp_path: Path) -> None:
+    for init in (0.2, 0.1):
+        fit_into(tmp_path / f"{init:g}", TorchClassifier(Linear()), points(), plan(init=init, sub_epochs=2))
+    rungs = read_ladder(tmp_path)
+    assert [fit.manifest.plan["init"] for fit in rungs] == [0.1, 0.2]
+    found = ladder_points(rungs)
+    assert len(found) == 6
+    assert [point.area for point in found] == sorted(point.area for point in found)
+    assert not any(point.kept for point in found if point.sub_epoch == 0)
+    assert any(point.kept for point in found)
+    assert [fit.path for fit in read_ladder(tmp_path / "0.1")] == [tmp_path / "0.1"]
+    with pytest.raises(RunError, match="no such directory"):
+        read_ladder(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="is not a fit"):
+        read_ladder(tmp_path / "empty")

@@ -1,0 +1,183 @@
+"""A σ for each coordinate of each input: what it finds where the answer is known, and when it keeps the ball."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.datasets import load
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.noise import DiagonalGaussian
+from smoothcert.regions import Ellipsoid
+from smoothcert.sigma_search import EllipsoidSearch, Found
+from smoothcert.sigma_search.log import append_found, read_found
+from smoothcert.weights import load_model
+from tests.sigma_search.problems import problem
+
+WEIGHTS = np.array([1.0, 0.25, 0.25, 0.25])
+
+
+class Linear(nn.Module):
+    """Class 0 where w·x > 0, with a logit that grows with the distance."""
+
+    def __init__(self, weights: np.ndarray = WEIGHTS) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(weights, dtype=torch.float32))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        score = 10 * (x @ self.w)
+        return torch.stack([score, -score], 1)
+
+
+def points(count: int) -> list[tuple[int, np.ndarray]]:
+    return [(index, np.full(4, 1.0 + 0.1 * index)) for index in range(count)]
+
+
+def test_a_linear_classifier_gets_noise_where_it_does_not_look() -> None:
+    asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
+    found = EllipsoidSearch(samples=8).search(asked, points(8))
+    for one in found:
+        assert one.reason == "improved"
+        assert one.noise is not None
+        assert one.sigma == one.noise.sigma
+        steep, *others = one.noise.sigmas
+        assert min(others) > 1.5 * steep
+        # With many votes the ball reaches w·x/‖w‖ and a shape s of geometric mean 1 a volume radius of w·x/‖s⊙w‖, at
+        # best (s_i|w_i| equal) 1.54 times as much.
+        best = np.linalg.norm(WEIGHTS) / (2 * np.exp(np.log(WEIGHTS).mean()))
+        gain = np.linalg.norm(WEIGHTS) / np.linalg.norm(one.noise.sigmas / one.sigma * WEIGHTS)
+        assert best == pytest.approx(1.541, abs=0.001)
+        assert 1.25 < gain <= best
+
+
+def test_a_direction_that_no_axis_helps_keeps_the_ball() -> None:
+    """With equal weights the ball is best: an ellipsoid is taken only where luck promises more."""
+    asked = problem(Linear(np.full(4, 0.5)), (4,), sigma=0.5, n=10_000)
+    found = EllipsoidSearch(steps=20).search(asked, points(12))
+    for one in found:
+        if one.noise is not None:
+            assert one.noise.greatest / one.noise.least < 1.5
+
+
+def test_which_ellipsoids_are_taken() -> None:
+    plain, weighted = EllipsoidSearch(), EllipsoidSearch(kappa=1.0)
+    assert plain._better(1.1, 0.2, 1.0)
+    assert not plain._better(1.0, 0.9, 1.0)
+    assert not weighted._better(1.1, 0.2, 1.0)
+    assert weighted._better(1.5, 0.6, 1.0)
+    covering = EllipsoidSearch(cover=True)
+    assert not covering._better(1.5, 0.99, 1.0)
+    assert covering._better(1.5, 1.0, 1.0)
+
+
+def test_kappa_keeps_shapes_rounder() -> None:
+    asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
+    shapes = []
+    for kappa in (0.0, 4.0):
+        (one,) = (
+            EllipsoidSearch(samples=8, kappa=kappa, steps=60)
+            ._shapes(asked, points(1), EllipsoidSearch()._ball_search.search(asked, points(1)), [0], None)
+            .values()
+        )
+        assert one is not None
+        shapes.append(one.max() / one.min())
+    assert shapes[1] < shapes[0]
+
+
+def test_the_batch_the_order_and_the_workers_change_no_scale(digits_model: Path) -> None:
+    module, _ = load_model(digits_model)
+    data = load("digits", "test")
+    inputs = [(i, data.input(i)) for i in range(0, 21, 3)]
+    search = EllipsoidSearch(steps=6, rows=8, check_votes=32)
+
+    def found(chosen: list[Any], workers: int) -> dict[int, Found]:
+        asked = problem(module, data.input_shape, sigma=0.25, execution=Execution(workers=workers))
+        return {one.index: one for one in search.search(asked, chosen)}
+
+    together = found(inputs, 1)
+    assert any(one.noise is not None for one in together.values())
+    assert found(inputs[::-1], 2) == together
+    assert {k: v for one in inputs for k, v in found([one], 1).items()} == together
+
+
+def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
+    digits_model: Path, tmp_path: Path
+) -> None:
+    module, _ = load_model(digits_model)
+    data = load("digits", "test")
+    search = EllipsoidSearch(steps=30, check_votes=32)
+    classifier = SmoothedClassifier(module, sigma=0.25, n=500, search=search)
+    run = certify_dataset(classifier, data, tmp_path / "run", Choice(most=10))
+    found = read_found(tmp_path / "run")
+    stretched = {index for index, one in found.items() if one.noise is not None}
+    assert stretched
+    assert {int(path.stem) for path in (tmp_path / "run/sigmas").iterdir()} == stretched
+    for record in run.records:
+        noise = found[record.index].noise
+        assert record.sigma == found[record.index].sigma
+        if noise is None:
+            assert record.volume_radius is None
+        elif not record.abstained:
+            assert record.volume_radius is not None
+            gap = record.radius / noise.least
+            region = Ellipsoid(np.zeros((1, 8, 8)), gap * noise.sigmas)
+            assert record.volume_radius == pytest.approx(region.volume_radius, rel=1e-9)
+    # The same bits from the kept vector alone: certified with that noise and no search.
+    index = min(stretched)
+    kept = found[index].noise
+    assert kept is not None
+    plan = replace(classifier.plan, noise=kept, search=None)
+    again = SmoothedClassifier(module, plan).certify(data.input(index), index=index)
+    assert not isinstance(again, list)
+    recorded = next(record for record in run.records if record.index == index)
+    assert (again.radius, again.volume_radius) == (recorded.radius, recorded.volume_radius)
+
+
+def test_a_vector_that_was_exchanged_is_noticed(tmp_path: Path) -> None:
+    noise = DiagonalGaussian(np.array([0.1, 0.4]))
+    one = Found(3, noise.sigma, "improved", 0.1, 0.2, 10, noise)
+    append_found(tmp_path, one)
+    append_found(tmp_path, Found(4, 0.5, "no gain", 0.1, 0.1, 10))
+    assert read_found(tmp_path) == {3: one, 4: Found(4, 0.5, "no gain", 0.1, 0.1, 10)}
+    np.save(tmp_path / "sigmas/3.npy", np.array([0.1, 0.5]))
+    with pytest.raises(RunError, match="isn't the vector that"):
+        read_found(tmp_path)
+
+
+def test_gradients_that_are_no_numbers_keep_the_ball() -> None:
+    class Bad(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            odd = torch.sqrt(0 * x[:, 0])
+            return torch.stack([1 + odd, odd], 1)
+
+    (one,) = EllipsoidSearch(steps=2).search(problem(Bad(), (4,)), points(1))
+    assert one.noise is None
+
+
+@pytest.mark.parametrize(
+    ("knobs", "words"),
+    [
+        ({"kappa": -1.0}, "kappa must be finite and not negative"),
+        ({"steps": 0}, "steps"),
+        ({"lr": 0.0}, "lr"),
+    ],
+)
+def test_knobs_that_make_no_sense(knobs: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        EllipsoidSearch(**knobs)
+
+
+def test_uniform_noise() -> None:
+    asked = problem(Linear(), (4,), sigma=0.5, n=10_000, noise="uniform")
+    found = EllipsoidSearch(samples=8).search(asked, points(4))
+    taken = [one.noise for one in found if one.noise is not None]
+    assert taken
+    assert all(noise.name == "diagonal-uniform" for noise in taken)

@@ -1,0 +1,286 @@
+"""Stopping early through the engine: same answers however it is scheduled, honest records, odd cases, refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert import ABSTAIN, CertifyPlan, Execution, Gaussian, SmoothedClassifier
+from smoothcert.bounds import BOUNDS
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError
+from smoothcert.evaluation import Progress, certify_dataset
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+from smoothcert.sampling import Numerics
+from smoothcert.smoothing import Certification, TooFewVotesWarning
+from smoothcert.smoothing.adaptive import CertifyState
+from smoothcert.tally import Phase
+
+NUMERICS = Numerics("float32", "eager", 64, 64)
+RULES = ["decide:0.3", "grid:0,0.25,0.5", "gain:5%", "abstain", "pilot:5%,200"]
+
+
+def half_space(batch: np.ndarray) -> np.ndarray:
+    """Class 1 right of zero."""
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def smoothed(*stop: str, model: Any = half_space, **options: Any) -> SmoothedClassifier:
+    defaults: dict[str, Any] = {"sigma": 0.5, "n": 3000, "n0": 20, "outputs": "labels", "classes": 3}
+    return SmoothedClassifier(model, stop=stop, **(defaults | options))
+
+
+INPUTS = [(i, np.array([x, 0.0])) for i, x in enumerate(np.linspace(-1.0, 1.0, 12))]
+
+
+def facts(answers: list[Certification]) -> list[tuple[Any, ...]]:
+    return [
+        (a.index, a.predicted, a.radius, a.estimation, a.stopped)
+        for a in sorted(answers, key=lambda a: a.index)
+    ]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
+    expected = facts(list(smoothed(rule, "wrong").certify_each(INPUTS, labels=lambda i: i % 2)))
+    assert len({fact[3].n for fact in expected}) > 1, "votes must differ, or nothing was tested"
+    for execution in (Execution(workers=2), Execution(workers=3, batch=500), Execution(workers=1, batch=7)):
+        for inputs in (INPUTS, INPUTS[::-1], INPUTS[3:] + INPUTS[:3]):
+            classifier = smoothed(rule, "wrong", execution=execution)
+            assert facts(list(classifier.certify_each(inputs, labels=lambda i: i % 2))) == expected
+    alone = [smoothed(rule, "wrong").certify_batch([x], i, [i % 2])[0] for i, x in INPUTS]
+    assert facts(alone) == expected
+
+
+def test_voting_ends_when_the_question_is_answered() -> None:
+    clear, middling, edge = smoothed("decide:0.4").certify_batch([[1.5, 0], [0.48, 0], [0.0, 0]])
+    assert clear.stopped == "decided: radius at least 0.4"
+    assert edge.stopped == "hopeless: radius below 0.4"
+    assert max(clear.estimation.n, edge.estimation.n) < 300 < middling.estimation.n < 3000
+    assert clear.radius >= 0.4
+    (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify_batch([[0.7, 0]])
+    assert (undecided.stopped, undecided.estimation.n) == ("budget", 100)
+
+
+def test_without_rules_nothing_changes() -> None:
+    plain, budget = smoothed(), smoothed("budget")
+    assert plain.plan == budget.plan
+    assert "stop" not in plain.plan.as_json()
+    assert plain.plan.bound == "two-class"
+    answer = budget.certify_batch([[0.5, 0.0]])[0]
+    assert (answer.stopped, answer.estimation.n) == (None, 3000)
+
+
+def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
+    plan = CertifyPlan(Gaussian(0.5), stop=("decide:0.5", "wrong"))
+    assert plan.as_json()["stop"] == ["decide:0.5", "wrong"]
+    assert plan.bound == "mixture-two-class"
+    assert CertifyPlan(Gaussian(0.5), stop=("wrong",)).bound == "two-class"
+    assert CertifyPlan(Gaussian(0.5), stop=("pilot:1%",)).bound == "two-class"
+    assert plan == CertifyPlan(Gaussian(0.5), stop=["decide:0.5", "wrong"])
+    assert hash(plan)
+
+
+@pytest.mark.parametrize("rule", ["decide:0.5", "grid:0,1", "gain:1%", "abstain"])
+@pytest.mark.parametrize("bound", [name for name in BOUNDS if not BOUNDS[name].anytime])
+def test_a_fixed_n_bound_is_refused_where_votes_end_the_voting(rule: str, bound: str) -> None:
+    with pytest.raises(
+        InvalidValueError, match=f"the {bound} bound holds for.*fixed beforehand.*mixture-two-class"
+    ):
+        CertifyPlan(Gaussian(0.5), bound, stop=(rule,))
+
+
+def test_bounds_that_can_not_be_evaluated_at_a_pilots_n_are_refused() -> None:
+    for bound in ("looks", "hoeffding"):
+        with pytest.raises(InvalidValueError, match="choose two-class or clopper-pearson"):
+            CertifyPlan(Gaussian(0.5), bound, n=1000, stop=("pilot:1%",))
+
+
+def test_a_wrong_class_gets_no_votes_and_an_honest_record() -> None:
+    right, wrong = smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.1]], labels=[1, 2])
+    assert (right.predicted, right.estimation.n, right.stopped) == (1, 3000, "budget")
+    assert (wrong.predicted, wrong.radius, wrong.region) == (ABSTAIN, 0.0, None)
+    assert (wrong.estimation.n, wrong.candidate, wrong.stopped) == (0, 1, "wrong: candidate 1, label 2")
+    assert wrong.estimation.stream.phase == Phase.ESTIMATION
+
+
+def test_wrong_works_with_soft_votes() -> None:
+    def scores(batch: np.ndarray) -> np.ndarray:
+        return np.stack([-4 * batch[:, 0], 4 * batch[:, 0]], 1)
+
+    classifier = smoothed("wrong", model=scores, outputs="scores", classes=None, bound="bernstein")
+    right, wrong = classifier.certify_batch([[0.5, 0.0], [0.5, 0.1]], labels=[1, 0])
+    assert right.radius > 0
+    assert wrong.estimation.n == 0
+    assert wrong.estimation.sums == (0, 0)
+
+
+def test_labels_are_asked_for_before_any_vote() -> None:
+    with pytest.raises(InvalidValueError, match="'wrong' needs the label of every input"):
+        smoothed("wrong").certify(np.array([0.5, 0.0]))
+    with pytest.raises(InvalidValueError, match="labels must be 1 whole numbers"):
+        smoothed("wrong").certify(np.array([0.5, 0.0]), labels=[1, 2])
+    with pytest.raises(InvalidValueError, match="two equal inputs have the labels 1 and 2"):
+        smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.0]], labels=[1, 2])
+    with pytest.raises(InvalidValueError, match="spreads votes over a whole data set"):
+        smoothed("total:100000").certify(np.array([0.5, 0.0]), labels=1)
+
+
+def test_pilot_votes_are_of_another_stream_and_thrown_away() -> None:
+    classifier = smoothed("pilot:5%,200")
+    (answer,) = classifier.certify_batch([[0.5, 0.0]], index=4)
+    assert answer.stopped == f"pilot: {answer.estimation.n} votes were enough"
+    assert answer.estimation.stream.phase == Phase.ESTIMATION
+    assert answer.estimation.start == 0
+    whole = smoothed(n=answer.estimation.n).certify_batch([[0.5, 0.0]], index=4)[0]
+    assert whole.estimation == answer.estimation, (
+        "the certificate rests on the votes that n alone would have drawn"
+    )
+    assert whole.radius == answer.radius
+
+
+def stream(*stop: str, x: float = 0.5, **options: Any) -> list[CertifyState]:
+    options = {"bound": "mixture-two-class"} | options
+    return list(smoothed(*stop, **options).certify_stream(np.array([x, 0.0]), index=3, label=1))
+
+
+@pytest.mark.parametrize("stop", [(), ("decide:0.3",), ("gain:5%", "wrong")])
+def test_a_stream_ends_with_certifys_answer(stop: tuple[str, ...]) -> None:
+    states = stream(*stop)
+    answer = states[-1].certification
+    assert answer is not None
+    assert all(state.certification is None for state in states[:-1])
+    expected = smoothed(*stop, bound="mixture-two-class").certify_batch([[0.5, 0.0]], 3, [1])[0]
+    assert (answer.radius, answer.estimation.counts) == (expected.radius, expected.estimation.counts)
+    assert [s.votes for s in states] == sorted(s.votes for s in states)
+    assert states[-1].radius == answer.radius
+    assert all(s.chosen == 1 for s in states)
+
+
+def test_a_stream_may_be_left() -> None:
+    for state in smoothed(bound="looks", n=1000).certify_stream(np.array([1.0, 0.0])):
+        if state.radius > 0.3:
+            break
+    assert state.certification is None
+    assert state.votes < 1000
+    assert state.bounds.lower > state.bounds.upper
+
+
+def test_streams_refuse_what_would_not_hold() -> None:
+    with pytest.raises(
+        InvalidValueError, match=r"certify_stream.*two-class bound.*bound='mixture-two-class'"
+    ):
+        smoothed().certify_stream(np.array([0.5, 0.0]))
+    with pytest.raises(InvalidValueError, match="one input, got an array of shape"):
+        smoothed(bound="mixture").certify_stream(np.zeros((2, 2)))
+    with pytest.raises(InvalidValueError, match="leave pilot:1% out"):
+        smoothed("pilot:1%", bound="mixture").certify_stream(np.zeros(2))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "options", [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-300}, {"alpha": 0.999}, {"n0": 1}]
+)
+@pytest.mark.filterwarnings("ignore::smoothcert.smoothing.TooFewVotesWarning")
+def test_no_plan_is_too_odd(rule: str, options: dict[str, Any]) -> None:
+    for answer in smoothed(rule, **options).certify_batch([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
+        assert answer.stopped
+        assert 1 <= answer.estimation.n <= options.get("n", 3000)
+        assert (answer.radius > 0) == (answer.predicted != ABSTAIN)
+
+
+def test_no_certificate_is_lost_to_stopping() -> None:
+    """A unanimous vote that the budget could certify is certified by every rule but those that ask for more."""
+    for rule in RULES:
+        (answer,) = smoothed(rule, n=200).certify_batch([[9.0, 0.0]])
+        assert answer.predicted == 1
+        if rule != "decide:0.3":
+            assert answer.radius > 0.3
+
+
+def test_ties_go_to_the_lowest_class_and_abstain() -> None:
+    def coin(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 1] > 0).astype(np.int64)
+
+    for rule in RULES:
+        (answer,) = smoothed(rule, model=coin).certify_batch([[0.0, 0.0]])
+        assert answer.abstained, "a fair coin has no class"
+
+
+def test_too_few_votes_are_announced() -> None:
+    with pytest.warns(TooFewVotesWarning, match="mixture-two-class bound; the smallest n that could is"):
+        smoothed("decide:0.5", n=10).certify(np.array([1.0, 0.0]))
+
+
+def made_up(size: int = 24) -> Dataset:
+    x = np.random.default_rng(0).normal(size=(size, 2))
+    return Dataset("made-up", x, (x[:, 0] > 0).astype(np.int64), ("left", "right"))
+
+
+class KilledError(Exception):
+    """What a kill looks like to the run."""
+
+
+def interrupted_after(count: int) -> Progress:
+    """Die after so many votes have been counted."""
+    seen = [0]
+
+    def votes(more: int) -> None:
+        seen[0] += more
+        if seen[0] >= count:
+            raise KilledError
+
+    return Progress(votes=votes)
+
+
+@pytest.mark.parametrize("stop", ["gain:5%", "grid:0,0.5", "pilot:5%,200", "total:24000,200", "wrong"])
+def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop: str, tmp_path: Path) -> None:
+    data = made_up()
+    whole = certify_dataset(smoothed(stop, execution=Execution(workers=2)), data, tmp_path / "whole")
+    assert len(whole.records) == 24
+    for after in (100, 2000, 4000, 6000, 10_000):
+        classifier = smoothed(stop, execution=Execution(workers=1 + after % 3))
+        try:
+            certify_dataset(classifier, data, tmp_path / "broken", progress=interrupted_after(after))
+        except KilledError:
+            continue
+    ended = certify_dataset(smoothed(stop), data, tmp_path / "broken")
+    assert results_digest(ended.records) == results_digest(whole.records)
+    if stop.startswith("total"):
+        files = [(tmp_path / name / "allocation.json").read_text() for name in ("whole", "broken")]
+        assert files[0] == files[1]
+
+
+def test_an_allocation_is_on_disk_before_any_certifying_vote(tmp_path: Path) -> None:
+    seen: list[bool] = []  # for every row that the model was shown, whether the file was there
+
+    def watching(batch: np.ndarray) -> np.ndarray:
+        seen.extend([(tmp_path / "run" / "allocation.json").exists()] * len(batch))
+        return half_space(batch)
+
+    certify_dataset(smoothed("total:24000,200", model=watching), made_up(), tmp_path / "run")
+    begun = seen.index(True)
+    assert all(seen[begun:])
+    assert begun >= 24 * (20 + 200), "classes and pilots come first"
+    assert len(seen) - begun >= 24_000 - 24 * 220 - 5000
+    assert len(read_run(tmp_path / "run").records) == 24
+
+
+def test_a_total_beats_the_same_number_spread_evenly(tmp_path: Path) -> None:
+    from smoothcert.analysis.metrics import average_certified_radius
+    from smoothcert.analysis.votes import votes_used
+
+    data = made_up(200)
+    flipped = Dataset(
+        "made-up", data.stored, np.where(np.arange(200) % 4, data.labels, 1 - data.labels), data.classes
+    )
+    even = certify_dataset(smoothed(n=1980), flipped, tmp_path / "even")
+    spread = certify_dataset(smoothed("total:400000,200"), flipped, tmp_path / "spread")
+    used = votes_used(spread)
+    assert used is not None
+    assert used.total <= 400_000 == 200 * (1980 + 20)
+    assert average_certified_radius(spread.records) > 1.005 * average_certified_radius(even.records)
