@@ -46,6 +46,16 @@ def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
         RegionMemory.open(path, statement())
 
 
+def test_a_witness_that_another_process_is_about_to_write_is_none_yet(tmp_path: Path) -> None:
+    path, witness = tmp_path / "memory.sqlite", tmp_path / "memory.sqlite.head"
+    witness.touch()
+    with RegionMemory.open(path, statement()) as memory:
+        memory.answer(np.zeros(2), saying(0, 1.0))
+    witness.write_bytes(b"")
+    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
+        RegionMemory.open(path, statement())
+
+
 def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
     with RegionMemory.open(path, statement()) as memory:

@@ -109,12 +109,14 @@ class SqliteStore:
         self._connection.execute("INSERT INTO head VALUES (1, ?, ?)", (start.count, start.hash))
 
     def _check_witness(self, known: Head | None) -> None:
+        # In this order: whoever stores a record has written the witness before.
+        count = self.head().count
         witnessed = self._witness.read()
         if witnessed is None:
-            if known is None and self.head().count:
+            if known is None and count:
                 raise IncompleteMemoryError(
                     self.name,
-                    f"it has {self.head().count} records but {self._witness.path.name} is missing, as after a plain "
+                    f"it has {count} records but {self._witness.path.name} is missing, as after a plain "
                     "copy of the one file (use backup()), so nobody can say whether records are missing; if you "
                     "noted its head elsewhere, give that as known",
                 )

@@ -25,9 +25,12 @@ class Witness:
         self.path = store.with_name(store.name + ".head")
 
     def read(self) -> Head | None:
-        """The latest head that was acknowledged, None if the file isn't there."""
+        """The latest head that was acknowledged, None if nothing was written yet."""
         try:
-            return self._parse(self.path.read_bytes())
+            with self.path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH)  # another process may be writing its first head
+                content = file.read()
+            return self._parse(content) if content else None
         except FileNotFoundError:
             return None
         except OSError as error:
