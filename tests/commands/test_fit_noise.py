@@ -38,6 +38,10 @@ def fit(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+def test_training_inputs_are_fitted_on_whatever_else_is_chosen(fit: Path) -> None:
+    assert read_fit(fit).manifest.origin["split"] == "train"
+
+
 @pytest.fixture(scope="module")
 def run(digits_model: Path, fit: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from smoothcert.commands.options import DataOptions, ModelOptions, OutputOptions
+from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
 
 
 def diagnose(
@@ -24,7 +24,7 @@ def diagnose(
     points: int = 41,
     votes: int = 500,
     seed: int = 0,
-    data: DataOptions = DataOptions(skip=20, max=50),
+    data: FewInputsOptions = FewInputsOptions(),
     model_options: ModelOptions = ModelOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:

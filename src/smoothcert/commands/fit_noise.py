@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import DataOptions, ModelOptions, NoiseName, OutputOptions, SpeedOptions
+from smoothcert.commands.options import (
+    ModelOptions,
+    NoiseName,
+    OutputOptions,
+    SpeedOptions,
+    TrainingDataOptions,
+)
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
@@ -47,7 +53,7 @@ def fit_noise(
     validation_n: Annotated[int, Parameter(group=_CHECKS)] = 256,
     alpha: Annotated[float, Parameter(group=_CHECKS)] = 0.001,
     seed: int = 0,
-    data: DataOptions = DataOptions(split="train"),
+    data: TrainingDataOptions = TrainingDataOptions(),
     model_options: ModelOptions = ModelOptions(),
     workers: Annotated[int | None, Parameter(group=_SPEED)] = None,
     device: Annotated[str, Parameter(group=_SPEED)] = "cpu",

@@ -221,3 +221,25 @@ class DataOptions:
         from smoothcert import datasets
 
         return datasets.load(name, self.split, self.data_dir)
+
+
+# Other defaults need classes of their own: given one option of a group, cyclopts makes the whole group anew.
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class TrainingDataOptions(DataOptions):
+    """Which inputs, of the training split unless told otherwise."""
+
+    split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = (
+        "train"
+    )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class FewInputsOptions(DataOptions):
+    """Which inputs: a few from all over, unless told otherwise."""
+
+    skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 20
+    max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = 50
