@@ -111,7 +111,7 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
     return {
         "name": run.name,
         "inputs": total,
-        "sigma": plan.get("sigma"),
+        "sigma": None if run.stated_sigma is None else float(f"{run.stated_sigma:.6g}"),
         "n": plan.get("n"),
         "n0": plan.get("n0"),
         "votesUsed": None if run.used is None else run.used.in_words(),

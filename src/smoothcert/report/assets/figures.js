@@ -4,7 +4,6 @@ function showStatement() {
   const said = run.statement;
   const facts = [["data", run.group.name], ["inputs", whole(run.inputs)], ["σ", run.sigma], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
     ["α", run.alpha], ["bound", run.bound]];
-  if (run.votesUsed) facts.push(["votes cast", run.votesUsed]);
   const parts = [
     runs.length > 1
       ? el("div", { class: "kicker" }, el("label", { for: "statement-run" }, run.alpha === null ? "What is said of" : "What is proved of"),
@@ -14,7 +13,7 @@ function showStatement() {
     el("p", { class: "guarantee" }, el("b", {}, "Each certificate. "), run.guarantee),
     el("ul", { class: "facts" }, ...facts.map(([name, value]) =>
       el("li", {}, el("span", {}, name), " ", value === null || value === undefined ? "not stated" : String(value)))),
-    el("ul", { class: "notes" }, ...said.notes.map((line) => el("li", {}, line))),
+    el("ul", { class: "notes" }, ...said.notes.concat(run.votesUsed ? [`${run.votesUsed}.`] : []).map((line) => el("li", {}, line))),
   ];
   if (runs.length > 1) {
     parts.push(el("details", {}, el("summary", {}, `All ${runs.length} statements`),
