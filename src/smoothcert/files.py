@@ -20,3 +20,22 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(f"{path} can't be written: {error.strerror}") from None
+
+
+def append_line(path: Path, line: str) -> None:
+    """Add a line and wait until it is on disk; a line that a kill cut off before it stays a line of its own."""
+    try:
+        with path.open("ab") as file:
+            if file.tell() and not _ends_a_line(path):
+                line = "\n" + line
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(f"{path} can't be written: {error.strerror}") from None
+
+
+def _ends_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"

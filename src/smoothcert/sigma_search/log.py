@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.errors import RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import append_line, write_atomically
 from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas
 from smoothcert.sigma_search.base import Found
 
@@ -30,17 +29,7 @@ def append_found(directory: Path, found: Found) -> None:
         content = io.BytesIO()
         np.save(content, found.noise.sigmas, allow_pickle=False)
         write_atomically(_scales_file(directory, found.index), content.getvalue())
-    line = json.dumps(found.as_json()) + "\n"
-    path = directory / FILE_NAME
-    try:
-        with path.open("ab") as file:
-            if file.tell() and not _ends_a_line(path):
-                line = "\n" + line  # a kill cut the line before
-            file.write(line.encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise RunError(f"{path} can't be written: {error.strerror}") from None
+    append_line(directory / FILE_NAME, json.dumps(found.as_json()))
 
 
 def read_found(directory: Path) -> dict[int, Found]:
@@ -81,9 +70,3 @@ def _read_noise(directory: Path, index: int, name: str, sha256: str) -> Diagonal
     if noise.sha256 != sha256:
         raise RunError(f"{path} isn't the vector that {FILE_NAME} states for input {index}; restore it")
     return noise
-
-
-def _ends_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"

@@ -7,12 +7,11 @@ often the run is killed.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import append_line, write_atomically
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.stopping import allocate
@@ -25,15 +24,7 @@ def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
     """Add a line and wait until it is on disk."""
     pilot = None if piloted.pilot is None else piloted.pilot.as_json()
     line = json.dumps({"index": index, "selection": piloted.selection.as_json(), "pilot": pilot})
-    path = directory / PILOTS_FILE
-    try:
-        with path.open("ab") as file:
-            # A line of its own whatever a kill left of the one before; blank lines are skipped in reading.
-            file.write(f"\n{line}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise RunError(f"{path} can't be written: {error.strerror}") from None
+    append_line(directory / PILOTS_FILE, line)
 
 
 def read_pilots(directory: Path) -> dict[int, Piloted]:

@@ -1,0 +1,29 @@
+"""Lines that are added one by one survive a kill in the middle of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoothcert.errors import OutputError
+from smoothcert.files import append_line
+
+
+def test_lines_follow_one_another(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    for line in ("one", "two"):
+        append_line(path, line)
+    assert path.read_text() == "one\ntwo\n"
+
+
+def test_a_line_that_was_cut_off_stays_apart(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("one\ntw")
+    append_line(path, "three")
+    assert path.read_text() == "one\ntw\nthree\n"
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="can't be written"):
+        append_line(tmp_path / "none" / "log", "one")
