@@ -231,6 +231,12 @@ def _write(
         options.results / f"nonuniform-{name}-sigma.png",
     )
     text = _table(options, fits, fitted, constant)
+    shown = (
+        ("", "clean accuracy against mean area"),
+        ("-area", "certified accuracy against area"),
+        ("-sigma", "fitted σ"),
+    )
+    text += "".join(f"\n![{what}](nonuniform-{name}{which}.png)\n" for which, what in shown)
     (options.results / f"nonuniform-{name}.md").write_text(text, encoding="utf-8")
     print(text)
 
