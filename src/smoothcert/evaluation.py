@@ -17,7 +17,13 @@ from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sigma_search.log import append_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.allotment import append_pilot, check_total, read_pilots, settled_votes
+from smoothcert.smoothing.allotment import (
+    append_pilot,
+    check_allocation,
+    check_total,
+    read_pilots,
+    settled_votes,
+)
 from smoothcert.stopping import Total
 
 
@@ -119,7 +125,8 @@ def _answers(
     if not _spreads_a_total(plan):
         yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
         return
-    piloted = read_pilots(out)
+    check_allocation(out, indices)
+    piloted = {index: one for index, one in read_pilots(out).items() if index in indices}
     unknown = [index for index in indices if index not in piloted]
     for index, one in classifier.pilot_each(inputs(unknown), label_of, progress.votes):
         append_pilot(out, index, one)

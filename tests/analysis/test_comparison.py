@@ -196,3 +196,22 @@ def test_sign_flips_estimate_the_exact_p_value() -> None:
     assert sign_flip_p_value([]) == 1.0
     with pytest.raises(InvalidValueError, match="flips"):
         sign_flip_p_value(d, 0)
+
+
+def test_noise_search_and_stopping_that_differ_are_noted() -> None:
+    plain, radii = run_of("plain", [0.1] * INPUTS), [0.1] * INPUTS
+    stopped = run_of("stopped", radii, stop=["grid:0,0.5", "wrong"])
+    assert (
+        "the runs differ in stopping rules none and grid:0,0.5 + wrong"
+        in compare(plain, stopped, [0.5]).notes
+    )
+    searched = run_of("searched", radii, sigma_search="ladder")
+    assert "the runs differ in σ search none and ladder" in compare(plain, searched, [0.5]).notes
+    uniform = run_of("uniform", radii, noise="uniform")
+    assert "the runs differ in noise gaussian and uniform" in compare(plain, uniform, [0.5]).notes
+    first, second = (run_of(name, radii, sigmas_sha256=name * 64) for name in "ab")
+    told = "the runs differ in scales of the noise (SHA-256) aaaaaaaa… and bbbbbbbb…"
+    assert told in compare(first, second, [0.5]).notes
+    assert not any(
+        "differ in" in note for note in compare(plain, run_of("same", radii, stop=[]), [0.5]).notes
+    )

@@ -198,3 +198,27 @@ def test_median_and_share_of_the_top() -> None:
     assert acr_share_of_top([replace(record, radius=0.0) for record in equal]) is None
     with pytest.raises(InvalidValueError, match="fraction"):
         acr_share_of_top(equal, 0.0)
+
+
+def ended_before_voting(index: int) -> Record:
+    """What ``--stop wrong`` leaves: ten selection votes for class 0, none to estimate."""
+    record = voted(index, 1, (100, 0, 0), -1)
+    none = Tally(Stream(0, index, Phase.ESTIMATION), 0, 0, (0, 0, 0))
+    return replace(record, estimation=none, stopped="wrong")
+
+
+def test_votes_that_chose_a_class_do_not_estimate_it() -> None:
+    # Ten of ten selection votes would count as an estimate of 1 and as an input at the ceiling.
+    mixed = made_run(records=(*VOTED, ended_before_voting(4), ended_before_voting(5)), alpha=0.01)
+    found = top_class(mixed)
+    assert found is not None
+    assert found.inputs == 4
+    assert found == top_class(made_run(records=VOTED, alpha=0.01))
+    assert lower_bounds(mixed)[4:].tolist() == [0.0, 0.0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("bound", ["clopper-pearson", "hoeffding"])
+def test_a_run_without_any_estimation_vote_has_no_spread(bound: str) -> None:
+    run = made_run(records=tuple(map(ended_before_voting, range(3))), bound=bound, stop=["wrong"])
+    assert overview(run, [0.0]).top_class is None
+    assert lower_bounds(run).tolist() == [0.0] * 3  # type: ignore[union-attr]

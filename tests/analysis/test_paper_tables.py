@@ -186,3 +186,11 @@ def test_results_are_the_run_without_its_votes(tmp_path: Path) -> None:
     assert list(read.records) == [replace(record, base=1) for record in FOUR]
     with pytest.raises(RunError, match="no such directory"):
         read_results(tmp_path / "nothing")
+
+
+def test_n_is_a_limit_where_voting_may_end_early() -> None:
+    stopped = run_of("a", stop=["wrong"])
+    assert "n ≤ 1000, α = 0.001" in render_paper_table(paper_table([stopped], ["0"]), "markdown")
+    assert r"n $\leq$ 1000" in render_paper_table(paper_table([stopped], ["0"]), "latex")
+    assert "n differs" in render_paper_table(paper_table([stopped, run_of("b")], ["0"]), "markdown")
+    assert "n = 1000" in render_paper_table(paper_table([run_of("b")], ["0"]), "markdown")

@@ -303,3 +303,15 @@ def test_no_volume_to_draw(tmp_path: Path) -> None:
     nothing = (Record(0, 1, -1, 0.0, 0.25, 0.0),)
     with pytest.raises(InvalidValueError, match="no volume to draw"):
         plot_area([made_run(records=nothing)], tmp_path / "a.png", dimension=2)
+
+
+def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
+    selection = Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (10, 0))
+    none = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 0, (0, 0))
+    run = made_run(
+        records=(Record(0, 1, -1, 0.0, 0.25, 0.0, selection, none, stopped="wrong"),), stop=["wrong"]
+    )
+    found = confidence_of(run)
+    assert (found.right.size, found.wrong.size, found.abstained.size, found.unknown) == (0, 0, 0, 1)
+    plot_confidence([run], tmp_path / "none.svg")
+    assert (tmp_path / "none.svg").stat().st_size > 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from smoothcert.analysis.plots import certified_accuracy_steps, plot_certified_accuracy, radius_ceiling
+from smoothcert.analysis.plots import curves as curves_module
 from smoothcert.bounds import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError, MissingExtraError, OutputError, RunError
 from smoothcert.rounding import normal_quantile_down
@@ -76,3 +77,26 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         MissingExtraError, match=r"plotting needs matplotlib: pip install 'smoothcert\[plot\]'"
     ):
         plot_certified_accuracy([made_run()], tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("plan", [{"stateful": True}, {"stop": ["total:9000,100"]}])
+@pytest.mark.parametrize("band", [None, True])
+def test_no_band_where_inputs_depend_on_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], band: bool | None
+) -> None:
+    drawn: list[tuple[list[bool], str]] = []
+
+    def draw(curves: list[curves_module._Drawn], norm: str, out: Path, width: str, words: str) -> None:
+        drawn.append(([curve.band is not None for curve in curves], words))
+
+    dependent = made_run("dependent", **plan)
+    plot_certified_accuracy([dependent], tmp_path / "alone.svg", band=band)
+    monkeypatch.setattr(curves_module, "_draw", draw)
+    plot_certified_accuracy([dependent, made_run()], tmp_path / "both.svg", band=band)
+    plot_certified_accuracy([made_run()], tmp_path / "free.svg", band=band)
+    assert [bands for bands, _ in drawn] == [[False, True], [True]]
+    assert "none where inputs depend on one another" in drawn[0][1]
+    assert "none" not in drawn[1][1]
+    monkeypatch.undo()
+    plot_certified_accuracy([dependent], tmp_path / "without.svg", band=False)
+    assert (tmp_path / "alone.svg").read_bytes() == (tmp_path / "without.svg").read_bytes()

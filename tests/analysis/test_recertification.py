@@ -180,3 +180,12 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     np.save(source.path / SIGMAS_FILE, np.array([0.2, 0.5, 0.9]))
     with pytest.raises(RunError, match="isn't the vector"):
         recertified(source)
+
+
+def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None:
+    run = read_run(certified(tmp_path / "run").path)
+    searched = replace(
+        run, manifest=replace(run.manifest, plan=run.manifest.plan | {"sigma_search": "ladder"})
+    )
+    with pytest.raises(RunError, match="a σ that ladder found for each input"):
+        recertify(searched, tmp_path / "out", alpha=0.01)

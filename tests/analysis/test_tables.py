@@ -124,3 +124,21 @@ def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
     code = "import sys, smoothcert.analysis; print({'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_long_sigma_has_six_digits_but_all_of_them_in_json() -> None:
+    summaries = [summarise(made_run(sigma=sigma), VALUES) for sigma in (0.3047691994105896, 1, 0.125)]
+    rows = render_table(summaries, RADII, "csv").splitlines()[1:]
+    assert [row.split(",")[1] for row in rows] == ["0.304769", "1.0", "0.125"]
+    assert json.loads(render_table(summaries, RADII, "json"))["runs"][0]["sigma"] == 0.3047691994105896
+
+
+def test_n_is_a_limit_where_voting_may_end_early() -> None:
+    summaries = [
+        summarise(made_run(stop=["grid:0,0.25", "wrong"]), VALUES),
+        summarise(made_run(stop=["total:9000,100"]), VALUES),  # one input may get 16 n
+        summarise(made_run(), VALUES),
+    ]
+    rows = render_table(summaries, RADII, "markdown").splitlines()[-3:]
+    assert [row.split("|")[5].strip() for row in rows] == ["≤ 1000", "≤ 16000", "1000"]
+    assert r"& $\leq$ 1000 &" in render_table(summaries, RADII, "latex")

@@ -26,6 +26,7 @@ from smoothcert.evaluation import certify_dataset
 from smoothcert.report.condensed import condense
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
+from smoothcert.smoothing.allotment import read_pilots
 
 
 def certify(model: Path, out: Path, *words: str, n: str = "1000", most: str = "24") -> None:
@@ -177,6 +178,44 @@ def test_other_inputs_are_refused_where_a_total_was_spread(
         capsys, *words, "--max", "25", "--out", str(allocated)
     )
     assert len(read_run(allocated).records) == 24
+    assert len(read_pilots(allocated)) == 24  # refused before any vote was cast
+
+
+def test_pilots_of_inputs_that_are_no_longer_asked_for_get_no_votes(
+    digits_model: Path, tmp_path: Path
+) -> None:
+    out, words = tmp_path / "run", ("--stop", "total:9000,100", "--quiet")
+    certify(digits_model, out, *words, most="8")
+    (out / "allocation.json").unlink()  # as if it had been killed before
+    (out / "journal.sqlite").unlink()
+    certify(digits_model, out, *words, most="4")
+    certify(digits_model, out, *words, most="4")
+    assert len(json.loads((out / "allocation.json").read_text())["votes"]) == 4
+    assert len(read_run(out).records) == 4
+
+
+def test_pilots_that_are_no_text_are_cast_again(allocated: Path, tmp_path: Path) -> None:
+    (tmp_path / "pilots.jsonl").write_bytes(b"\xff\xfe\n" + (allocated / "pilots.jsonl").read_bytes())
+    assert read_pilots(tmp_path) == read_pilots(allocated)
+
+
+@pytest.mark.parametrize("bound", ["two-class", "looks"])
+def test_an_alpha_beyond_all_numbers(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], bound: str
+) -> None:
+    words = [
+        "certify",
+        str(digits_model),
+        "--alpha",
+        "1e-306",
+        "--bound",
+        bound,
+        "--n",
+        "1000",
+        "--out",
+        str(tmp_path),
+    ]
+    assert "alpha must be at least 1e-300" in refused(capsys, *words)
 
 
 def test_recertify_of_votes_that_ended_early(
@@ -300,3 +339,22 @@ def test_a_damaged_allocation_is_named(
     assert "allocation.json is damaged" in refused(
         capsys, *words, "--stop", "total:9000,100", "--out", str(copy)
     )
+
+
+def test_a_model_that_is_always_wrong_can_be_looked_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    data = Dataset("made-up", np.zeros((4, 2)), np.ones(4, dtype=np.int64), ("left", "right"))
+    model = SmoothedClassifier(
+        lambda batch: np.zeros(len(batch), dtype=np.int64),
+        sigma=0.5, n=300, stop=("wrong",), outputs="labels", classes=2,
+    )  # fmt: skip
+    run = certify_dataset(model, data, tmp_path / "run")
+    assert [record.estimation.n for record in run.records if record.estimation is not None] == [0] * 4
+    main(["show", str(run.path)])
+    assert "p_A: missing (there are no votes to estimate it from)" in capsys.readouterr().out
+    main(["show", str(run.path), "--json"])
+    assert json.loads(capsys.readouterr().out)["top_class"] is None
+    main(["plot", str(run.path), "--kind", "confidence", "--out", str(tmp_path / "confidence.png")])
+    assert (tmp_path / "confidence.png").is_file()

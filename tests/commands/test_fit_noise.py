@@ -269,3 +269,10 @@ def test_features_with_names_and_units_of_their_own(
     assert (tmp_path / "bars.png").stat().st_size > 1000
     message = refusal(capsys, *words, "--route", "gradient", "--out", "other")
     assert "needs the gradients of a torch module" in message
+
+
+def test_a_prefix_that_contradicts_the_fit_is_refused(
+    digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", digits_model, "--noise", f"uniform:{fit}", "--n", "50", "--out", tmp_path / "run"]
+    assert "was fitted with diagonal-gaussian noise, not uniform" in refusal(capsys, *words)

@@ -100,3 +100,23 @@ def test_a_memory_proves_nothing_about_other_inputs(
     assert "(stateful)" in text
     assert "depend on one another" in text
     assert "Proved" not in text
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"stateful": True}, "the run comes out of a region memory, whose answers depend on one another"),
+        ({"stop": ["total:900,10"], "n0": 10}, "the run spread one total of votes over its inputs"),
+        ({"sigma_search": "ladder"}, "the run certifies inputs with σ of their own"),
+        ({"bound": None}, "so the range of its radii is unknown)"),
+    ],
+)
+def test_why_the_acr_has_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: dict[str, object], reason: str
+) -> None:
+    made(tmp_path / "a [b]. c", **plan)
+    text = shown(capsys, tmp_path / "a [b]. c", "--radii", "0")
+    (line,) = (one for one in text.splitlines() if "ACR:" in one)
+    assert "(no interval: the run " in line
+    assert reason in line
+    assert "ceiling=" not in line

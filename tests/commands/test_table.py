@@ -80,3 +80,16 @@ def test_certify_keeps_the_objective_it_was_trained_with(
 def test_a_model_without_a_recipe_states_no_method(digits_model: Path) -> None:
     named = load_named_model(str(digits_model / "model.safetensors"), ModelOptions(), "hard")
     assert named.method is None
+
+
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_radii_that_alone_were_asked_for_are_said(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, whole = make(tmp_path / "asked", stop=["grid:0,0.25"]), make(tmp_path / "whole", stop=["wrong"])
+    main(["table", str(asked), str(whole), "--layout", layout, "--radii", "0"])
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        "asked: only grid:0,0.25 was asked for; its ACR, and its accuracy at other radii, are lower" in told
+    )
+    assert "whole" not in told

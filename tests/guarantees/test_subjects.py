@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.empirical import check_attackable
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.report.condensed import condense
 from smoothcert.report.statements import HeadlineRadius, guarantee, headline
-from smoothcert.runs import Run
+from smoothcert.runs import Record, Run
 from tests.analysis.made_runs import made_run
 
 PLAIN, SEARCHED, REMEMBERED = (
@@ -72,3 +73,15 @@ def test_the_page_says_so_too() -> None:
     assert "probability" not in text + promise
     assert "depends on the order" in promise
     assert "Nothing follows for other inputs" in notes
+
+
+@pytest.mark.parametrize("figure", [acr_interval, lambda run: robust_radius_lower_bound(run, 0.01)])
+def test_a_search_that_moved_nothing_could_have_moved_everything(figure) -> None:
+    """The range of radii follows from the plan, not from what was found: σ might have been four times as large."""
+    records = (Record(0, 1, 1, 0.5, 0.25, 1.0), Record(1, 2, 2, 0.4, 0.25, 1.0))
+    figure(made_run("plain", records))
+    assert radius_ceiling(made_run("plain", records)) is not None
+    searched = made_run("searched", records, sigma_search="ladder")
+    assert radius_ceiling(searched) is None
+    with pytest.raises(RunError, match="σ of their own"):
+        figure(searched)

@@ -170,6 +170,23 @@ def test_the_legend_hides_runs_and_the_band_shows(visit: Any, toys: Path) -> Non
     assert page.locator("path.band").count() == 2
 
 
+def test_no_interval_is_shown_where_inputs_depend_on_one_another(visit: Any, tmp_path: Path) -> None:
+    spread = toy_run(tmp_path / "spread", toy_records(), statement(stop=["total:9000,100"]))
+    page = visit(write_report([spread], tmp_path / "alone", ReportOptions()).path, "#band=1").page
+    assert page.locator("path.curve").count() == 1
+    assert page.locator("path.band").count() == page.locator(".band-toggle").count() == 0
+    assert page.locator("tbody small").count() == 0
+    text = page.locator("main").inner_text()
+    assert "Small figures" not in text
+    assert "The band holds" not in text
+    assert "null" not in text
+    free = toy_run(tmp_path / "free", toy_records())
+    page = visit(write_report([spread, free], tmp_path / "both", ReportOptions()).path, "#band=1").page
+    assert page.locator("path.band").count() == 1
+    assert [row.locator("small").count() > 0 for row in page.locator("tbody tr").all()] == [False, True]
+    assert "Small figures" in page.locator("main").inner_text()
+
+
 def test_the_chart_is_read_with_pointer_and_keys(visit: Any, toys: Path, folder: Path) -> None:
     page = visit(toys).page
     chart = page.locator(".chart")

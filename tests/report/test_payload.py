@@ -248,3 +248,24 @@ def test_radii_of_the_table(reach: float, first: str, last: str) -> None:
     assert (radii[0], radii[-1]) == (first, last)
     assert float(slider_radii(reach)[-1]) >= reach
     assert len(slider_radii(reach)) <= 102
+
+
+@pytest.mark.parametrize(
+    ("plan", "told"),
+    [
+        ({"stateful": True}, "answers of a region memory depend on one another"),
+        ({"stop": ["total:9000,100"]}, "one total of votes was spread over its inputs"),
+    ],
+)
+def test_no_interval_where_inputs_depend_on_one_another(
+    tmp_path: Path, plan: dict[str, Any], told: str
+) -> None:
+    page = page_of(stated(tmp_path / "a", toy_records(), **plan), stated(tmp_path / "b", toy_records()))
+    dependent, free = page["groups"][0]["runs"]
+    for run, there in ((dependent, False), (free, True)):
+        for rate in (*run["cells"], run["smoothed"], run["abstained"], run["base"], run["curve"]):
+            assert [rate[end] is not None for end in ("low", "high")] == [there, there]
+    assert dependent["cells"][0]["percent"] == free["cells"][0]["percent"]
+    (banner,) = page["banners"]
+    assert told in banner
+    assert "are left out" in banner

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
+import zlib
 from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
+from smoothcert import CertifyPlan, SmoothedClassifier
+from smoothcert.analysis.recertification import recertify
 from smoothcert.commands import main
+from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
+from smoothcert.evaluation import certify_dataset
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, stated_noise
+from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.parquet import is_parquet, read_parquet, write_parquet
 from smoothcert.runs.records import results_digest
+from smoothcert.sigma_search import EllipsoidSearch
+from smoothcert.sigma_search.log import FILE_NAME, read_found
+from smoothcert.smoothing.allotment import ALLOCATION_FILE, PILOTS_FILE
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -54,7 +67,7 @@ def run(tmp_path: Path) -> Run:
 def test_there_and_back(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "run.parquet"
     write_parquet(run, out)
-    assert read_parquet(out) == (MANIFEST, list(RECORDS))
+    assert read_parquet(out) == (MANIFEST, list(RECORDS), {})
 
 
 def test_the_commands_make_an_identical_run(run: Run, tmp_path: Path) -> None:
@@ -87,7 +100,7 @@ def test_every_field_of_a_record_is_kept(run: Run, tmp_path: Path) -> None:
 
 def test_a_run_without_records(run: Run, tmp_path: Path) -> None:
     write_parquet(replace(run, records=()), tmp_path / "a.parquet")
-    assert read_parquet(tmp_path / "a.parquet") == (MANIFEST, [])
+    assert read_parquet(tmp_path / "a.parquet") == (MANIFEST, [], {})
 
 
 def test_a_method_may_be_given(run: Run, tmp_path: Path) -> None:
@@ -152,3 +165,143 @@ def test_without_pyarrow(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         MissingExtraError, match=r"Parquet needs pyarrow: pip install 'smoothcert\[parquet\]'"
     ):
         write_parquet(run, tmp_path / "a.parquet")
+
+
+POINTS = Dataset(
+    "points", np.array([[0.0, 0.0], [1.0, 0.0], [4.0, 0.0]], np.float32), np.array([0, 1, 1]), ("a", "b")
+)
+
+
+class Linear(torch.nn.Module):
+    """Class 0 beyond ½ in the first coordinate; the second hardly matters."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x - torch.tensor([0.5, 0.0])) @ torch.tensor([[1.0, 0.05], [0.0, 0.0]]).T
+
+
+def there_and_back(folder: Path) -> Path:
+    main(["export-log", str(folder / "run"), "--out", str(folder / "run.parquet")])
+    main(["import-log", str(folder / "run.parquet"), "--out", str(folder / "back")])
+    return folder / "back"
+
+
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.is_file() and not path.name.startswith((".", "results"))
+    }
+
+
+def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
+    noise = DiagonalGaussian(np.array([0.5, 2.0]))
+    classifier = SmoothedClassifier(Linear(), CertifyPlan(noise, n0=50, n=500), input_shape=(2,))
+    run = certify_dataset(classifier, POINTS, tmp_path / "run")
+    back = read_run(there_and_back(tmp_path))
+    assert stated_noise(back.manifest.plan, back.path) == noise
+    assert (back.path / SIGMAS_FILE).read_bytes() == (run.path / SIGMAS_FILE).read_bytes()
+    assert results_digest(recertify(back, tmp_path / "again").records) == results_digest(run.records)
+
+
+def test_searches_come_along(tmp_path: Path) -> None:
+    search = EllipsoidSearch(steps=30, samples=4, lr=0.05)
+    classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, input_shape=(2,), search=search)
+    run = certify_dataset(classifier, POINTS, tmp_path / "run")
+    back = read_run(there_and_back(tmp_path))
+    assert read_found(back.path) == read_found(run.path)
+    assert any(one.noise is not None for one in read_found(back.path).values())
+    first, second = (
+        remember(one, POINTS, tmp_path / f"memory{k}", tmp_path / f"out{k}")[0]
+        for k, one in enumerate((run, back))
+    )
+    assert [replace(r, seconds=0.0) for r in first.records] == [
+        replace(r, seconds=0.0) for r in second.records
+    ]
+
+
+def test_whatever_a_run_keeps_comes_along_and_nothing_else(run: Run, tmp_path: Path) -> None:
+    (run.path / "sigmas").mkdir()
+    kept = {SIGMAS_FILE, FILE_NAME, "sigmas/12.npy", PILOTS_FILE, ALLOCATION_FILE}
+    for name in kept | {"notes.txt", "sigmas/.3.npy.17.part"}:
+        (run.path / name).write_bytes(bytes(range(256)) + name.encode())
+    out = tmp_path / "run.parquet"
+    write_parquet(run, out)
+    assert read_parquet(out)[2] == {name: bytes(range(256)) + name.encode() for name in kept}
+    # Other readers take metadata for text.
+    assert all(value.decode() for value in parquet.read_schema(out).metadata.values())
+
+
+def with_file(source: Path, out: Path, name: str, content: bytes) -> Path:
+    table = parquet.read_table(source)
+    stated = table.schema.metadata | {f"smoothcert.file:{name}".encode(): content}
+    parquet.write_table(table.replace_schema_metadata(stated), out)
+    return out
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../sigmas.npy", "/tmp/sigmas.npy", "sigmas/../1.npy", "run.json", "sigmas/a.npy", "sigmas.npy\n", ""],
+)
+def test_names_that_no_run_has_are_refused(name: str, run: Run, tmp_path: Path) -> None:
+    write_parquet(run, tmp_path / "a.parquet")
+    bad = with_file(
+        tmp_path / "a.parquet", tmp_path / "b.parquet", name, base64.b64encode(zlib.compress(b"x"))
+    )
+    with pytest.raises(DataError, match="no run keeps a file"):
+        read_parquet(bad)
+    with pytest.raises(SystemExit):
+        main(["import-log", str(bad), "--out", str(tmp_path / "back")])
+    assert not (tmp_path / "back").exists()
+
+
+@pytest.mark.parametrize("content", [b"no base64!", base64.b64encode(b"not compressed")])
+def test_damaged_files_are_refused(content: bytes, run: Run, tmp_path: Path) -> None:
+    write_parquet(run, tmp_path / "a.parquet")
+    bad = with_file(tmp_path / "a.parquet", tmp_path / "b.parquet", SIGMAS_FILE, content)
+    with pytest.raises(DataError, match="damaged"):
+        read_parquet(bad)
+
+
+def test_files_that_are_there_already_stay(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run.path / SIGMAS_FILE).write_bytes(b"theirs")
+    write_parquet(run, tmp_path / "a.parquet")
+    back = tmp_path / "back"
+    back.mkdir()
+    (back / SIGMAS_FILE).write_bytes(b"mine")
+    assert "is there already" in refusal(capsys, "import-log", tmp_path / "a.parquet", "--out", back)
+    assert files_of(back) == {SIGMAS_FILE: b"mine"}
+
+
+def test_too_large_for_metadata(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smoothcert.runs.parquet._MOST_KEPT", 10)
+    (run.path / SIGMAS_FILE).write_bytes(bytes(range(256)))
+    with pytest.raises(OutputError, match="keep the directory itself"):
+        write_parquet(run, tmp_path / "a.parquet")
+
+
+def test_files_of_earlier_versions_are_read(run: Run, tmp_path: Path) -> None:
+    write_parquet(run, tmp_path / "a.parquet")
+    table = parquet.read_table(tmp_path / "a.parquet").drop_columns(["volume_radius", "stopped"])
+    parquet.write_table(table, tmp_path / "b.parquet")
+    assert read_parquet(tmp_path / "b.parquet") == (MANIFEST, list(RECORDS), {})
+
+
+def test_the_name_says_the_format(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, format, expected in [
+        ("a.parquet", None, True),
+        ("b.PARQUET", None, True),
+        ("c.tsv", None, False),
+        ("d", None, False),
+        ("e", "parquet", True),
+        ("f.pq", "parquet", True),
+        ("g.gz", "tsv", False),
+    ]:
+        words = ["export-log", str(run.path), "--out", str(tmp_path / name)]
+        main(words if format is None else [*words, "--format", format])
+        assert is_parquet(tmp_path / name) == expected, name
+    for name, format in (("x.parquet", "tsv"), ("x.tsv", "parquet"), ("x.csv", "parquet")):
+        words = ["export-log", str(run.path), "--out", str(tmp_path / name), "--format", format]
+        assert f"--format {format} contradicts --out" in refusal(capsys, *words)
+        assert not (tmp_path / name).exists()

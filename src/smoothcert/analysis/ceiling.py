@@ -33,7 +33,8 @@ def _noise_of(plan: Mapping[str, Any]) -> Noise | None:
 
 
 def radius_ceiling(run: Run) -> float | None:
-    """The same for what the run did: None also where σ differs by input."""
-    if any(record.sigma != run.manifest.plan.get("sigma") for record in run.records):
+    """The same for what the run did: None also where σ may differ by input, whether or not it came to that."""
+    plan = run.manifest.plan
+    if plan.get("sigma_search") or any(record.sigma != plan.get("sigma") for record in run.records):
         return None
-    return planned_ceiling(run.manifest.plan)
+    return planned_ceiling(plan)

@@ -6,8 +6,9 @@ so everything is paired: only inputs on which they differ say anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,17 @@ from smoothcert.rounding import down, up
 from smoothcert.runs import Run
 
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
-_STATED = ("bound", "n", "alpha", "sigma")
+_STATED = {
+    "bound": "bound",
+    "n": "n",
+    "alpha": "alpha",
+    "sigma": "sigma",
+    "noise": "noise",
+    "sigmas_sha256": "scales of the noise (SHA-256)",
+    "sigma_search": "σ search",
+    "stop": "stopping rules",
+}
+_OPTIONAL = {"sigmas_sha256", "sigma_search", "stop"}  # a plan that doesn't state them has none
 
 
 @dataclass(frozen=True)
@@ -265,12 +276,19 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
 def _plan_notes(first: Run, second: Run) -> list[str]:
     mine, theirs = first.manifest.plan, second.manifest.plan
     different = [
-        f"{key} {_known(mine.get(key))} and {_known(theirs.get(key))}"
-        for key in _STATED
-        if mine.get(key) != theirs.get(key)
+        f"{words} {_stated(mine, key)} and {_stated(theirs, key)}"
+        for key, words in _STATED.items()
+        if mine.get(key) != theirs.get(key) and (mine.get(key) or theirs.get(key))
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
 
 
-def _known(value: object) -> str:
-    return "unknown" if value is None else str(value)
+def _stated(plan: Mapping[str, Any], key: str) -> str:
+    value = plan.get(key)
+    if not value and key in _OPTIONAL:
+        return "none"
+    if value is None:
+        return "unknown"
+    if key == "sigmas_sha256":
+        return f"{value:.8}…"
+    return " + ".join(value) if key == "stop" else str(value)

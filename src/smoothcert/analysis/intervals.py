@@ -183,7 +183,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
     _check_independent(run)
     if ceiling is None:
-        if len({record.sigma for record in run.records}) > 1:
+        if run.manifest.subject == "frozen sigma" or len({record.sigma for record in run.records}) > 1:
             raise RunError(
                 f"{run.path} certifies inputs with σ of their own, so no ceiling follows from its plan; give ceiling=, "
                 "the largest radius it could have certified"

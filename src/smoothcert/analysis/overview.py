@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +49,16 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class TopClass:
-    """How p_A, the probability of the class that the selection votes chose, is spread over the inputs.
+    """How p_A, the probability of the class that the selection votes chose, is spread over ``inputs`` inputs.
 
-    ``estimates`` (unbiased: its votes are others than those that chose) and ``lower_bounds`` are at
-    :data:`QUANTILES`, each the value of an input. Bounds are None where the run states no bound or alpha.
-    ``at_ceiling`` is the share of inputs whose n votes were all for that class: only more votes could certify more.
+    Inputs without estimation votes (``--stop wrong``) are left out. ``estimates`` and ``lower_bounds`` are at
+    :data:`QUANTILES`, each the value of an input. An estimate is a share of other votes than those that chose: unbiased
+    where their number was fixed beforehand, not where they themselves could end the voting. Bounds are None where the
+    run states no bound or alpha. ``at_ceiling`` is the share of inputs whose votes were all for that class: only more
+    votes could certify more.
     """
 
+    inputs: int
     estimates: tuple[float, ...]
     lower_bounds: tuple[float, ...] | None
     at_ceiling: float
@@ -137,16 +140,19 @@ def by_class(
 
 
 def top_class(run: Run) -> TopClass | None:
-    """The spread of p_A over the inputs; None for runs without votes."""
+    """The spread of p_A over the inputs with estimation votes; None where none has any."""
     _check_some(run)
-    votes = _chosen_votes(run.records)
-    if votes is None:
+    chosen = _chosen_classes(run.records)
+    voted = [(r, c) for r, c in zip(run.records, chosen or ()) if r.estimation is not None and r.estimation.n]
+    if not voted:
         return None
-    chosen, estimates = votes
+    run, chosen = replace(run, records=tuple(record for record, _ in voted)), [c for _, c in voted]
+    estimates = np.array([_share(record, c) for record, c in voted])
     order = np.argsort(estimates, kind="stable")
     # The quantile of m values is the ⌈qm⌉-th: an input's own value, so that bound and estimate are of one kind.
     places = np.clip(np.ceil(np.array(QUANTILES) * len(order)).astype(np.int64) - 1, 0, None)
     return TopClass(
+        len(voted),
         tuple(float(estimates[order[place]]) for place in places),
         _lower_quantiles(run, chosen, order, places),
         float(np.mean(estimates >= 1.0)),
@@ -154,17 +160,20 @@ def top_class(run: Run) -> TopClass | None:
 
 
 def lower_bounds(run: Run) -> NDArray[np.float64] | None:
-    """For each input the lower bound of p_A that its radius rests on; None without votes or a stated bound."""
+    """For each input the lower bound of p_A that its radius rests on, 0 where voting ended before it began.
+
+    None without votes or a stated bound.
+    """
     _check_some(run)
     plan = run.manifest.plan
-    votes = _chosen_votes(run.records)
-    if votes is None or plan.get("bound") is None or plan.get("alpha") is None:
+    candidates = _chosen_classes(run.records)
+    if candidates is None or plan.get("bound") is None or plan.get("alpha") is None:
         return None
     rule, alpha = BOUNDS[plan["bound"]], plan["alpha"]
     return np.array(
         [
             rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
-            for record, chosen in zip(run.records, votes[0])
+            for record, chosen in zip(run.records, candidates)
             if record.estimation is not None
         ]
     )
@@ -196,20 +205,21 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
     )
 
 
-def _chosen_votes(records: Sequence[Record]) -> tuple[list[int], NDArray[np.float64]] | None:
-    """The class that the selection votes chose for each input, and its share of the estimation votes."""
-    chosen, shares = [], []
+def _chosen_classes(records: Sequence[Record]) -> list[int] | None:
+    """The class that the selection votes chose for each input; None where votes are missing."""
+    chosen = []
     for record in records:
-        tally = record.estimation
-        if tally is None or record.selection is None:
+        if record.estimation is None or record.selection is None:
             return None
-        if not tally.n:
-            tally = record.selection  # voting ended before it began: what there is
-        candidate = record.selection.top() if record.predicted == ABSTAIN else record.predicted
-        chosen.append(candidate)
-        score = tally.counts[candidate] if tally.sums is None else tally.sums[candidate] / SOFT_UNIT
-        shares.append(score / (tally.stop - tally.start))
-    return chosen, np.array(shares)
+        chosen.append(record.selection.top() if record.predicted == ABSTAIN else record.predicted)
+    return chosen
+
+
+def _share(record: Record, chosen: int) -> float:
+    """The class's share of the estimation votes, of which there are some."""
+    tally = record.estimation
+    assert tally is not None
+    return (tally.counts[chosen] if tally.sums is None else tally.sums[chosen] / SOFT_UNIT) / tally.n
 
 
 def _lower_quantiles(

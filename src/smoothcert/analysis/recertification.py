@@ -47,6 +47,11 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
 def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     """The new run's manifest and records; refused where votes are missing or would have to be cast again."""
     _check_has_votes(run)
+    if search := run.manifest.plan.get("sigma_search"):
+        raise RunError(
+            f"{run.path} was certified at a σ that {search} found for each input, and only runs at one noise are "
+            f"recertified; certify again: smoothcert certify … --sigma-search {search}"
+        )
     _check_changes(run, changes)
     old = _plan_of(run)
     _check_bound(run, old, changes.get("bound"))

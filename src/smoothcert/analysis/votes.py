@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from smoothcert.runs import Record, Run
+from smoothcert.runs import Manifest, Record, Run
 from smoothcert.stopping import Decide, Grid, Pilot, StopRule, Total, parse_rules
 
 
@@ -54,8 +54,12 @@ def votes_used(run: Run) -> VotesUsed | None:
     inputs = len(run.records)
     reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)
     share = total / (inputs * (plan["n0"] + plan["n"]))
-    asked = next((rule.text for rule in rules if isinstance(rule, Decide | Grid)), None)
-    return VotesUsed(total, inputs, total / inputs, share, tuple(reasons.most_common()), asked)
+    return VotesUsed(total, inputs, total / inputs, share, tuple(reasons.most_common()), asked_only(plan))
+
+
+def asked_only(plan: Mapping[str, Any]) -> str | None:
+    """The rule that wanted certain radii only, if the plan has one."""
+    return next((rule.text for rule in rules_of(plan) if isinstance(rule, Decide | Grid)), None)
 
 
 def votes_in_words(run: Run) -> str:
@@ -72,6 +76,11 @@ def most_votes(plan: Mapping[str, Any]) -> int:
 def spreads_a_total(plan: Mapping[str, Any]) -> bool:
     """Whether one total of votes was spread over the inputs: then their results depend on one another."""
     return any(isinstance(rule, Total) for rule in rules_of(plan))
+
+
+def inputs_depend(manifest: Manifest) -> bool:
+    """Whether one input's result depends on the others': then no interval over the choice of inputs holds."""
+    return manifest.subject == "memory" or spreads_a_total(manifest.plan)
 
 
 def _votes(record: Record, rules: tuple[StopRule, ...]) -> int:

@@ -7,24 +7,25 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+Format = Literal["tsv", "parquet"]
+_TEXT_SUFFIXES = {".tsv", ".txt", ".csv", ".log"}
 
-def export_log(
-    run: Path, *, format: Literal["tsv", "parquet"] = "tsv", out: Path | None = None, digits: int = 4
-) -> None:
+
+def export_log(run: Path, *, format: Format | None = None, out: Path | None = None, digits: int = 4) -> None:
     """Write a run as a log of one file.
 
     tsv is what the field's scripts read: idx, label, predict, radius, correct, time, with radii rounded down. parquet
-    (extra `parquet`) keeps everything in full precision, votes and manifest too: `import-log` makes an identical run
-    of it, and pandas, polars or DuckDB read it as a table.
+    (extra `parquet`) keeps everything in full precision, votes, statement, noise scales and σ searches too:
+    `import-log` makes an identical run of it, and pandas, polars or DuckDB read it as a table.
 
-    Example: `smoothcert export-log runs/a --format parquet --out a.parquet`
+    Example: `smoothcert export-log runs/a --out a.parquet`
 
     Parameters
     ----------
     run
         Run directory.
     format
-        tsv or parquet.
+        tsv or parquet (default: parquet if the name of `--out` ends in .parquet, else tsv).
     out
         File to write (default for tsv: standard output).
     digits
@@ -35,7 +36,7 @@ def export_log(
     from smoothcert.runs import read_run
     from smoothcert.runs.field_log import write_field_log
 
-    if format == "parquet":
+    if _format(format, out) == "parquet":
         from smoothcert.runs.parquet import write_parquet
 
         if out is None:
@@ -47,3 +48,18 @@ def export_log(
         stream = io.StringIO()
         write_field_log(read_run(run).records, stream, digits)
         write_atomically(out, stream.getvalue().encode())
+
+
+def _format(given: Format | None, out: Path | None) -> Format:
+    """The format asked for, else the one that the file's name says; refused where they contradict each other."""
+    from smoothcert.errors import InvalidValueError
+
+    suffix = "" if out is None else out.suffix.lower()
+    named: Format = "parquet" if suffix == ".parquet" else "tsv"
+    if given is None:
+        return named
+    if given != named and suffix in {".parquet", *_TEXT_SUFFIXES}:
+        raise InvalidValueError(
+            f"--format {given} contradicts --out {out}: leave --format out, or name the file .{given}"
+        )
+    return given

@@ -54,9 +54,8 @@ def import_log(
 
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
-    from smoothcert.runs import create_run
     from smoothcert.runs.field_log import import_manifest, read_field_log
-    from smoothcert.runs.parquet import is_parquet, read_parquet
+    from smoothcert.runs.parquet import is_parquet, read_parquet, restore_run
 
     stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
@@ -67,7 +66,7 @@ def import_log(
             raise InvalidValueError(
                 f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
             )
-        manifest, records = read_parquet(log)
+        manifest, records, files = read_parquet(log)
         if method is not None:
             manifest = replace(manifest, origin=manifest.origin | {"method": method})
         dropped = ""
@@ -86,7 +85,7 @@ def import_log(
             data_name=dataset,
             method=method,
         )
-        records = read.records
+        records, files = read.records, {}
         dropped = " The last line was cut off and left out." if read.dropped_tail is not None else ""
-    create_run(out, manifest, records)
+    restore_run(out, manifest, records, files)
     note(f"{len(records)} inputs imported into {out}.{dropped}")

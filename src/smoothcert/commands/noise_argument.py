@@ -24,7 +24,8 @@ def diagonal_noise(text: str, sigma: float | None) -> DiagonalNoise | None:
     if text in NOISES:
         return None
     kind, colon, rest = text.partition(":")
-    path, kind = (Path(rest), kind) if colon and kind in NOISES else (Path(text), "gaussian")
+    stated = bool(colon) and kind in NOISES
+    path, kind = (Path(rest), kind) if stated else (Path(text), "gaussian")
     if not path.exists():
         raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
     if sigma is not None:
@@ -33,7 +34,13 @@ def diagonal_noise(text: str, sigma: float | None) -> DiagonalNoise | None:
             "shape at another scale, save a multiple of its sigmas.npy and give that file"
         )
     if path.is_dir():
-        return finished_fit(path).noise
+        noise = finished_fit(path).noise
+        if stated and noise is not None and not noise.name.endswith(kind):
+            raise InvalidValueError(
+                f"{path} was fitted with {noise.name} noise, not {kind}: leave the prefix out, or fit with --noise "
+                f"{kind}"
+            )
+        return noise
     sigmas = load_sigmas(path)
     return DiagonalUniform(sigmas) if kind == "uniform" else DiagonalGaussian(sigmas)
 

@@ -12,7 +12,6 @@ from cyclopts import Parameter
 from smoothcert.commands.options import (
     DataOptions,
     ModelOptions,
-    NoiseName,
     NumericsOptions,
     OutputOptions,
     SpeedOptions,
@@ -24,7 +23,7 @@ def predict(
     *,
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
-    noise: NoiseName | None = None,
+    noise: str | None = None,
     n: int = 1000,
     alpha: float = 0.001,
     seed: int = 0,
@@ -51,7 +50,9 @@ def predict(
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
-        Distribution of the noise (default: what the model was trained with, or gaussian).
+        gaussian or uniform, on [−√3σ, √3σ]. Or a directory made by fit-noise, or a .npy file with a σ for each number
+        of an input (uniform:FILE.npy for uniform noise): these need no --sigma (default: what the model was trained
+        with, or gaussian).
     n
         Votes per input.
     alpha
@@ -63,15 +64,22 @@ def predict(
     """
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
+    from smoothcert.noise import NOISES
 
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
+    noise = named.noise_or(noise)
     classifier = named.smoothed(
-        execution, sigma, noise=named.noise_or(noise), alpha=alpha, seed=seed, numerics=numerics.numerics()
+        execution, sigma, noise=noise, alpha=alpha, seed=seed, numerics=numerics.numerics()
     )
     inputs = data.load(named.dataset_or(dataset))
+    if noise not in NOISES:
+        classifier.prepare(inputs.input_shape)
+        if (warning := foreign_fit(noise, classifier.base)) is not None:
+            note(warning, output.quiet or output.json)
     indices = Choice(data.skip, data.max).indices(len(inputs))
     with progress_bar("predicting", "votes", output.quiet or output.json) as bar:
         bar.begin(n * len(indices), len(indices))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -106,6 +107,8 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
+    from rich.markup import escape
+
     from smoothcert.analysis.intervals import acr_interval
     from smoothcert.errors import RunError
 
@@ -113,24 +116,31 @@ def _acr_line(run: Run, whole: RunOverview) -> str:
         low, high = acr_interval(run)
         ends = f"{math.floor(1e3 * low) / 1e3:.3f} to {math.ceil(1e3 * high) / 1e3:.3f}"
         between = f" (95 % interval over the choice of inputs: {ends})"
-    except RunError:
-        between = " (no interval: the range of its radii is unknown)"
+    except RunError as error:
+        between = f" (no interval: {escape(_reason(run, error))})"
     share = (
         "" if whole.acr_share_of_top is None else f", surest tenth {100 * whole.acr_share_of_top:.0f} % of it"
     )
     return f"  ACR: {whole.summary.acr:.3f}{between}{share}; median radius {whole.median_radius:.3f}"
 
 
+def _reason(run: Run, error: Exception) -> str:
+    """What an error says is wrong, without the run's path and the remedies after it."""
+    return re.split(r"[;:.] ", str(error).replace(str(run.path), "the run", 1))[0]
+
+
 def _spread_line(whole: RunOverview) -> str:
     from smoothcert.analysis.overview import QUANTILES
 
     if whole.top_class is None:
-        return "  p_A: missing (the log has no votes)"
+        return "  p_A: missing (there are no votes to estimate it from)"
     at = dict(zip(QUANTILES, whole.top_class.estimates))
     shown = ", ".join(
         f"{name} {at[quantile]:.4f}" for name, quantile in (("5 %", 0.05), ("median", 0.5), ("95 %", 0.95))
     )
-    return f"  p_A: {shown}; all votes for one class: {_percent(whole.top_class.at_ceiling)} of inputs"
+    inputs, of = whole.top_class.inputs, whole.summary.inputs
+    whose = "inputs" if inputs == of else f"these {inputs} of {of} inputs, which alone have estimation votes"
+    return f"  p_A: {shown}; all votes for one class: {_percent(whole.top_class.at_ceiling)} of {whose}"
 
 
 def _class_table(whole: RunOverview, typed: list[str]) -> Table:

@@ -41,6 +41,7 @@ def table(
     from smoothcert.analysis.tables.naming import coverage, read_results
     from smoothcert.analysis.tables.paper import paper_table
     from smoothcert.analysis.tables.paper_formats import render_paper_table
+    from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
 
@@ -56,4 +57,9 @@ def table(
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
+        if (rule := asked_only(run.manifest.plan)) is not None:
+            note(
+                f"{run.path}: only {rule} was asked for; its ACR, and its accuracy at other radii, are lower than "
+                "all n votes would give"
+            )
     sys.stdout.write(rendered)

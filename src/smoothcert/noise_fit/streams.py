@@ -18,9 +18,15 @@ class Purpose(IntEnum):
     NOISE = 2
     START = 3
     ORDER = 4
+    VALIDATION = 5
 
 
 def stream(seed: int, purpose: Purpose, *words: int) -> torch.Generator:
     """A generator at the beginning of a stream."""
+    return torch.Generator().manual_seed(stream_seed(seed, purpose, *words))
+
+
+def stream_seed(seed: int, purpose: Purpose, *words: int) -> int:
+    """The number that names a stream; no certification draws from it unless somebody asks for that very seed."""
     state = np.random.SeedSequence([_ROOM, seed, int(purpose), *words]).generate_state(1, np.uint64)
-    return torch.Generator().manual_seed(int(state[0]))
+    return int(state[0])

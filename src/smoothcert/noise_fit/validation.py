@@ -14,6 +14,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
 from smoothcert.noise_fit.objective import NoiseKind, certified_area
 from smoothcert.noise_fit.plan import FitPlan
+from smoothcert.noise_fit.streams import Purpose, stream_seed
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 
@@ -45,14 +46,17 @@ def validate(
     execution: Execution,
     on_votes: Callable[[int], None] | None = None,
 ) -> Validation:
-    """CERTIFY with the paper's bound on the inputs at ``places``; the same votes at every σ of a fit."""
+    """CERTIFY with the paper's bound on the inputs at ``places``; the same votes at every σ of a fit.
+
+    They are no votes of ``certify``, whatever its seed: a σ may be chosen by these figures and certified afterwards.
+    """
     statement = CertifyPlan(
         diagonal_noise(plan.noise, sigmas),
         bound="clopper-pearson",
         n0=plan.validation_n0,
         n=plan.validation_n,
         alpha=plan.alpha,
-        seed=plan.seed,
+        seed=stream_seed(plan.seed, Purpose.VALIDATION),
     )
     smoothed = SmoothedClassifier(base, statement, execution=execution)
     inputs: list[tuple[int, NDArray[Any]]] = [(int(place), dataset.input(int(place))) for place in places]

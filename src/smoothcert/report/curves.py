@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis.intervals import rate_interval
+from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import check_count
 from smoothcert.report.condensed import Condensed, Floats, Ints
 from smoothcert.rounding import decimal_down
@@ -72,15 +73,23 @@ def _kept(falling: list[int], loss: int) -> list[int]:
 
 
 def curve_json(run: Condensed) -> dict[str, Any]:
-    """Radii (cut to six decimals, so never to the right of the truth), counts, and the pointwise 95 % band."""
+    """Radii (cut to six decimals, so never to the right of the truth), counts, and the pointwise 95 % band.
+
+    The band is None where inputs depend on one another: none would hold.
+    """
     everything = certified_steps(run.correct_radii())
     steps = thin(everything)
     total = len(run)
+    banded = not inputs_depend(run.manifest)
     return {
         "radii": [float(decimal_down(radius, 6)) for radius in steps.radii.tolist()],
         "counts": steps.counts.tolist(),
-        "low": [math.floor(interval(count, total)[0] * 1e4) / 1e4 for count in steps.counts.tolist()],
-        "high": [math.ceil(interval(count, total)[1] * 1e4) / 1e4 for count in steps.highest.tolist()],
+        "low": [math.floor(interval(count, total)[0] * 1e4) / 1e4 for count in steps.counts.tolist()]
+        if banded
+        else None,
+        "high": [math.ceil(interval(count, total)[1] * 1e4) / 1e4 for count in steps.highest.tolist()]
+        if banded
+        else None,
         "jumps": len(everything.radii) - 1,
         "ceiling": run.ceiling,
     }

@@ -13,7 +13,7 @@ import numpy as np
 
 import smoothcert
 from smoothcert.analysis.metrics import check_same_norm
-from smoothcert.analysis.votes import spreads_a_total
+from smoothcert.analysis.votes import inputs_depend, spreads_a_total
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.report.condensed import NONE, Condensed, Ints
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
@@ -98,12 +98,12 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
     if total:
         figures = {
             "acr": f"{math.fsum(run.correct_radii()) / total:.3f}",
-            "cells": [_rate(run.certified(float(r)), total) for r in radii],
-            "smoothed": _rate(int(np.count_nonzero(run.correct)), total),
-            "abstained": _rate(int(np.count_nonzero(run.abstained)), total),
+            "cells": [_rate(run, run.certified(float(r))) for r in radii],
+            "smoothed": _rate(run, int(np.count_nonzero(run.correct))),
+            "abstained": _rate(run, int(np.count_nonzero(run.abstained))),
             "base": None
             if (run.base == NONE).any()
-            else _rate(int(np.count_nonzero(run.base == run.label)), total),
+            else _rate(run, int(np.count_nonzero(run.base == run.label))),
             "curve": curve_json(run),
             "histograms": histograms_json(run, reach),
             "carried": carried_by_few(run),
@@ -127,15 +127,16 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
     }
 
 
-def _rate(count: int, total: int) -> dict[str, Any]:
-    """A rate in percent to one decimal as tables print it, and its 95 % interval rounded outwards."""
-    low, high = interval(count, total)
-    return {
-        "count": count,
-        "percent": f"{100 * (count / total):.1f}",
-        "low": percent_down(low).removesuffix(" %"),
-        "high": percent_up(high).removesuffix(" %"),
-    }
+def _rate(run: Condensed, count: int) -> dict[str, Any]:
+    """A rate in percent to one decimal as tables print it, and its 95 % interval rounded outwards.
+
+    No interval where inputs depend on one another: none would hold.
+    """
+    rate = {"count": count, "percent": f"{100 * (count / len(run)):.1f}", "low": None, "high": None}
+    if inputs_depend(run.manifest):
+        return rate
+    low, high = interval(count, len(run))
+    return rate | {"low": percent_down(low).removesuffix(" %"), "high": percent_up(high).removesuffix(" %")}
 
 
 def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dict[str, Any]:
@@ -173,8 +174,13 @@ def _banners(run: Condensed) -> list[str]:
         )
     if spreads_a_total(run.manifest.plan):
         found.append(
-            f"{run.name}: one total of votes was spread over its inputs. The headline holds; the 95 % intervals, which "
-            "take inputs to be certified independently of one another, don't."
+            f"{run.name}: one total of votes was spread over its inputs, so their results depend on one another. The "
+            "headline holds; 95 % intervals wouldn't, and are left out."
+        )
+    elif inputs_depend(run.manifest):
+        found.append(
+            f"{run.name}: answers of a region memory depend on one another. 95 % intervals wouldn't hold, and are left "
+            "out."
         )
     return found
 

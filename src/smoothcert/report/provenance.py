@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalUniform
 from smoothcert.report.condensed import Condensed
 
-_PLAN_OPTIONS = ("sigma", "noise", "n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
+_PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
 
 
 def provenance_json(run: Condensed) -> dict[str, Any]:
@@ -32,7 +34,10 @@ def provenance_json(run: Condensed) -> dict[str, Any]:
 
 
 def certify_command(run: Condensed) -> str | None:
-    """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert."""
+    """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert.
+
+    It names the run's own file of scales, where its noise has one, as seen from the folder that holds the run.
+    """
     manifest = run.manifest
     if manifest.kind != "certify":
         return None
@@ -41,15 +46,53 @@ def certify_command(run: Condensed) -> str | None:
     for option in ("dataset", "split", "data_dir", "architecture"):
         if origin.get(option) is not None:
             words += [f"--{option.replace('_', '-')}", str(origin[option])]
+    words += _noise_words(plan, run.name)
     for option in _PLAN_OPTIONS:
         if plan.get(option) is not None:
             words += [f"--{option}", f"{plan[option]}"]
-    for rule in plan.get("stop", ()):
-        words += ["--stop", str(rule)]
+    words += _search_words(plan) + _stop_words(plan.get("stop", ()))
     words += ["--skip", str(manifest.data.get("skip", 1))]
     if run.expected is not None and len(run) < run.expected:
         words += ["--max", str(len(run))]
     return shlex.join([*words, "--out", f"{run.name}-again"])
+
+
+def _noise_words(plan: Mapping[str, Any], directory: str) -> list[str]:
+    """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
+    name = plan.get("noise")
+    if name in DIAGONAL_NOISES:
+        kind = "uniform:" if name == DiagonalUniform.name else ""
+        return ["--noise", f"{kind}{directory}/{SIGMAS_FILE}"]
+    return [
+        word
+        for option in ("sigma", "noise")
+        if plan.get(option) is not None
+        for word in (f"--{option}", f"{plan[option]}")
+    ]
+
+
+def _search_words(plan: Mapping[str, Any]) -> list[str]:
+    """The search and its knobs; a switch is given where it is on."""
+    if plan.get("sigma_search") is None:
+        return []
+    words = ["--sigma-search", str(plan["sigma_search"])]
+    for key, value in plan.items():
+        section, dot, knob = key.partition(".")
+        if section == "sigma_search" and dot and value is not None and value is not False:
+            words += [f"--search-{knob.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
+
+
+def _stop_words(rules: Sequence[str]) -> list[str]:
+    """Each rule; a plain total as the option made for it, which stands for a last rule."""
+    words = []
+    for position, rule in enumerate(rules):
+        name, _, argument = rule.partition(":")
+        if name == "total" and argument.isdigit() and position == len(rules) - 1:
+            words += ["--total-votes", argument]
+        else:
+            words += ["--stop", rule]
+    return words
 
 
 def _rows(pairs: list[tuple[str, Any]]) -> list[list[str]]:

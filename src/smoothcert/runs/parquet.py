@@ -1,22 +1,29 @@
-"""A run as one Parquet file: a row for each record in full precision, the manifest in the file's metadata."""
+"""A run as one Parquet file: a row for each record in full precision; its statement and other files as metadata."""
 
 from __future__ import annotations
 
+import base64
 import io
 import json
-from collections.abc import Sequence
+import re
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import DataError, MissingExtraError, OutputError, SmoothcertError
+from smoothcert.errors import DataError, MissingExtraError, OutputError, RunError, SmoothcertError
 from smoothcert.files import write_atomically
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, results_digest
-from smoothcert.runs.run import Run
+from smoothcert.runs.run import Run, create_run, open_run
 from smoothcert.tally import Tally
 
 _MANIFEST, _DIGEST = b"smoothcert.manifest", b"smoothcert.results_sha256"
+_FILE = b"smoothcert.file:"
+# What a run keeps beside its statement and its journal. Nothing else is taken from a file: its names are paths.
+_KEPT = re.compile(r"sigmas\.npy|sigma_search\.jsonl|sigmas/[0-9]+\.npy|pilots\.jsonl|allocation\.json")
+_MOST_KEPT = 2**29  # Arrow writes metadata twice, and in all they must stay below 2 GiB
 _SIGNATURE = b"PAR1"
 _TALLIES = ("selection", "estimation")
 _TALLY_FIELDS = ("seed", "index", "phase", "start", "counts", "sums", "squares")
@@ -36,12 +43,12 @@ def write_parquet(run: Run, path: Path) -> None:
     """Write the run in one step.
 
     Columns: the record's plain fields; correct and abstained, for readers of the table; and each tally's fields as
-    ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none.
+    ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none. The files that a run keeps
+    beside its journal (scales of its noise, searches, pilots) go into the metadata.
     """
     arrow, parquet = _pyarrow()
-    schema = _schema(arrow).with_metadata(
-        {_MANIFEST: json.dumps(asdict(run.manifest)), _DIGEST: results_digest(run.records)}
-    )
+    stated = {_MANIFEST: json.dumps(asdict(run.manifest)), _DIGEST: results_digest(run.records)}
+    schema = _schema(arrow).with_metadata(stated | _packed_files(run.path))
     buffer = io.BytesIO()
     try:
         table = arrow.Table.from_pylist([_row(record) for record in run.records], schema=schema)
@@ -51,11 +58,14 @@ def write_parquet(run: Run, path: Path) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def read_parquet(path: Path) -> tuple[Manifest, list[Record]]:
-    """What :func:`write_parquet` wrote, to the last bit; a file that was changed since is refused."""
+def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
+    """What :func:`write_parquet` wrote, to the last bit: statement, records, and the run's other files by name.
+
+    Records that were changed since are refused.
+    """
     arrow, parquet = _pyarrow()
     try:
-        table = parquet.read_table(path)
+        table = parquet.read_table(path, thrift_string_size_limit=2**31 - 1)
     except (arrow.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet ({error}); export the run again") from None
     stated = table.schema.metadata or {}
@@ -64,11 +74,57 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record]]:
     try:
         manifest = Manifest(**json.loads(stated[_MANIFEST]))
         records = [_record(row) for row in table.to_pylist()]
-    except (ValueError, KeyError, TypeError, SmoothcertError) as error:
+        files = _unpacked_files(stated)
+    except (ValueError, KeyError, TypeError, zlib.error, SmoothcertError) as error:
         raise DataError(f"{path} is damaged ({error}); export the run again") from None
     if results_digest(records) != stated[_DIGEST].decode():
         raise DataError(f"{path} was changed after its export: its records differ from its results_sha256")
-    return manifest, records
+    return manifest, records, files
+
+
+def restore_run(
+    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
+) -> None:
+    """Write a run with its other files in a directory that has none of them yet.
+
+    Records come last: one that counts has its files, as in the run that was exported.
+    """
+    for name in files:
+        if (path / name).exists():
+            raise RunError(f"{path / name} is there already; choose another --out")
+    create_run(path, manifest, [])
+    for name, content in files.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        write_atomically(path / name, content)
+    with open_run(path, manifest) as journal:
+        journal.append_all(list(records))
+
+
+def _packed_files(directory: Path) -> dict[bytes, bytes]:
+    """Each kept file under its name; as text, because other readers of Parquet take metadata for UTF-8."""
+    packed, size = {}, 0
+    for path in sorted([*directory.glob("*"), *directory.glob("sigmas/*")]):
+        name = path.relative_to(directory).as_posix()
+        if _KEPT.fullmatch(name) and path.is_file():
+            packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(path.read_bytes()))
+            size += len(content)
+            if size > _MOST_KEPT:
+                raise OutputError(
+                    f"the files beside the records of {directory} are too large for a Parquet file's metadata: keep "
+                    "the directory itself, or export as tsv"
+                )
+    return packed
+
+
+def _unpacked_files(stated: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    files = {}
+    for key, content in stated.items():
+        if key.startswith(_FILE):
+            name = key.removeprefix(_FILE).decode()
+            if not _KEPT.fullmatch(name):
+                raise DataError(f"no run keeps a file {name!r}")
+            files[name] = zlib.decompress(base64.b64decode(content, validate=True))
+    return files
 
 
 def _pyarrow() -> tuple[Any, Any]:

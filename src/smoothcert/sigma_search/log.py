@@ -38,7 +38,7 @@ def read_found(directory: Path) -> dict[int, Found]:
     if not path.exists():
         return {}
     found = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             fields = json.loads(line)
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)

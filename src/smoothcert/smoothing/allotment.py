@@ -33,7 +33,7 @@ def read_pilots(directory: Path) -> dict[int, Piloted]:
     if not path.exists():
         return {}
     found = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             fields = json.loads(line)
             pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
@@ -52,6 +52,13 @@ def check_total(plan: CertifyPlan, inputs: int) -> None:
             f"{rule.total} votes in all leave none to certify with: choosing classes and pilots take up to {needed} "
             f"for {inputs} inputs; give more votes, fewer inputs, or smaller pilots (total:{rule.total},100)"
         )
+
+
+def check_allocation(directory: Path, indices: Iterable[int]) -> None:
+    """Refuse other inputs than those that a total was spread over, before any vote is cast for them."""
+    path = directory / ALLOCATION_FILE
+    if path.exists():
+        _read(path, list(indices))
 
 
 def settled_votes(

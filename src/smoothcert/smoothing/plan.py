@@ -21,6 +21,8 @@ AUTO = "auto"
 FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
 """What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
 
+_LEAST_ALPHA = 1e-300  # its shares for several classes and looks must still be numbers
+
 
 class TooFewVotesWarning(UserWarning):
     """n is so small that not even a unanimous vote could succeed."""
@@ -57,6 +59,8 @@ class CertifyPlan:
         self.rule.check_look(self.n)
         self._check_bound_allows_stopping()
         check_probability("alpha", self.alpha)
+        if self.alpha < _LEAST_ALPHA:
+            raise InvalidValueError(f"alpha must be at least {_LEAST_ALPHA:g}, got {self.alpha:g}")
         check_count("seed", self.seed, least=0)
         if self.search is not None and self.noise.name not in NOISES:
             raise InvalidValueError(

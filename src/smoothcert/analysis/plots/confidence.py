@@ -29,7 +29,7 @@ _SUREST = 0.1
 
 @dataclass(frozen=True)
 class Confidence:
-    """Lower bounds of p_A by outcome; ``unknown`` inputs have none, because the log doesn't hold it."""
+    """Lower bounds of p_A by outcome; ``unknown`` inputs have none: no votes were cast, or the log doesn't hold it."""
 
     right: NDArray[np.float64]
     wrong: NDArray[np.float64]
@@ -131,6 +131,8 @@ def _share(bounds: NDArray[np.float64], edges: NDArray[np.float64], inputs: int)
 def _lower(run: Run, record: Record) -> float | None:
     plan = run.manifest.plan
     if record.estimation is not None and record.selection is not None:
+        if not record.estimation.n:
+            return None  # voting ended before it began
         chosen = record.selection.top() if record.abstained else record.predicted
         return BOUNDS[plan["bound"]](record.estimation, chosen, plan["alpha"]).lower
     if plan.get("noise") != "gaussian" or plan.get("bound") != _ONE_SIDED:

@@ -22,6 +22,7 @@ from smoothcert.analysis.plots.steps import (
 )
 from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
 from smoothcert.analysis.tables.naming import check_one_dataset
+from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 _MOST_BANDS = 4  # more of them hide one another
 _CEILING = "largest radius that n and α allow"
 _BAND = "band: 95 % confidence interval over the test set, for each radius alone"
+_SOME_BANDS = " (none where inputs depend on one another)"
 _SEED_BAND = "band: one standard deviation over seeds"
 
 
@@ -50,7 +52,8 @@ def plot_certified_accuracy(
     """Draw every run's certified accuracy against the radius into ``out`` (.png, .svg or .pdf).
 
     A thin dotted line marks the ceiling: the radius a unanimous vote would get with the run's n and α. ``band`` adds
-    95 % Clopper–Pearson limits over the test set at each radius (default: for up to four runs).
+    95 % Clopper–Pearson limits over the test set at each radius (default: for up to four runs); a run whose inputs
+    depend on one another gets none, since none would hold.
     """
     check_picture_path(out)
     summaries = checked(runs)
@@ -58,9 +61,12 @@ def plot_certified_accuracy(
     curves = []
     for run, label in zip(runs, run_labels(runs, summaries)):
         radii, accuracy = certified_accuracy_steps(run.records)
-        limits = pointwise_band(accuracy, len(run.records)) if banded else None
+        limits = (
+            pointwise_band(accuracy, len(run.records)) if banded and not inputs_depend(run.manifest) else None
+        )
         curves.append(_Drawn(label, radii, accuracy, limits, radius_ceiling(run)))
-    _draw(curves, summaries[0].norm, out, width, _BAND)
+    words = _BAND + (_SOME_BANDS if any(inputs_depend(run.manifest) for run in runs) else "")
+    _draw(curves, summaries[0].norm, out, width, words)
 
 
 def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page") -> None:

@@ -17,6 +17,7 @@ _LATEX_ESCAPES = {
     "$": r"\$",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
+    "≤": r"$\leq$",
 }
 
 
@@ -31,8 +32,8 @@ def latex_norm(norm: str) -> str:
 
 
 def sigma_text(sigma: float | None, unknown: str) -> str:
-    """σ with at least one decimal."""
-    return unknown if sigma is None else str(float(sigma))
+    """σ with at least one decimal and at most six digits: the mean of a diagonal noise's scales has sixteen."""
+    return unknown if sigma is None else str(float(f"{sigma:.6g}"))
 
 
 def acr_text(acr: float) -> str:

@@ -114,6 +114,12 @@ TABLE_FORMATS: dict[str, Callable[[Sequence[RunSummary], Sequence[str]], str]] =
 """Every format a table can be written in."""
 
 
+def _votes_cell(summary: RunSummary) -> str:
+    if summary.most_votes is not None:
+        return f"≤ {summary.most_votes}"
+    return UNKNOWN if summary.n is None else str(summary.n)
+
+
 def _stated_cells(summary: RunSummary) -> list[str]:
     """A row that states what its figures rest on."""
     return [
@@ -121,7 +127,7 @@ def _stated_cells(summary: RunSummary) -> list[str]:
         sigma_text(summary.sigma, unknown=UNKNOWN),
         norm_name(summary.norm),
         summary.bound or UNKNOWN,
-        UNKNOWN if summary.n is None else str(summary.n),
+        _votes_cell(summary),
         UNKNOWN if summary.alpha is None else f"{summary.alpha:g}",
         str(summary.inputs),
         acr_text(summary.acr),

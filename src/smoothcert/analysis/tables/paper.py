@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from smoothcert.analysis.metrics import check_same_norm, stated_norm
 from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
 from smoothcert.analysis.tables.naming import check_same_inputs, dataset_of, differ_in_seed_alone, method_of
+from smoothcert.analysis.votes import most_votes, rules_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -24,6 +25,8 @@ class PaperRow:
     alpha: float | None
     acr: Spread
     accuracy: tuple[Spread, ...]
+    most_votes: int | None = None
+    """The most votes an input could get, where voting may end early; None where each has n."""
 
     def printed(self) -> tuple[str, ...]:
         """ACR and the percentages, as they stand in the table."""
@@ -116,13 +119,15 @@ def _told_apart(method: str, runs: list[Run]) -> list[tuple[str, list[Run]]]:
 
 def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[float]) -> PaperRow:
     summary = summarise_seeds(SeedGroup(method, sigma or 0.0, tuple(runs)), radii)
+    plan = runs[0].manifest.plan
     return PaperRow(
         method,
         summary.seeds,
         summary.inputs,
         summary.bound,
         summary.n,
-        runs[0].manifest.plan.get("alpha"),
+        plan.get("alpha"),
         summary.acr,
         summary.accuracy,
+        most_votes(plan) if rules_of(plan) else None,
     )

@@ -146,14 +146,23 @@ def _basis(rows: Sequence[PaperRow]) -> str:
         parts.append("bounds differ")
     elif (bound := bounds.pop()) is not None:
         parts.append(f"{bound} bound")
-    for name, values in (("n", {row.n for row in rows}), ("α", {row.alpha for row in rows})):
+    for name, values in (
+        ("n", {_votes_words(row) for row in rows}),
+        ("α", {None if row.alpha is None else f"α = {row.alpha:g}" for row in rows}),
+    ):
         if len(values) > 1:
             parts.append(f"{name} differs")
         elif (value := values.pop()) is not None:
-            parts.append(f"{name} = {value:g}" if name == "α" else f"{name} = {value}")
+            parts.append(value)
     if any(row.seeds > 1 for row in rows):
         parts.append("mean±sd over seeds")
     return ", ".join(parts)
+
+
+def _votes_words(row: PaperRow) -> str | None:
+    if row.most_votes is not None:
+        return f"n ≤ {row.most_votes}"
+    return None if row.n is None else f"n = {row.n}"
 
 
 def _latex_words(text: str) -> str:

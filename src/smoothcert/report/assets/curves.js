@@ -54,7 +54,7 @@ function drawChart(chart) {
   picture.append(svg("text", { class: "axis", x: 12, y: (top + height - bottom) / 2, "text-anchor": "middle",
     transform: `rotate(-90 12 ${(top + height - bottom) / 2})` }, "certified accuracy (%)"));
   const shown = chart.members.filter((run) => !off.has(run.id));
-  if (state.band) for (const run of shown) {
+  if (state.band) for (const run of shown.filter((one) => one.curve.low)) {
     picture.append(svg("path", { class: "band", d: bandPath(run.curve, x, y), fill: look(run).stroke }));
   }
   const marked = new Set();
@@ -152,17 +152,18 @@ function curvesOf(group) {
       chart.move(to);
     } }, []);
   const own = chart.members.map((run) => run.id);
+  const banded = chart.members.some((run) => run.curve.low);
   const band = el("label", { class: "check" }, el("input", { type: "checkbox", class: "band-toggle", checked: Boolean(state.band),
     onchange: (event) => { change({ band: event.target.checked ? "1" : "" }); redrawCharts(); } }), "95 % band");
   const all = el("button", { type: "button", class: "quiet", onclick: () =>
     showOnly(new Set([...hidden()].filter((id) => !own.includes(id)))) }, "Show all");
   const none = el("button", { type: "button", class: "quiet", onclick: () =>
     showOnly(new Set([...hidden(), ...own])) }, "Hide all");
-  const controls = el("div", { class: "controls" }, chart.at, band, ...(own.length > 1 ? [all, none] : []));
+  const controls = el("div", { class: "controls" }, chart.at, ...(banded ? [band] : []), ...(own.length > 1 ? [all, none] : []));
   const ceiling = chart.members.some((run) => run.curve.ceiling !== null)
     ? "Dotted lines mark the largest radius that σ, n and α allow. " : "";
   const merged = chart.members.some((run) => run.curve.jumps >= run.curve.radii.length)
     ? "Curves with more than 500 jumps are drawn with fewer, never above the true curve. " : "";
   return el("figure", {}, chart.box, controls, chart.legend, el("figcaption", { class: "note" },
-    `Share of all inputs that are right and certified at the radius or more. Move over the chart, or use the arrow keys, to read values; press a name to hide it. ${ceiling}${merged}The band holds for one radius at a time.`));
+    `Share of all inputs that are right and certified at the radius or more. Move over the chart, or use the arrow keys, to read values; press a name to hide it. ${ceiling}${merged}${banded ? "The band holds for one radius at a time." : ""}`));
 }

@@ -26,12 +26,13 @@ function showStatement() {
 
 function rateCell(rate) {
   if (!rate) return el("td", {}, el("span", { class: "unknown" }, "not stated"));
-  return el("td", { title: `${rate.count} inputs` }, el("b", {}, rate.percent), el("small", {}, `${rate.low}–${rate.high}`));
+  return el("td", { title: `${rate.count} inputs` }, el("b", {}, rate.percent), ...(rate.low === null ? [] : [el("small", {}, `${rate.low}–${rate.high}`)]));
 }
 
 function tableOf(group) {
   const plain = (value) => el("td", {}, value === null || value === undefined ? el("span", { class: "unknown" }, "–") : String(value));
   const based = group.runs.some((run) => run.base);
+  const bounded = group.runs.some((run) => run.smoothed && run.smoothed.low !== null);
   const heads = ["σ", "n", "bound", "inputs", "ACR", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
   const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(run.sigma),
     plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(whole(run.inputs)),
@@ -44,7 +45,7 @@ function tableOf(group) {
           el("th", { colspan: group.tableRadii.length, scope: "colgroup" }, `certified accuracy (%) at ${data.norm} radius`)),
         el("tr", {}, ...group.tableRadii.map((radius) => el("th", { scope: "col" }, radius)))),
       el("tbody", {}, ...rows))),
-    el("p", { class: "note" }, "Small figures: 95 % intervals over the choice of inputs, one rate at a time. ACR: average certified radius, 0 where the answer is wrong or missing. Smoothed accuracy: the smoothed classifier’s answer is right and wasn’t withheld. ",
+    el("p", { class: "note" }, bounded ? "Small figures: 95 % intervals over the choice of inputs, one rate at a time. " : "", "ACR: average certified radius, 0 where the answer is wrong or missing. Smoothed accuracy: the smoothed classifier’s answer is right and wasn’t withheld. ",
       based ? "Base accuracy: the model alone, without noise; no certificate speaks of it." : "The runs don’t state the base accuracy, that of the model alone without noise."),
   ];
 }

@@ -1,0 +1,48 @@
+"""`predict --noise`: the noises that certify takes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.commands import main
+from tests.commands.test_bad_input import refusal
+
+WORDS = ("--n", "200", "--max", "10", "--json")
+
+
+def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[tuple[int, float]]:
+    capsys.readouterr()
+    main(["predict", *(str(word) for word in words), *WORDS])
+    found = json.loads(capsys.readouterr().out)["predictions"]
+    return [(row["predict"], row["p_value"]) for row in found]
+
+
+def test_equal_scales_are_the_plain_noise(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "flat.npy", np.full((1, 8, 8), 0.7))
+    for kind, prefix in (("gaussian", ""), ("uniform", "uniform:")):
+        plain = rows(capsys, digits_model, "--noise", kind, "--sigma", "0.7")
+        assert rows(capsys, digits_model, "--noise", f"{prefix}{tmp_path / 'flat.npy'}") == plain
+    assert rows(capsys, digits_model, "--noise", "gaussian", "--sigma", "0.1") != plain
+
+
+def test_a_fit(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = tmp_path / "fit"
+    quick = ["--max", "60", "--validation", "8", "--validation-n", "32", "--sub-epochs", "1", "--n0", "4"]
+    main(["fit-noise", str(digits_model), "--init", "0.25", *quick, "--quiet", "--out", str(fit)])
+    assert rows(capsys, digits_model, "--noise", fit) == rows(
+        capsys, digits_model, "--noise", fit / "sigmas.npy"
+    )
+
+
+def test_what_it_refuses(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "small.npy", np.ones(4))
+    words = ["predict", digits_model, "--noise"]
+    assert "unknown noise, fit directory or .npy file 'laplace'" in refusal(capsys, *words, "laplace")
+    assert "sigmas of shape (4,)" in refusal(capsys, *words, tmp_path / "small.npy")
+    assert "leave --sigma out" in refusal(capsys, *words, tmp_path / "small.npy", "--sigma", "0.5")

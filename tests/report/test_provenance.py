@@ -1,0 +1,55 @@
+"""The command on the page certifies the same again: it is run, and run and results are compared."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.report.condensed import condense
+from smoothcert.report.provenance import certify_command
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+
+LADDER = "--sigma-search ladder --search-factor 3 --search-votes 8 --search-round-votes 24 --search-rescue"
+ELLIPSOID = (
+    "--sigma-search ellipsoid --search-steps 3 --search-check-votes 16 --search-cover --search-kappa 0.5"
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ("--sigma 0.3 --noise uniform", "--sigma 0.3 --noise uniform"),
+        ("--noise sigmas.npy", "--noise run/sigmas.npy --n0"),
+        ("--noise uniform:sigmas.npy", "--noise uniform:run/sigmas.npy --n0"),
+        (LADDER, "--sigma-search ladder --search-factor 3.0 --search-rescue"),
+        (ELLIPSOID, "--search-cover"),
+        ("--sigma-search gradient --search-steps 3 --search-check-votes 16", "--search-lr 0.0001"),
+        ("--sigma-search grid --search-budget 40 --search-check-votes 16", "--search-top 1.0"),
+        ("--stop grid:0,0.25 --stop wrong", "--stop grid:0,0.25 --stop wrong"),
+        ("--stop wrong --total-votes 9000", "--stop wrong --total-votes 9000"),
+        ("--stop total:9000 --stop wrong", "--stop total:9000 --stop wrong"),
+        ("--stop total:9000,100", "--stop total:9000,100"),
+    ],
+)
+def test_the_command_makes_the_same_run(
+    options: str, shown: str, digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("sigmas.npy", np.linspace(0.2, 0.4, 64).reshape(1, 8, 8))
+    words = ["certify", str(digits_model), "--n0", "20", "--n", "300", "--skip", "7", "--max", "3", "--quiet"]
+    main([*words, *options.split(), "--out", "run"])
+    run = read_run(Path("run"))
+    command = certify_command(condense(run, "run"))
+    assert command is not None
+    assert shown in command
+    if "npy" in options:
+        assert "--sigma " not in command
+    main([*shlex.split(command)[1:], "--quiet"])
+    again = read_run(Path("run-again"))
+    assert run.manifest.differences(again.manifest) == []
+    assert results_digest(again.records) == results_digest(run.records)
