@@ -102,14 +102,16 @@ def test_a_model_without_gradients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("sklearn")
-    (tmp_path / "mine.py").write_text("def model(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n")
+    (tmp_path / "gradientless.py").write_text(
+        "def model(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
+    )
     monkeypatch.chdir(tmp_path)
     words = ["--dataset", "digits", "--sigma", "0.1", "--quiet", "--sigma-search"]
-    message = refusal(capsys, *certify("mine:model", tmp_path / "run", *words, "gradient"))
+    message = refusal(capsys, *certify("gradientless:model", tmp_path / "run", *words, "gradient"))
     assert "needs the gradients of a torch module" in message
     assert "'ladder' or 'grid'" in message
     assert not (tmp_path / "run").exists()
-    main(certify("mine:model", tmp_path / "run", *words, "ladder", *QUICK["ladder"]))
+    main(certify("gradientless:model", tmp_path / "run", *words, "ladder", *QUICK["ladder"]))
     assert len(read_run(tmp_path / "run").records) == 12
 
 
