@@ -276,3 +276,21 @@ def test_a_prefix_that_contradicts_the_fit_is_refused(
 ) -> None:
     words = ["certify", digits_model, "--noise", f"uniform:{fit}", "--n", "50", "--out", tmp_path / "run"]
     assert "was fitted with diagonal-gaussian noise, not uniform" in refusal(capsys, *words)
+
+
+def test_a_memorys_regions_say_nothing_of_a_feature(
+    fit: Path, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(
+        [
+            "remember",
+            str(run),
+            "--memory",
+            str(tmp_path / "memory"),
+            "--out",
+            str(tmp_path / "kept"),
+            "--quiet",
+        ]
+    )
+    message = refusal(capsys, "sensitivity", fit, "--run", tmp_path / "kept")
+    assert "comes out of a region memory" in message

@@ -55,7 +55,7 @@ def test_a_linear_classifier_gets_noise_where_it_does_not_look() -> None:
         best = np.linalg.norm(WEIGHTS) / (2 * np.exp(np.log(WEIGHTS).mean()))
         gain = np.linalg.norm(WEIGHTS) / np.linalg.norm(one.noise.sigmas / one.sigma * WEIGHTS)
         assert best == pytest.approx(1.541, abs=0.001)
-        assert 1.25 < gain <= best
+        assert 1.35 < gain <= best
 
 
 def test_a_direction_that_no_axis_helps_keeps_the_ball() -> None:

@@ -15,7 +15,7 @@ import sys
 from functools import cache
 
 from smoothcert.bounds.base import ClassBounds, Compute, complement_up, one_sided, register
-from smoothcert.bounds.exact import _check_binomial, clopper_pearson, two_class
+from smoothcert.bounds.exact import check_binomial, clopper_pearson, two_class
 from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
@@ -29,13 +29,13 @@ _INVERSE_TAIL_ERROR = 1e-6  # relative, of the tail at scipy's inverse beta; 3e-
 
 def mixture_lower(successes: int, n: int, alpha: float) -> float:
     """L with P[L_n ≤ p at every n ≥ 1] ≥ 1−α for the running count of successes: rounded down."""
-    _check_binomial(successes, n, alpha)
+    check_binomial(successes, n, alpha)
     return _lower(successes, n, -math.log(alpha))
 
 
 def mixture_upper(successes: int, n: int, alpha: float) -> float:
     """U with P[U_n ≥ p at every n ≥ 1] ≥ 1−α for the running count of successes: rounded up."""
-    _check_binomial(successes, n, alpha)
+    check_binomial(successes, n, alpha)
     return _upper(successes, n, -math.log(alpha))
 
 

@@ -21,7 +21,7 @@ _TAIL_ERROR = 1e-6
 
 def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
     """L with P[L ≤ p] ≥ 1−α for a binomial count: exact, one-sided, rounded down."""
-    _check_binomial(successes, n, alpha)
+    check_binomial(successes, n, alpha)
     if successes == 0:
         return 0.0
     if successes == n:
@@ -37,7 +37,7 @@ def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
 
 def clopper_pearson_upper(successes: int, n: int, alpha: float) -> float:
     """U with P[U ≥ p] ≥ 1−α for a binomial count: exact, one-sided, rounded up."""
-    _check_binomial(successes, n, alpha)
+    check_binomial(successes, n, alpha)
     if successes == n:
         return 1.0
     if successes == 0:
@@ -86,7 +86,8 @@ def _safe_level(alpha: float, n: int) -> float:
     return alpha if n < _FEWER_THAN_ARE_HARD else down(alpha, _TAIL_ERROR)
 
 
-def _check_binomial(successes: int, n: int, alpha: float) -> None:
+def check_binomial(successes: int, n: int, alpha: float) -> None:
+    """Refuse counts and levels that make no sense."""
     check_probability("alpha", alpha)
     if not 0 <= successes <= n or n < 1:
         raise InvalidValueError(f"need 0 ≤ successes ≤ n and n ≥ 1, got {successes} of {n}")

@@ -126,7 +126,7 @@ class Gain:
     @property
     def text(self) -> str:
         """``gain:1%``."""
-        return f"{self.name}:{100 * self.gain:g}%{_futility_text(self.futility)}"
+        return f"{self.name}:{100 * self.gain:.12g}%{_futility_text(self.futility)}"
 
     @classmethod
     def parse(cls, argument: str) -> Gain:

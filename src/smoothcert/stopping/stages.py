@@ -43,7 +43,7 @@ class Pilot:
     @property
     def text(self) -> str:
         """``pilot:1%`` or ``pilot:1%,500``."""
-        return f"{self.name}:{100 * self.loss:g}%{_votes_text(self.votes)}"
+        return f"{self.name}:{100 * self.loss:.12g}%{_votes_text(self.votes)}"
 
     @classmethod
     def parse(cls, argument: str) -> Pilot:
