@@ -57,7 +57,7 @@ def plot(
         area: how many numbers an input has (default: from the name of the data set).
     """
     from smoothcert.analysis import plots
-    from smoothcert.analysis.tables.naming import coverage, read_results
+    from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
     from smoothcert.runs import read_run
@@ -77,7 +77,7 @@ def plot(
     if kind == "noise":
         plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
         return
-    read = [(read_run if kind == "confidence" else read_results)(path) for path in runs]
+    read = [read_run(path, tallies=kind == "confidence") for path in runs]
     if kind == "ablation":
         if over is None:
             raise InvalidValueError(

@@ -38,17 +38,18 @@ def table(
     """
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, parse_radii, render_table
-    from smoothcert.analysis.tables.naming import coverage, read_results
+    from smoothcert.analysis.tables.naming import coverage
     from smoothcert.analysis.tables.paper import paper_table
     from smoothcert.analysis.tables.paper_formats import render_paper_table
     from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.runs import read_run
 
     if not runs:
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
     typed = parse_radii(radii) if radii is not None else None
-    read = [read_results(path) for path in runs]
+    read = [read_run(path, tallies=False) for path in runs]
     typed = typed or default_radii(read)
     if layout == "paper":
         rendered = render_paper_table(paper_table(read, typed), format)

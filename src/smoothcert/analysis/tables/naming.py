@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-import smoothcert.runs
 from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Manifest, Run
-from smoothcert.runs import journal as journals
-from smoothcert.runs.journal import Journal
+from smoothcert.runs import Run
 
 _CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
 _SWEEP_FOLDER = "certified"
 
 INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "device"})
 """Fields of a plan that name the votes or how they are computed: they move a figure by chance or by a last bit."""
-
-
-def read_results(path: Path) -> Run:
-    """A run without its votes (tallies are None): all that accuracy and ACR need, read several times as fast."""
-    if not path.is_dir() or (manifest := Manifest.load(path)).kind == "train":
-        return smoothcert.runs.read_run(path)  # says what is wrong
-    with Journal(path / journals.FILE_NAME) as journal:
-        return Run(path, manifest, tuple(journal.records(tallies=False)))
 
 
 def method_of(run: Run) -> str:
