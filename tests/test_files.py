@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from smoothcert.errors import OutputError
-from smoothcert.files import append_line
+from smoothcert.files import append_line, read_lines
 
 
 def test_lines_follow_one_another(tmp_path: Path) -> None:
@@ -27,3 +27,12 @@ def test_a_line_that_was_cut_off_stays_apart(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="can't be written"):
         append_line(tmp_path / "none" / "log", "one")
+
+
+def test_what_was_added_is_read_back_and_damage_is_no_error(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    assert read_lines(path) == []
+    append_line(path, "σ")
+    path.write_bytes(path.read_bytes() + b"\xff\xfe")
+    assert read_lines(path)[0] == "σ"
+    assert len(read_lines(path)) == 2

@@ -35,6 +35,14 @@ def append_line(path: Path, line: str) -> None:
         raise OutputError(f"{path} can't be written: {error.strerror}") from None
 
 
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file that :func:`append_line` writes, none if there is no file.
+
+    A line that a kill cut off, or damaged bytes, come as they are: whoever parses a line must expect to skip it.
+    """
+    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+
+
 def _ends_a_line(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.noise_fit import read_fit
+from smoothcert.commands.fit_noise import fit_noise
+from smoothcert.noise_fit import FitPlan, read_fit
 from smoothcert.runs import read_run
 
 from .test_bad_input import refusal
@@ -294,3 +297,16 @@ def test_a_memorys_regions_say_nothing_of_a_feature(
     )
     message = refusal(capsys, "sensitivity", fit, "--run", tmp_path / "kept")
     assert "comes out of a region memory" in message
+
+
+def test_the_commands_defaults_are_the_plans() -> None:
+    given = inspect.signature(fit_noise).parameters
+    for field in fields(FitPlan):
+        if field.name not in ("init", "route"):  # one has none, the other follows from the model
+            assert given[field.name].default == field.default, field.name
+
+
+@pytest.mark.parametrize("command", [["show"], ["table"], ["report", "--out", "page"]])
+def test_a_fit_is_no_run(fit: Path, capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+    name, *options = command
+    assert "is a fit of noise: certify with it first" in refusal(capsys, name, fit, *options)

@@ -57,10 +57,10 @@ class NamedModel:
         self, execution: Execution, sigma: float | None, noise: str = "gaussian", **plan_fields: Any
     ) -> SmoothedClassifier:
         """The model smoothed with the σ asked for, or the one it was trained with; or with a fitted σ vector."""
-        from smoothcert.commands.noise_argument import diagonal_noise
+        from smoothcert.commands.noise_argument import named_diagonal
         from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 
-        if (fitted := diagonal_noise(noise, sigma)) is not None:
+        if (fitted := named_diagonal(noise, sigma)) is not None:
             return SmoothedClassifier(
                 self.classifier, CertifyPlan(fitted, **plan_fields), execution=execution
             )

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from smoothcert.sampling import BaseClassifier
 
 
-def diagonal_noise(text: str, sigma: float | None) -> DiagonalNoise | None:
+def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     """The noise of a FIT directory or a .npy file (``uniform:FILE.npy`` for uniform noise); None for a plain name.
 
     ``sigma`` must be left out: the vector says it all, and scaling it would be another noise than the one fitted.
     """
     from smoothcert.commands.sensitivity import finished_fit
-    from smoothcert.noise import NOISES, DiagonalGaussian, DiagonalUniform, load_sigmas
+    from smoothcert.noise import NOISES, diagonal_noise, load_sigmas
     from smoothcert.registry import unknown_name
 
     if text in NOISES:
@@ -41,8 +41,7 @@ def diagonal_noise(text: str, sigma: float | None) -> DiagonalNoise | None:
                 f"{kind}"
             )
         return noise
-    sigmas = load_sigmas(path)
-    return DiagonalUniform(sigmas) if kind == "uniform" else DiagonalGaussian(sigmas)
+    return diagonal_noise(kind, load_sigmas(path))
 
 
 def foreign_fit(text: str, base: BaseClassifier) -> str | None:

@@ -6,10 +6,11 @@ from smoothcert.noise.diagonal import (
     DiagonalGaussian,
     DiagonalNoise,
     DiagonalUniform,
+    diagonal_noise,
     sigmas_sha256,
 )
 from smoothcert.noise.isotropic import Gaussian, Uniform
-from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise
+from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise, write_sigmas
 
 __all__ = [
     "DIAGONAL_NOISES",
@@ -21,8 +22,10 @@ __all__ = [
     "Gaussian",
     "Noise",
     "Uniform",
+    "diagonal_noise",
     "load_sigmas",
     "save_sigmas",
     "sigmas_sha256",
     "stated_noise",
+    "write_sigmas",
 ]

@@ -138,6 +138,11 @@ def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
 DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry("noise with a scale for each dimension")
 
 
+def diagonal_noise(kind: str, sigmas: NDArray[np.float64]) -> DiagonalNoise:
+    """Noise of that kind, named as with one scale ("gaussian", "uniform"), with a scale for each coordinate."""
+    return DIAGONAL_NOISES[f"diagonal-{kind}"](sigmas)
+
+
 @DIAGONAL_NOISES.register("diagonal-gaussian")
 @dataclass(frozen=True, eq=False)
 class DiagonalGaussian(DiagonalNoise):

@@ -29,8 +29,13 @@ def save_sigmas(directory: Path, noise: Noise) -> None:
     if path.exists():
         _check_hash(path, load_sigmas(path), noise.sha256)
         return
+    write_sigmas(path, noise.sigmas)
+
+
+def write_sigmas(path: Path, sigmas: NDArray[np.float64]) -> None:
+    """Write a σ vector as a .npy file, whole or not at all."""
     content = io.BytesIO()
-    np.save(content, noise.sigmas, allow_pickle=False)
+    np.save(content, sigmas, allow_pickle=False)
     write_atomically(path, content.getvalue())
 
 

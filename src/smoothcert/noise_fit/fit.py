@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import math
 from collections.abc import Callable
@@ -19,7 +18,14 @@ from numpy.typing import NDArray
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.files import write_atomically
-from smoothcert.noise import SIGMAS_FILE, DiagonalNoise, load_sigmas, save_sigmas
+from smoothcert.noise import (
+    SIGMAS_FILE,
+    DiagonalNoise,
+    diagonal_noise,
+    load_sigmas,
+    save_sigmas,
+    write_sigmas,
+)
 from smoothcert.noise_fit.gradient import GradientRoute
 from smoothcert.noise_fit.groups import group_labels, named_groups
 from smoothcert.noise_fit.objective import NoiseKind
@@ -27,7 +33,7 @@ from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.scales import GroupScales, LowRankScales, starting_vector
 from smoothcert.noise_fit.state import State, SubEpoch, load_state, save_state
 from smoothcert.noise_fit.streams import Purpose, stream
-from smoothcert.noise_fit.validation import diagonal_noise, validate
+from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.noise_fit.work import Outcome, Route
 from smoothcert.runs import Manifest, claim_run
@@ -242,6 +248,4 @@ def _manifest(
 def _save_step(out: Path, number: int, sigmas: NDArray[np.float64]) -> None:
     folder = out / STEPS_NAME
     folder.mkdir(exist_ok=True)
-    content = io.BytesIO()
-    np.save(content, sigmas, allow_pickle=False)
-    write_atomically(folder / f"{number}.npy", content.getvalue())
+    write_sigmas(folder / f"{number}.npy", sigmas)

@@ -11,19 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
+from smoothcert.noise import diagonal_noise
 from smoothcert.noise_fit.objective import NoiseKind, certified_area
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.streams import Purpose, stream_seed
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
-
-_DIAGONAL: dict[str, type[DiagonalNoise]] = {"gaussian": DiagonalGaussian, "uniform": DiagonalUniform}
-
-
-def diagonal_noise(kind: NoiseKind, sigmas: NDArray[np.float64]) -> DiagonalNoise:
-    """The noise that a fit of this kind ends in."""
-    return _DIAGONAL[kind](sigmas)
 
 
 @dataclass(frozen=True)

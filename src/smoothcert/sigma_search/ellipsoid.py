@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import ModelError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
+from smoothcert.noise import diagonal_noise
 from smoothcert.sampling.streams import BlockGenerator
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.sigma_search.ascent import soft_radius
@@ -208,7 +208,7 @@ class EllipsoidSearch(SigmaSearch):
             promised = Curve.through(problem, votes, scale).radius(scale)
             inscribed = promised * float(shape.min())
             if self._better(promised, inscribed, kept):
-                noise = _diagonal(problem.noise.name, scale * shape)
+                noise = diagonal_noise(problem.noise.name, scale * shape)
                 ball = replace(ball, sigma=noise.sigma, reason="improved", radius=promised, noise=noise)
             found.append(ball)
         return found
@@ -225,7 +225,3 @@ def _shape_of(log_sigmas: Tensor) -> Array | None:
         return None
     shape: Array = (log_sigmas - log_sigmas.mean()).exp().numpy()
     return shape
-
-
-def _diagonal(noise: str, sigmas: Array) -> DiagonalNoise:
-    return DiagonalUniform(sigmas) if noise == "uniform" else DiagonalGaussian(sigmas)

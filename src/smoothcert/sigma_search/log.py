@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from smoothcert.errors import RunError
-from smoothcert.files import append_line, write_atomically
-from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas
+from smoothcert.files import append_line, read_lines
+from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas, write_sigmas
 from smoothcert.sigma_search.base import Found
 
 FILE_NAME = "sigma_search.jsonl"
@@ -26,19 +23,14 @@ def append_found(directory: Path, found: Found) -> None:
     """
     if found.noise is not None:
         (directory / _SCALES).mkdir(exist_ok=True)
-        content = io.BytesIO()
-        np.save(content, found.noise.sigmas, allow_pickle=False)
-        write_atomically(_scales_file(directory, found.index), content.getvalue())
+        write_sigmas(_scales_file(directory, found.index), found.noise.sigmas)
     append_line(directory / FILE_NAME, json.dumps(found.as_json()))
 
 
 def read_found(directory: Path) -> dict[int, Found]:
     """Every input's search by index; a line cut off by a kill belongs to an input that is searched again."""
-    path = directory / FILE_NAME
-    if not path.exists():
-        return {}
     found = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_lines(directory / FILE_NAME):
         try:
             fields = json.loads(line)
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.files import append_line, write_atomically
+from smoothcert.files import append_line, read_lines, write_atomically
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.stopping import allocate
@@ -29,11 +29,8 @@ def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
 
 def read_pilots(directory: Path) -> dict[int, Piloted]:
     """The pilots by index; one whose line was cut off by a kill is cast again, with the same votes."""
-    path = directory / PILOTS_FILE
-    if not path.exists():
-        return {}
     found = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in read_lines(directory / PILOTS_FILE):
         try:
             fields = json.loads(line)
             pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
