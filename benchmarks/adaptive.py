@@ -123,7 +123,8 @@ def outcomes(tapes: Tapes) -> dict[str, list[Outcome]]:
         rows = [replay(tapes, fixed), replay(tapes, fixed, "wrong")]
         for rule in (*(f"decide:{r:g}" for r in DECISIONS), grid, "gain:1%"):
             rows += [replay(tapes, bound, rule) for bound in sequences]
-        rows += [replay(tapes, fixed, "pilot:1%"), replay(tapes, fixed, "pilot:1%", "wrong")]
+        rows += [replay(tapes, fixed, "pilot:1%")]
+        rows += [replay(tapes, fixed, pilot, "wrong") for pilot in ("pilot:1%", "pilot:0.8%")]
         found[fixed] = rows
     return found
 
