@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from smoothcert.analysis.plots import plot_clean_accuracy, plot_features, plot_noise
+from smoothcert.analysis.plots import features, plot_clean_accuracy, plot_features, plot_noise
 from smoothcert.analysis.plots.noise import scaled_globally
 from smoothcert.errors import InvalidValueError
 
@@ -87,3 +88,22 @@ def test_bars(tmp_path: Path, count: int) -> None:
     names = [f"feature ${k} with a name that goes on and on" for k in range(count)]
     plot_features(names, [1.0 + k for k in range(count)], "σ", tmp_path / "bars.png", "column")
     assert (tmp_path / "bars.png").stat().st_size > 1000
+
+
+def test_every_bar_has_its_name_and_the_axis_its_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(features, "save_figure", lambda figure, _: drawn.append(figure))
+    long, meaning = (
+        "a name that nobody would want to read twice",
+        "a meaning far longer than the axis is wide " * 2,
+    )
+    plot_features(["cost in $", "area_$x", long], [1.0, 2.0, 3.0], meaning.strip(), tmp_path / "bars.png")
+    (figure,) = drawn
+    figure.canvas.draw()  # what a draw would put there, not what was asked for
+    (axes,) = figure.axes
+    shown = axes.get_yticklabels()
+    assert [label.get_text() for label in shown] == ["cost in $", "area_$x", f"{long[:31]}…"]
+    assert not any(label.get_parse_math() for label in shown)
+    assert axes.xaxis.label.get_window_extent().x1 <= figure.bbox.x1

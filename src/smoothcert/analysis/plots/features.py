@@ -44,17 +44,19 @@ def plot_features(
         rows = range(len(places))
         axes.barh(list(rows), [values[k] for k in places], color=BLUE, height=0.7)
         axes.set_ylim(len(places) - 0.4, -0.6)
-        axes.set_yticks(list(rows))
-        for label, k in zip(axes.set_yticklabels([""] * len(places)), places):
-            label.set_parse_math(False)
-            label.set_text(names[k] if len(names[k]) <= _LONGEST else f"{names[k][: _LONGEST - 1]}…")
+        # A name may hold a dollar sign, which is no formula.
+        axes.set_yticks(list(rows), [_short(names[k]) for k in places], parse_math=False)
         if len(places) < len(names):
             axes.axhline(half - 0.5, color=GREY, linewidth=0.8, linestyle=(0, (1, 2)))
         if min(values) > 0 and max(values) > 20 * min(values):
             axes.set_xscale("log")
-        axes.set_xlabel(meaning)
+        axes.set_xlabel(meaning, loc="right")  # longer than the axis, it has room on the left
         axes.grid(axis="x", color=PALE, linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
         axes.tick_params(axis="y", length=0)
         save_figure(figure, out)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
