@@ -24,6 +24,8 @@ def smoothcert_certify(work: Workload, route: str = "auto") -> Callable[[], int]
         n0=N0,
         n=work.n,
         alpha=ALPHA,
+        seed=0,
+        levels=255,
         input_shape=work.network.input_shape,
         numerics=Numerics(route=route),
         execution=Execution(workers=workers()),

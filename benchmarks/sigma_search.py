@@ -84,11 +84,11 @@ def costs(
     named: NamedModel, data: Dataset, batch: int, votes: int, sigma: float, repeats: int
 ) -> dict[str, Ratio]:
     """Time of a search as a share of the time of a certification with n = 100 000, one at a time and batched."""
-    classifier = SmoothedClassifier(named.classifier, sigma=sigma, n=votes)
+    classifier = SmoothedClassifier(named.classifier, sigma=sigma, n=votes, seed=0, levels=data.levels)
     plan = classifier.prepare(data.input_shape)
     assert classifier._prepared is not None
     problem = Problem(
-        classifier.base, classifier._prepared, plan.noise, plan.rule, VOTES, plan.alpha, plan.seed
+        classifier.base, classifier._prepared, plan.noise, plan.rule, VOTES, plan.alpha, plan.known_seed
     )
     inputs: list[tuple[int, NDArray[Any]]] = [(i, data.input(i)) for i in range(batch)]
 

@@ -20,7 +20,8 @@ from smoothcert.commands.model_argument import load_named_model
 from smoothcert.commands.options import ModelOptions
 from smoothcert.datasets import load
 from smoothcert.evaluation import Choice
-from smoothcert.sampling import Draw, Engine, Job, Procedure
+from smoothcert.sampling import Draw, Job, Procedure
+from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase
 
 N0, PILOT_VOTES, N = 100, 1000, 100_000
@@ -79,7 +80,7 @@ def main() -> None:
     named = load_named_model(options.model, ModelOptions(), "hard")
     data = load(named.dataset_or(None), "test", options.data_dir)
     sigma = named.sigma_or(None)
-    classifier = SmoothedClassifier(named.classifier, sigma=sigma)
+    classifier = SmoothedClassifier(named.classifier, sigma=sigma, seed=0, levels=data.levels)
     plan = classifier.prepare(data.input_shape)
     prepared, layout = classifier._prepared, plan.numerics.layout()
     assert prepared is not None
@@ -93,7 +94,7 @@ def main() -> None:
         else {}
     )
     saved = time.monotonic()
-    for finished in Engine(prepared, "hard", plan.seed, classifier.execution).run(jobs):
+    for finished in engine_for(plan, prepared, "hard", classifier.execution).run(jobs):
         kept[finished.job.index] = finished.answer
         if time.monotonic() - saved > 60 or len(kept) == len(chosen):
             order = sorted(kept)

@@ -107,7 +107,7 @@ def confidence_lines(
 def _line(model: nn.Module, dataset: Dataset, index: int, plan: LinePlan) -> ConfidenceLine:
     words = [plan.seed, index]
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence(words).generate_state(1)[0]))
-    x = torch.from_numpy(dataset.input(index)).unsqueeze(0)
+    x = torch.from_numpy(dataset.inputs([index]))
     label = int(dataset.labels[index])
     y = torch.tensor([label])
     noise = noise_copies(x, plan.sigma, plan.copies, generator)

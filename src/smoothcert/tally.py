@@ -15,6 +15,9 @@ SOFT_UNIT = 2**32
 ABSTAIN = -1
 """The class reported when the votes don't decide."""
 
+STREAM_VERSION = 2
+"""Which numbers a stream is made of. 1: noise drawn and added in floating point; 2: whole steps of a grid."""
+
 
 class Phase(IntEnum):
     """What a stream's votes are for; streams of different phases are independent."""

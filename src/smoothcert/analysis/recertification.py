@@ -24,7 +24,7 @@ from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.tally import Phase, Tally
 
 CHANGEABLE = ("alpha", "bound")
 """What votes don't depend on."""
@@ -127,8 +127,8 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
     assert record.selection is not None
     assert record.estimation is not None
     streams = (
-        (record.selection, Stream(plan.seed, record.index, Phase.SELECTION), record.selection.n == plan.n0),
-        (record.estimation, Stream(plan.seed, record.index, Phase.ESTIMATION), _possible(record, plan)),
+        (record.selection, plan.votes_of(record.index, Phase.SELECTION), record.selection.n == plan.n0),
+        (record.estimation, plan.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
     )
     whole = all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams)
     again = _decided(record, plan)

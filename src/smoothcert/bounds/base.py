@@ -8,7 +8,7 @@ from typing import Literal
 
 from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
-from smoothcert.rounding import up
+from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
 VoteKind = Literal["hard", "soft"]
@@ -25,6 +25,12 @@ class ClassBounds:
     def separated(self) -> bool:
         """Whether the chosen class is ahead of every other one."""
         return self.lower > self.upper
+
+    def paying(self, error: float) -> ClassBounds:
+        """Bounds for probabilities that may differ by ``error`` from those that were bounded, rounded outwards."""
+        if not error:
+            return self
+        return ClassBounds(max(0.0, down(self.lower - error, 0.0)), min(1.0, up(self.upper + error, 0.0)))
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
+
+_USUAL_LEVELS = (1, 16, 255, 256)
 
 
 class LazySource(Protocol):
@@ -99,16 +102,38 @@ class Dataset:
         """Shape of one input."""
         return tuple(self.stored.shape[1:])
 
+    @cached_property
+    def levels(self) -> int | None:
+        """The q for which every input is a multiple of 1/q: 255 for 8-bit pictures; None where there is none."""
+        if self.stored.dtype.kind in "biu":
+            levels = round(1 / self.scale)
+            return levels if levels >= 1 and abs(levels * self.scale - 1) < 1e-12 else None
+        if self.scale != 1.0 or not isinstance(self.stored, np.ndarray):
+            return None
+        return next((levels for levels in _USUAL_LEVELS if _multiples(self.stored, levels)), None)
+
     def inputs(self, indices: slice | NDArray[np.int64] | list[int]) -> NDArray[np.float32]:
         """A float32 batch of the chosen inputs, in the units noise is added in."""
-        return np.asarray(self.stored[indices], dtype=np.float32) * np.float32(self.scale)
+        return self._scaled(self.stored[indices], np.float32)
 
-    def input(self, index: int) -> NDArray[np.float32]:
-        """One float32 input, in the units noise is added in; no negative index, which a log can't name."""
+    def input(self, index: int) -> NDArray[np.float32] | NDArray[np.float64]:
+        """One input, in the units noise is added in, as float32, or as float64 where it is stored more finely.
+
+        No negative index, which a log can't name.
+        """
         if not 0 <= index < len(self):
             raise InvalidValueError(f"{self.name}: input index must lie in 0..{len(self) - 1}, got {index}")
-        batch = self.inputs(slice(index, index + 1))
-        return batch.reshape(self.input_shape)
+        dtype = self.stored.dtype
+        fine = dtype.itemsize > (4 if dtype.kind == "f" else 2)
+        one = self._scaled(self.stored[slice(index, index + 1)], np.float64 if fine else np.float32)
+        return one.reshape(self.input_shape)
+
+    def _scaled(self, stored: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
+        values = np.asarray(stored, dtype=dtype)
+        # Division rounds k/255 as everybody else's pictures are rounded; a product with 1/255 is off now and then.
+        return np.asarray(
+            values * dtype(self.scale) if self.levels is None else values / dtype(round(1 / self.scale))
+        )
 
     def value_range(self) -> tuple[float, float]:
         """Smallest and largest input value (of lazy inputs: possible value), in the units noise is added in."""
@@ -136,6 +161,13 @@ class Dataset:
                 digest.update(part)
         digest.update(np.ascontiguousarray(self.labels, dtype=np.int64).data)
         return digest.hexdigest()
+
+
+def _multiples(values: NDArray[Any], levels: int) -> bool:
+    """Whether all values are multiples of 1/levels, to the precision of their own type."""
+    steps = values.astype(np.float64) * levels
+    allowed = 4 * float(np.finfo(values.dtype).eps) * np.abs(steps)
+    return bool((np.abs(steps - np.rint(steps)) <= allowed).all())
 
 
 class Loader(Protocol):

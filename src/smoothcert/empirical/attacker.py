@@ -23,13 +23,14 @@ from smoothcert.errors import (
     check_count,
     check_positive,
 )
-from smoothcert.noise import Gaussian
+from smoothcert.noise import Gaussian, draw_unit
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
 from smoothcert.sampling.models import TorchClassifier
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.smoothing import CertifyPlan
 from smoothcert.tally import Phase, Stream, Tally
 
 # The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
@@ -129,6 +130,7 @@ class _Attacker:
         )
         self.noise = Gaussian(float(stated["sigma"]))
         self.seed = int(stated["seed"])
+        self.grid = CertifyPlan.stated(stated, run.path).grid
         numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})
         self.prepared: Prepared = base.prepare(numerics, dataset.input_shape, execution.device)
         self.module = copy.deepcopy(base.module).to(execution.device)
@@ -165,7 +167,7 @@ class _Attacker:
             Job(record.index, point.numpy(), self.noise, _poll(self.plan.n))
             for record, point in zip(records, adversaries)
         )
-        engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution)
+        engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution, self.grid)
         tallies = {done.job.index: done.answer for done in engine.run(jobs)}
         found = {}
         for record, distance in zip(records, distances.tolist()):
@@ -211,11 +213,11 @@ class _Attacker:
 
     def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
         """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
-        generator, seed = BlockGenerator(), _seed("copies", self.seed, radius)
+        bits, seed = BlockBits(), _seed("copies", self.seed, radius)
         copies = torch.empty((len(records), self.plan.copies, *self.dataset.input_shape))
         for own, record in zip(copies, records):
-            self.noise.fill(own, generator.seek(Stream(seed, record.index, Phase.PREDICTION), restart))
-        return copies.transpose(0, 1).to(self.execution.device)
+            draw_unit(self.noise, own, bits.seek(Stream(seed, record.index, Phase.PREDICTION), restart))
+        return copies.mul_(self.noise.sigma).transpose(0, 1).to(self.execution.device)
 
 
 def strongest_rival(votes: Sequence[int], label: int) -> tuple[int, float]:

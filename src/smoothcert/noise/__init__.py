@@ -9,6 +9,7 @@ from smoothcert.noise.diagonal import (
     diagonal_noise,
     sigmas_sha256,
 )
+from smoothcert.noise.grid import Grid, GridNoise, GridPoint, draw_unit, drawable, on_grid, sampler_error
 from smoothcert.noise.isotropic import Gaussian, Uniform
 from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise, write_sigmas
 
@@ -20,10 +21,17 @@ __all__ = [
     "DiagonalNoise",
     "DiagonalUniform",
     "Gaussian",
+    "Grid",
+    "GridNoise",
+    "GridPoint",
     "Noise",
     "Uniform",
     "diagonal_noise",
+    "draw_unit",
+    "drawable",
     "load_sigmas",
+    "on_grid",
+    "sampler_error",
     "save_sigmas",
     "sigmas_sha256",
     "stated_noise",

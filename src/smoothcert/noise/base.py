@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from fractions import Fraction
+from typing import Any, ClassVar, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.noise.thresholds import Thresholds
 from smoothcert.registry import Registry
-
-if TYPE_CHECKING:
-    import torch
 
 
 class Noise(Protocol):
-    """A distribution with independent coordinates; knows only how to draw."""
+    """A distribution with independent coordinates that differ in scale alone."""
 
     name: ClassVar[str]
 
@@ -20,8 +22,15 @@ class Noise(Protocol):
         """The number by which papers index their models: the standard deviation, or the geometric mean of several."""
         ...
 
-    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Overwrite the contiguous tensor ``out``, of shape (rows, *input shape), with fresh, independent noise."""
+    def __hash__(self) -> int: ...
+
+    def scales(self) -> NDArray[np.float64]:
+        """The standard deviations: one number for all coordinates, or one for each."""
+        ...
+
+    @staticmethod
+    def thresholds(rho: Fraction) -> Thresholds:
+        """Where the cells of a grid with ρ steps to a standard deviation end, as multiples of 2⁻⁵⁸."""
         ...
 
     def describe(self) -> dict[str, Any]:

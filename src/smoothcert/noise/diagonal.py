@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise.isotropic import Gaussian, Uniform
+from smoothcert.noise.thresholds import Thresholds
 from smoothcert.registry import Registry
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False)
-class DiagonalNoise(ABC):
+class DiagonalNoise:
     """Independent coordinates, ``sigmas`` their standard deviations, in the shape of the input.
 
-    It draws the numbers that isotropic noise draws and scales them. A constant vector *is* the isotropic noise: it
-    draws the same bits. Equal vectors make equal noises.
+    A constant vector *is* the isotropic noise: it draws the same bits. Equal vectors make equal noises.
     """
 
     name: ClassVar[str]
     isotropic: ClassVar[type[Gaussian] | type[Uniform]]
     """The noise of the same kind with one scale."""
     sigmas: NDArray[np.float64]
-    _scales: dict[Any, torch.Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         sigmas = np.array(self.sigmas, dtype=np.float64)
@@ -95,37 +91,14 @@ class DiagonalNoise(ABC):
                 "give a sigma for each coordinate of an input"
             )
 
-    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Draw into ``out``, of shape (rows, *shape of sigmas)."""
-        if self.least == self.greatest:
-            # Its own path, because the last bit of a product depends on how torch's kernels round it.
-            self.isotropic(self.least).fill(out, generator)
-            return
-        self._draw_unit(out, generator)
-        out.mul_(self._scale(out.dtype, out.device))
-
-    @abstractmethod
-    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Draw the noise that :attr:`scales` stretches."""
-
-    @property
-    @abstractmethod
     def scales(self) -> NDArray[np.float64]:
-        """By how much each coordinate of the unit noise is stretched."""
+        """The σ_i."""
+        return self.sigmas
 
-    def _scale(self, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-        import torch
-
-        found = self._scales.get((dtype, device))
-        if found is None:
-            found = torch.from_numpy(np.array(self.scales)).to(dtype)
-            if not bool(((found >= torch.finfo(dtype).tiny) & torch.isfinite(found)).all()):
-                raise InvalidValueError(
-                    f"sigmas from {self.least:g} to {self.greatest:g} can't be held in {dtype}: rescale the inputs or "
-                    "use float64"
-                )
-            found = self._scales[dtype, device] = found.to(device)
-        return found
+    @classmethod
+    def thresholds(cls, rho: Fraction) -> Thresholds:
+        """Those of the isotropic noise of the same kind."""
+        return cls.isotropic.thresholds(rho)
 
 
 def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
@@ -151,14 +124,6 @@ class DiagonalGaussian(DiagonalNoise):
     name: ClassVar[str] = "diagonal-gaussian"
     isotropic: ClassVar[type[Gaussian] | type[Uniform]] = Gaussian
 
-    @property
-    def scales(self) -> NDArray[np.float64]:
-        """The σ_i."""
-        return self.sigmas
-
-    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        out.normal_(0.0, 1.0, generator=generator)
-
 
 @DIAGONAL_NOISES.register("diagonal-uniform")
 @dataclass(frozen=True, eq=False)
@@ -172,11 +137,3 @@ class DiagonalUniform(DiagonalNoise):
     def half_widths(self) -> NDArray[np.float64]:
         """The λ_i."""
         return np.asarray(self.sigmas * math.sqrt(3.0))
-
-    @property
-    def scales(self) -> NDArray[np.float64]:
-        """The λ_i."""
-        return self.half_widths
-
-    def _draw_unit(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        out.uniform_(-1.0, 1.0, generator=generator)

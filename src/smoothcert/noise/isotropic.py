@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.errors import check_positive
 from smoothcert.noise.base import NOISES
-
-if TYPE_CHECKING:
-    import torch
+from smoothcert.noise.thresholds import Thresholds, normal_thresholds, uniform_thresholds
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class _Isotropic:
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
+        object.__setattr__(self, "sigma", float(self.sigma))
 
     def describe(self) -> dict[str, Any]:
         """Name and σ."""
@@ -29,6 +32,10 @@ class _Isotropic:
 
     def check_shape(self, input_shape: tuple[int, ...]) -> None:
         """Any shape will do."""
+
+    def scales(self) -> NDArray[np.float64]:
+        """σ."""
+        return np.array(self.sigma, dtype=np.float64)
 
 
 @NOISES.register("gaussian")
@@ -38,9 +45,10 @@ class Gaussian(_Isotropic):
 
     name: ClassVar[str] = "gaussian"
 
-    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Draw N(0, σ²) into every element of ``out``."""
-        out.normal_(0.0, self.sigma, generator=generator)
+    @staticmethod
+    def thresholds(rho: Fraction) -> Thresholds:
+        """Of the normal distribution."""
+        return normal_thresholds(rho)
 
 
 @NOISES.register("uniform")
@@ -55,6 +63,7 @@ class Uniform(_Isotropic):
         """λ: the largest absolute value a coordinate of the noise can take."""
         return self.sigma * math.sqrt(3.0)
 
-    def fill(self, out: torch.Tensor, generator: torch.Generator) -> None:
-        """Draw U[−λ, λ] into every element of ``out``."""
-        out.uniform_(-self.half_width, self.half_width, generator=generator)
+    @staticmethod
+    def thresholds(rho: Fraction) -> Thresholds:
+        """Of the uniform distribution."""
+        return uniform_thresholds(rho)

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.noise import NOISES
+from smoothcert.noise import NOISES, draw_unit
 from smoothcert.noise_fit.objective import Slope, certified_area, gap_slope
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.scales import Scales
-from smoothcert.noise_fit.streams import Purpose, stream
+from smoothcert.noise_fit.streams import Purpose, noise_bits, stream
 from smoothcert.noise_fit.work import Outcome, nothing_right
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import TorchClassifier
@@ -47,7 +47,7 @@ class GradientRoute:
         if len(dataset.input_shape) == 3:  # convolutions are faster with channels last
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._module = module
-        self._unit = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
+        self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
         self._parameters = [parameter.requires_grad_() for parameter in scales.parameters()]
         self._optimizer = torch.optim.Adam(self._parameters, lr=1.0)
         self._shard = max(1, _ROWS // plan.n0)
@@ -119,7 +119,7 @@ class GradientRoute:
         x = torch.from_numpy(self._dataset.inputs(places))
         labels = torch.from_numpy(np.asarray(self._dataset.labels[places], dtype=np.int64))
         unit = torch.empty((self._plan.n0, *x.shape), dtype=x.dtype)
-        self._unit.fill(unit, stream(self._plan.seed, Purpose.NOISE, number, first))
+        draw_unit(self._noise, unit, noise_bits(self._plan.seed, number, first))
         try:
             return gap_slope(
                 self._module,

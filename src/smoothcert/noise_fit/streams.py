@@ -26,6 +26,11 @@ def stream(seed: int, purpose: Purpose, *words: int) -> torch.Generator:
     return torch.Generator().manual_seed(stream_seed(seed, purpose, *words))
 
 
+def noise_bits(seed: int, *words: int) -> np.random.SFC64:
+    """Fair bits for the noise at these words, at the beginning of their stream."""
+    return np.random.SFC64(stream_seed(seed, Purpose.NOISE, *words))
+
+
 def stream_seed(seed: int, purpose: Purpose, *words: int) -> int:
     """The number that names a stream; no certification draws from it unless somebody asks for that very seed."""
     state = np.random.SeedSequence([_ROOM, seed, int(purpose), *words]).generate_state(1, np.uint64)

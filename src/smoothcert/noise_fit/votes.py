@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import NOISES
+from smoothcert.noise import NOISES, draw_unit
 from smoothcert.noise_fit.objective import (
     LEAST_GAP,
     LEAST_PROBABILITY,
@@ -21,7 +21,7 @@ from smoothcert.noise_fit.objective import (
 )
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.scales import GroupScales
-from smoothcert.noise_fit.streams import Purpose, stream
+from smoothcert.noise_fit.streams import Purpose, noise_bits, stream
 from smoothcert.noise_fit.work import Outcome, nothing_right
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.ballots import read_ballots
@@ -60,7 +60,7 @@ class VoteRoute:
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
         self._execution = execution
         self._prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
-        self._unit = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
+        self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
         (self._theta,) = scales.parameters()
 
     def work(self, inputs: int) -> int:
@@ -89,7 +89,7 @@ class VoteRoute:
         x = torch.from_numpy(self._dataset.inputs(places))
         labels = np.asarray(self._dataset.labels[places], dtype=np.int64)
         unit = torch.empty((len(x), plan.votes, *x.shape[1:]), dtype=x.dtype)
-        self._unit.fill(unit.flatten(0, 1), stream(plan.seed, Purpose.NOISE, number))
+        draw_unit(self._noise, unit, noise_bits(plan.seed, number))
         order = torch.randperm(self._scales.groups, generator=stream(plan.seed, Purpose.ORDER, number))
         step = float(np.log(plan.factor)) * plan.decay ** (number - 1)
         with one_openmp_thread(), ThreadPoolExecutor(self._execution.worker_count()) as pool:

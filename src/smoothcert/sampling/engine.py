@@ -18,6 +18,7 @@ import torch
 
 from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError
+from smoothcert.noise import Grid, on_grid
 from smoothcert.sampling.execution import Execution, check_device
 from smoothcert.sampling.lanes import Lanes, Place
 from smoothcert.sampling.models.base import Prepared
@@ -33,7 +34,9 @@ _TASKS_AHEAD = 2  # tasks kept ready for each worker, so that none waits for the
 class Engine:
     """Runs procedures for many inputs at once and hands out their answers as they come."""
 
-    def __init__(self, prepared: Prepared, votes: VoteKind, seed: int, execution: Execution) -> None:
+    def __init__(
+        self, prepared: Prepared, votes: VoteKind, seed: int, execution: Execution, grid: Grid
+    ) -> None:
         if votes == "soft" and prepared.kind == "labels":
             raise InvalidValueError("soft votes need scores or probabilities, but the model returns labels")
         check_device(execution.device)
@@ -41,6 +44,7 @@ class Engine:
         self.votes: VoteKind = votes
         self.seed = seed
         self.execution = execution
+        self.grid = grid
 
     def run(
         self, jobs: Iterable[Job[R]], on_votes: Callable[[int], None] | None = None
@@ -84,7 +88,6 @@ class Engine:
             raise InvalidValueError(
                 f"input {job.index} has shape {x.shape}, the model was prepared for {self.prepared.input_shape}"
             )
-        job.noise.check_shape(x.shape)
         if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
             raise InvalidValueError(f"input {job.index} must hold real numbers, got dtype {x.dtype}")
         if not np.isfinite(x).all():
@@ -92,8 +95,12 @@ class Engine:
             raise InvalidValueError(
                 f"input {job.index} holds {x[where]} at position {where}; inputs must be finite"
             )
-        as_noise = torch.from_numpy(np.array(x, dtype=np.float64)).to(self.prepared.numerics.noise_dtype())
-        return Place(job, as_noise, dict(job.drawn))
+        noise, numerics = on_grid(job.noise, self.grid, x.shape), self.prepared.numerics
+        point = noise.point(x)
+        noise.check_exact(point, numerics.noise_dtype_name, job.index)
+        dtype = numerics.noise_dtype()
+        steps = torch.from_numpy(point.steps).to(dtype)
+        return Place(job, steps, noise.divisor(dtype), noise.sampler, dict(job.drawn))
 
     def _advance(self, place: Place, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""

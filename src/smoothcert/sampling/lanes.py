@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from smoothcert.noise.sampler import CellSampler
 from smoothcert.sampling.numerics import Layout
 from smoothcert.sampling.procedures import Job
 from smoothcert.tally import Phase, Stream, Tally
@@ -18,10 +19,15 @@ from smoothcert.tally import Phase, Stream, Tally
 
 @dataclass
 class Place:
-    """An input under way: where its streams stand and what the draw in hand has gathered."""
+    """An input under way: where its streams stand and what the draw in hand has gathered.
+
+    Its noisy copies are (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``.
+    """
 
     job: Job[Any]
-    x: torch.Tensor
+    steps: torch.Tensor
+    divisor: torch.Tensor
+    sampler: CellSampler
     drawn: dict[Phase, int] = field(default_factory=dict)
     stream: Stream = field(init=False)
     start: int = 0

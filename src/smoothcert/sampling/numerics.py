@@ -106,8 +106,13 @@ class Numerics:
             "float64": torch.float64,
         }[self.dtype]
 
-    def noise_dtype(self) -> torch.dtype:
+    @property
+    def noise_dtype_name(self) -> str:
         """The type in which noise is drawn and added: never coarser than float32."""
+        return "float64" if self.dtype == "float64" else "float32"
+
+    def noise_dtype(self) -> torch.dtype:
+        """That type as torch has it."""
         import torch
 
         return torch.float64 if self.dtype == "float64" else torch.float32

@@ -1,41 +1,38 @@
-"""Random streams: every block of votes has its own generator state, derived from what it is for."""
+"""Random streams: every block of votes has its own fair bits, derived from what it is for."""
 
 from __future__ import annotations
 
 import hashlib
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from smoothcert.tally import Stream
+from smoothcert.tally import STREAM_VERSION, Stream
 
-# torch.Generator's saved state on the CPU: seed, left and seeded flags, next, then the 624 words of MT19937,
-# each in eight bytes.
-_HEADER, _WORDS, _STATE_BYTES = 24, 624, 5056
-_VERSION = b"smoothcert stream 1"
+_WORDS = 3  # of SFC64's state; its fourth is a counter that begins at 1
 
 
-class BlockGenerator:
-    """A torch generator that can be put at the start of any block of any stream.
+class BlockBits:
+    """A bit generator that can be put at the start of any block of any stream.
 
-    The full MT19937 state is expanded by SHAKE-128 from (seed, input, phase, block). Seeding by number would
-    not do: torch keeps 32 bits of a seed, and among the blocks of one test set some would be drawn twice.
+    SFC64's 192 bits of state are SHAKE-128 of (seed, input, phase, block), so that no two blocks share a sequence: two
+    of a million million of them meet with a probability below 2⁻¹⁰⁰.
     """
 
     def __init__(self) -> None:
-        self.torch = torch.Generator().manual_seed(0)
-        self._state = self.torch.get_state()
-        if self._state.numel() != _STATE_BYTES:
-            raise RuntimeError(f"torch {torch.__version__} keeps its generator state in an unknown layout")
-        self._words = self._state.numpy()[_HEADER : _HEADER + 8 * _WORDS].view(np.uint64)
+        self._bits = np.random.SFC64(0)
+        self._state = self._bits.state
 
-    def seek(self, stream: Stream, block: int) -> torch.Generator:
-        """The generator, at the first number of ``block``."""
-        self._words[:] = stream_words(stream, block)
-        return self.torch.set_state(self._state)
+    def seek(self, stream: Stream, block: int) -> np.random.SFC64:
+        """The generator, at the first bit of ``block``."""
+        state = np.ones(_WORDS + 1, dtype=np.uint64)
+        state[:_WORDS] = stream_words(stream, block)
+        self._state["state"]["state"] = state
+        self._bits.state = self._state
+        return self._bits
 
 
-def stream_words(stream: Stream, block: int) -> np.ndarray[tuple[int], np.dtype[np.uint32]]:
-    """The 624 words of generator state that belong to one block."""
-    key = f"{stream.seed}/{stream.index}/{int(stream.phase)}/{block}".encode()
-    return np.frombuffer(hashlib.shake_128(_VERSION + b"|" + key).digest(4 * _WORDS), dtype="<u4")
+def stream_words(stream: Stream, block: int) -> NDArray[np.uint64]:
+    """The words of generator state that belong to one block."""
+    key = f"smoothcert stream {STREAM_VERSION}|{stream.seed}/{stream.index}/{int(stream.phase)}/{block}"
+    return np.frombuffer(hashlib.shake_128(key.encode()).digest(8 * _WORDS), dtype="<u8")

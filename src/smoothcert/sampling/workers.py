@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from smoothcert.bounds import VoteKind
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import Ballots, read_ballots
-from smoothcert.sampling.lanes import Block, Round
+from smoothcert.sampling.lanes import Block, Place, Round
 from smoothcert.sampling.models.base import Prepared
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 
 
@@ -72,26 +72,26 @@ class Workers:
                     thread.join()
 
     def _work(self) -> None:
-        generator = BlockGenerator()
+        bits = BlockBits()
         layout = self._layout
         shape = (layout.slots, min(layout.block, layout.chunk), *self.prepared.input_shape)
         with torch.inference_mode():
             buffer = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
             while (task := self._tasks.get()) is not None:
                 try:
-                    self._results.put([cast for one in task for cast in self._cast(one, buffer, generator)])
+                    self._results.put([cast for one in task for cast in self._cast(one, buffer, bits)])
                 except BaseException as error:  # carried to the caller's thread, which raises it
                     self._results.put(error)
 
-    def _cast(self, one: Round, buffer: torch.Tensor, generator: BlockGenerator) -> list[Cast]:
+    def _cast(self, one: Round, buffer: torch.Tensor, bits: BlockBits) -> list[Cast]:
         """One round: draw each block's noise, add its input, ask the model, count the votes."""
         began = time.perf_counter()
         filled = [(slot, block) for slot, block in enumerate(one) if block is not None]
         try:
             if self._layout.passes == 1:
-                outputs = self._one_pass(one, buffer, generator)
+                outputs = self._one_pass(one, buffer, bits)
             else:
-                outputs = self._several_passes(filled[0][1], buffer[0], generator)
+                outputs = self._several_passes(filled[0][1], buffer[0], bits)
             ballots = read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
         except Exception as error:
             indices = sorted({block.place.job.index for _, block in filled})
@@ -102,25 +102,22 @@ class Workers:
         share = (time.perf_counter() - began) / len(filled)
         return [Cast(block, sums, share) for block, sums in counted]
 
-    def _one_pass(self, one: Round, buffer: torch.Tensor, generator: BlockGenerator) -> torch.Tensor:
+    def _one_pass(self, one: Round, buffer: torch.Tensor, bits: BlockBits) -> torch.Tensor:
         """Every block of the round in one pass, always of the same shape."""
         for slot, block in enumerate(one):
             if block is not None:
-                job = block.place.job
-                job.noise.fill(buffer[slot], generator.seek(block.stream, block.number))
-                buffer[slot].add_(block.place.x)
+                _fill(buffer[slot], block.place, bits.seek(block.stream, block.number))
         used = next(slot for slot, block in enumerate(one) if block is not None)
         for slot in (slot for slot, block in enumerate(one) if block is None):
             buffer[slot] = buffer[used]  # so that what nobody asked about can't fail the model's checks
         return self.prepared.outputs(buffer.flatten(0, 1))
 
-    def _several_passes(self, block: Block, buffer: torch.Tensor, generator: BlockGenerator) -> torch.Tensor:
+    def _several_passes(self, block: Block, buffer: torch.Tensor, bits: BlockBits) -> torch.Tensor:
         """One block in as many passes as its votes need; noise is drawn pass by pass, while it is in the cache."""
-        state = generator.seek(block.stream, block.number)
+        state = bits.seek(block.stream, block.number)
         outputs = []
         for _ in range(0, block.last, self._layout.chunk):
-            block.place.job.noise.fill(buffer, state)
-            buffer.add_(block.place.x)
+            _fill(buffer, block.place, state)
             outputs.append(self.prepared.outputs(buffer).clone())  # a model may return a view of its input
         return torch.cat(outputs)
 
@@ -130,3 +127,9 @@ class Workers:
         if ballots.probabilities is None or ballots.squares is None:
             return counts[np.newaxis]
         return np.stack([counts, ballots.probabilities[rows].sum(0), ballots.squares[rows].sum(0)])
+
+
+def _fill(out: torch.Tensor, place: Place, bits: np.random.SFC64) -> None:
+    """Noisy copies of an input: sums of whole numbers are exact, and dividing them is a part of the classifier."""
+    place.sampler.draw(out.numpy(), bits)
+    out.add_(place.steps).div_(place.divisor)

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from smoothcert.errors import ModelError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.noise import diagonal_noise
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.noise import diagonal_noise, draw_unit
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.sigma_search.ascent import soft_radius
 from smoothcert.sigma_search.base import SEARCHES, Found, Numbered, SigmaSearch, count, votes_of
 from smoothcert.sigma_search.curve import Curve
 from smoothcert.sigma_search.ladder import LadderSearch
-from smoothcert.sigma_search.problem import Problem, places, with_sigma
+from smoothcert.sigma_search.problem import Problem, places
 from smoothcert.sigma_search.votes import Booth, Evaluations, Request
 from smoothcert.tally import Phase, Stream
 
@@ -139,12 +139,12 @@ class EllipsoidSearch(SigmaSearch):
         theta, room = start.clone(), math.log(self.factor)
         unit = torch.zeros((self.samples, *x.shape), dtype=x.dtype)
         block = torch.empty((self.samples, *shape), dtype=x.dtype)
-        draw, generator = with_sigma(problem.noise, 1.0), BlockGenerator()
+        bits = BlockBits()
         first, second = torch.zeros_like(theta), torch.zeros_like(theta)
         for step in range(self.steps):
             for slot in used:
                 stream = Stream(problem.seed, inputs[wave[slot]][0], Phase.SEARCH)
-                draw.fill(block, generator.seek(stream, _STEPS_FROM + step))
+                draw_unit(problem.noise, block, bits.seek(stream, _STEPS_FROM + step))
                 unit[:, slot] = block
             slope = self._slope(problem, module, x, unit.to(device), theta)
             first.mul_(_BETAS[0]).add_(slope, alpha=1 - _BETAS[0])

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from smoothcert.errors import InvalidValueError, ModelError, check_count, check_positive
 from smoothcert.knobs import knob
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.noise import draw_unit
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.sigma_search.ascent import radius_gradient
 from smoothcert.sigma_search.base import SEARCHES, Checked, Found, Numbered, Reason
-from smoothcert.sigma_search.problem import Problem, places, with_sigma
+from smoothcert.sigma_search.problem import Problem, places
 from smoothcert.sigma_search.votes import Evaluations
 from smoothcert.tally import Phase, Stream
 
@@ -90,7 +91,7 @@ class GradientSearch(Checked):
         filled = [position if position >= 0 else wave[used[0]] for position in wave]
         x = torch.stack([problem.tensor(*inputs[position]) for position in filled])
         unit = torch.zeros((self.samples, len(wave), *shape), dtype=dtype)
-        draw, generator = with_sigma(problem.noise, 1.0), BlockGenerator()
+        bits = BlockBits()
         low, high = self.limits(problem)
         sigma = torch.full((len(wave),), problem.start, dtype=torch.float64)
         reasons: dict[int, Reason] = dict.fromkeys(used, "improved")
@@ -99,7 +100,7 @@ class GradientSearch(Checked):
         for step in range(self.steps):
             for slot in used:
                 stream = Stream(problem.seed, inputs[wave[slot]][0], Phase.SEARCH)
-                draw.fill(block, generator.seek(stream, _STEPS_FROM + step))
+                draw_unit(problem.noise, block, bits.seek(stream, _STEPS_FROM + step))
                 unit[:, slot] = block
             gradient = self._gradient(problem, module, x, unit.to(device), sigma.to(device))
             moved = sigma + self.lr * gradient.double().cpu()

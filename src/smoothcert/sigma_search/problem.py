@@ -12,7 +12,7 @@ from torch import nn
 
 from smoothcert.bounds import Bound
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import NOISES, Noise
+from smoothcert.noise import NOISES, Grid, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared
 from smoothcert.sampling.models import TorchClassifier
 
@@ -29,6 +29,7 @@ class Problem:
     alpha: float
     seed: int = 0
     execution: Execution = field(default_factory=Execution)
+    grid: Grid = field(default_factory=lambda: Grid.of(None))
 
     @property
     def start(self) -> float:

@@ -1,8 +1,9 @@
 """Search votes: one input's samples at many σ, with common random numbers, in passes of fixed shape.
 
-Sample s of input i is x + σ·u with u drawn from the stream (seed, i, SEARCH), which no certificate uses. The same
-u serves every σ, so that differences between σ are differences of the model and not of luck. An input's rows sit
-in the same place of a pass whoever its neighbours are: same bits whatever the batch, the workers and the order.
+Sample s of input i is x + σ·u, rounded to the grid, with u drawn from the stream (seed, i, SEARCH), which no
+certificate uses. The same u serves every σ, so that differences between σ are differences of the model and not of luck.
+An input's rows sit in the same place of a pass whoever its neighbours are: same bits whatever the batch, the workers
+and the order.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
+from smoothcert.noise import draw_unit
 from smoothcert.sampling.ballots import Ballots, read_ballots
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
-from smoothcert.sigma_search.problem import Problem, slot_of, with_sigma
+from smoothcert.sigma_search.problem import Problem, slot_of
 from smoothcert.tally import Phase, Stream
 
 _DRAWN_TOGETHER = 32  # samples that share a random state
@@ -69,11 +71,11 @@ class Booth:
     def __init__(self, problem: Problem, on_evaluations: Evaluations | None = None) -> None:
         self.problem = problem
         self._on_evaluations = on_evaluations
-        self._unit = with_sigma(problem.noise, 1.0)
         chunk = problem.prepared.numerics.layout().chunk
         self._rows = next(rows for rows in range(min(_ROWS, chunk), 0, -1) if chunk % rows == 0)
         self._slots = chunk // self._rows
         self._dtype = problem.prepared.numerics.noise_dtype()
+        self._steps: dict[float, float] = {}
 
     def cast(self, requests: Sequence[Request]) -> list[Ballots]:
         """The votes of each request, row by row."""
@@ -96,12 +98,12 @@ class Booth:
 
     def _draw(self, fillings: Sequence[_Filling]) -> None:
         """Each input's unit noise, once for all σ."""
-        generator, shape = BlockGenerator(), self.problem.prepared.input_shape
+        bits, shape = BlockBits(), self.problem.prepared.input_shape
         for filling in fillings:
             stream = Stream(self.problem.seed, filling.request.index, Phase.SEARCH)
             for number in np.unique(filling.request.samples // _DRAWN_TOGETHER).tolist():
                 block = torch.empty((_DRAWN_TOGETHER, *shape), dtype=self._dtype)
-                self._unit.fill(block, generator.seek(stream, number))
+                draw_unit(self.problem.noise, block, bits.seek(stream, number))
                 if filling.request.shape is not None:
                     block.mul_(torch.from_numpy(filling.request.shape).to(self._dtype))
                 filling.blocks[number] = block
@@ -134,7 +136,16 @@ class Booth:
         for row in range(self._rows):
             r = min(first + row, len(request) - 1)  # rows past the end repeat the last: nobody counts them
             number, place = divmod(int(request.samples[r]), _DRAWN_TOGETHER)
-            torch.add(filling.x, filling.blocks[number][place], alpha=float(request.sigmas[r]), out=out[row])
+            sigma = float(request.sigmas[r])
+            torch.add(filling.x, filling.blocks[number][place], alpha=sigma, out=out[row])
+            # On the grid, as certifying votes are: what the model is asked about here is what it will be asked there.
+            steps = self._steps_per_unit(sigma)
+            out[row].mul_(steps).round_().div_(steps)
+
+    def _steps_per_unit(self, sigma: float) -> float:
+        if sigma not in self._steps:
+            self._steps[sigma] = self.problem.grid.steps_per_unit(sigma)
+        return self._steps[sigma]
 
     def _ask(self, rows: torch.Tensor, requests: Sequence[Request]) -> Ballots:
         prepared = self.problem.prepared

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from smoothcert.bounds import ClassBounds
@@ -63,6 +64,7 @@ def stopping_procedure(
     watch: Watch | None = None,
 ) -> Procedure[Certification]:
     """CERTIFY by the plan's rules; without any it is :func:`certify_procedure`. The plan's numerics must be settled."""
+    plan = plan.for_shape(np.shape(x))
     if not plan.rules and watch is None:
         return certify_procedure(x, plan, found)
     return _stopping(x, plan, found, label, outlook or outlook_for(plan), watch)
@@ -147,6 +149,7 @@ def allocated_procedure(
     x: ArrayLike, plan: CertifyPlan, piloted: Piloted, label: int, n: int
 ) -> Procedure[Certification]:
     """n fresh votes for the class that was chosen before, n being fixed by the allocation."""
+    plan = plan.for_shape(np.shape(x))
     if n:
         estimation = yield Draw(Phase.ESTIMATION, n)
         reason = f"allocated: {n} votes"

@@ -19,6 +19,10 @@ class Certification:
     classifier is the one with this ``sigma``, for every point of the region. ``stopped`` says why voting ended, where
     the plan has rules for that.
 
+    ``region`` is centred at a point of the plan's grid: at the input itself if ``shift`` is 0, else at the nearest one,
+    ``shift`` away in ``norm``. The promise is about every input on the grid (all 8-bit pictures, say); of *any*
+    input within ``radius_off_grid`` of this one, the nearest grid point is answered so.
+
     Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
     """
@@ -37,6 +41,13 @@ class Certification:
     search: Found | None = None
     stopped: str | None = None
     volume_radius: float | None = None
+    shift: float = 0.0
+    radius_off_grid: float = 0.0
+
+    @property
+    def seed(self) -> int:
+        """The seed of its votes: chosen by the operating system unless somebody gave one."""
+        return self.estimation.stream.seed
 
     @property
     def abstained(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -14,7 +15,7 @@ from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.inputs import as_array, numbered_inputs
 from smoothcert.noise import NOISES
-from smoothcert.sampling import BaseClassifier, Engine, Execution, Finished, Job, Prepared, Procedure, adapt
+from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sigma_search import Found, Problem, search_each
 from smoothcert.smoothing.adaptive import (
@@ -29,6 +30,7 @@ from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams
+from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import Outlook, Total
 
 
@@ -74,7 +76,23 @@ class SmoothedClassifier:
         self.plan.noise.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             self._prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
-        return replace(self.plan, numerics=self._prepared.numerics)
+        return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
+
+    def settle_seed(self) -> int:
+        """The plan's seed; where it has none, one from the operating system becomes it.
+
+        Somebody who knows the seed before choosing an input can look for one that it flatters.
+        """
+        if self.plan.seed is None:
+            self.plan = replace(self.plan, seed=secrets.randbits(63))
+        return self.plan.known_seed
+
+    def settle_for(self, levels: int | None) -> None:
+        """Settle what the plan left open for a data set, whose inputs were there before any seed."""
+        seed = 0 if self.plan.seed is None else self.plan.seed
+        self.plan = replace(
+            self.plan, seed=seed, levels=levels if self.plan.levels is None else self.plan.levels
+        )
 
     @property
     def classes(self) -> int:
@@ -117,6 +135,7 @@ class SmoothedClassifier:
         ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search. ``labels`` gives
         the label that belongs to an index, for rules that need it.
         """
+        self.settle_seed()
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
         prepared = self._prepared_inputs(inputs)
@@ -137,6 +156,7 @@ class SmoothedClassifier:
         1−α: stop iterating whenever you like, for whatever reason, and the last radius you saw is a certificate. So is
         the largest one you saw.
         """
+        self.settle_seed()
         check_streams(self.plan)
         self._check_rules(label is not None)
         inputs, single = self._split(x)
@@ -156,6 +176,7 @@ class SmoothedClassifier:
         on_votes: Callable[[int], None] | None = None,
     ) -> Iterator[tuple[int, Piloted]]:
         """The votes that an allocation of a total is made from; none of them certifies anything."""
+        self.settle_seed()
         jobs = (
             Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
             for i, x in self._prepared_inputs(inputs)
@@ -193,7 +214,10 @@ class SmoothedClassifier:
     def predict(
         self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
     ) -> Prediction | list[Prediction]:
-        """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's)."""
+        """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
+
+        It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
+        """
         inputs, single = self._split(x)
         numbered = numbered_inputs(inputs, index)
         found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
@@ -210,6 +234,7 @@ class SmoothedClassifier:
         """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
         if self.plan.search is not None:
             raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
+        self.settle_seed()
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
         check_probability("alpha", alpha)
@@ -222,9 +247,15 @@ class SmoothedClassifier:
                 stacklevel=2,
             )
         jobs = (
-            Job(i, x, self.plan.noise, predict_procedure(n, alpha)) for i, x in self._prepared_inputs(inputs)
+            Job(
+                i,
+                x,
+                self.plan.noise,
+                predict_procedure(n, alpha, self.plan.for_shape(x.shape).sampler_error),
+            )
+            for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, "hard", on_votes):
+        for done in self._run(jobs, self.plan.rule.votes, on_votes):
             yield replace(done.answer, seconds=done.seconds)
 
     def _certifying(
@@ -275,8 +306,9 @@ class SmoothedClassifier:
                 plan.rule,
                 plan.n,
                 plan.alpha,
-                plan.seed,
+                self.settle_seed(),
                 self.execution,
+                plan.grid,
             )
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
@@ -289,7 +321,7 @@ class SmoothedClassifier:
         if first is None:
             return
         assert self._prepared is not None  # taking the first job prepared the model for its shape
-        engine = Engine(self._prepared, votes, self.plan.seed, self.execution)
+        engine = engine_for(self.plan, self._prepared, votes, self.execution)
 
         def all_jobs() -> Iterator[Job[Any]]:
             yield first

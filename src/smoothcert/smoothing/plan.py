@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import NOISES, Noise, stated_noise
+from smoothcert.noise import NOISES, Grid, Noise, drawable, sampler_error, stated_noise
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SigmaSearch
 from smoothcert.stopping import StopRule, Total, parse_rules
-from smoothcert.tally import Tally
+from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
 AUTO = "auto"
 FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
@@ -38,6 +39,11 @@ class CertifyPlan:
     ``stop`` names rules that end an input's voting before its n-th vote (:mod:`smoothcert.stopping`; texts such as
     ``decide:0.5`` or rules). Rules that look at the estimation votes need a bound that allows it: ``auto`` takes
     one, and a fixed-n bound is refused.
+
+    Noise is drawn on a grid (:mod:`smoothcert.noise.grid`) that contains the multiples of 1/``levels`` (255 for 8-bit
+    pictures in [0, 1], 1 for whole numbers); None takes a finer grid and rounds inputs to it. Its scales may be rounded
+    down a little where they are many. A ``seed`` of None is chosen when it is first needed: from the operating system,
+    or 0 where a data set is certified. ``dimension`` is settled with the numerics, when the model is prepared.
     """
 
     noise: Noise
@@ -45,10 +51,13 @@ class CertifyPlan:
     n0: int = 100
     n: int = 100_000
     alpha: float = 0.001
-    seed: int = 0
+    seed: int | None = None
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
     stop: Iterable[StopRule | str] = ()
+    levels: int | None = None
+    dimension: int | None = None
+    stream: int = STREAM_VERSION
 
     def __post_init__(self) -> None:
         check_count("n0", self.n0)
@@ -61,7 +70,10 @@ class CertifyPlan:
         check_probability("alpha", self.alpha)
         if self.alpha < _LEAST_ALPHA:
             raise InvalidValueError(f"alpha must be at least {_LEAST_ALPHA:g}, got {self.alpha:g}")
-        check_count("seed", self.seed, least=0)
+        if self.seed is not None:
+            check_count("seed", self.seed, least=0)
+        if self.on_grid:
+            object.__setattr__(self, "noise", drawable(self.noise, self.grid))
         if self.search is not None and self.noise.name not in NOISES:
             raise InvalidValueError(
                 f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
@@ -92,6 +104,46 @@ class CertifyPlan:
         return self.n
 
     @property
+    def on_grid(self) -> bool:
+        """Whether votes are drawn on a grid; those of runs made before there were any aren't."""
+        return self.stream >= STREAM_VERSION
+
+    @property
+    def grid(self) -> Grid:
+        """The grid that inputs and noise lie on."""
+        return Grid.of(self.levels)
+
+    @property
+    def sampler_error(self) -> float:
+        """How far probabilities under what is drawn may be from those under the true noise: bounds pay it."""
+        if not self.on_grid:
+            return 0.0
+        if self.dimension is None:
+            raise InvalidValueError(
+                "the plan must know the dimension of the inputs: prepare it for their shape"
+            )
+        return sampler_error(self.noise, self.grid, self.dimension)
+
+    @property
+    def known_seed(self) -> int:
+        """The seed of a plan that has one."""
+        if self.seed is None:
+            raise InvalidValueError(
+                "the plan has no seed yet: give seed=, or ask a SmoothedClassifier, which draws one"
+            )
+        return self.seed
+
+    def votes_of(self, index: int, phase: Phase) -> Stream:
+        """The stream of an input's votes."""
+        return Stream(self.known_seed, index, phase)
+
+    def for_shape(self, shape: tuple[int, ...]) -> CertifyPlan:
+        """The plan for inputs of this shape, where it doesn't say."""
+        if self.dimension is None and self.on_grid:
+            return replace(self, dimension=math.prod(shape))
+        return self
+
+    @property
     def certificate(self) -> Certificate:
         """The theorem that belongs to the noise."""
         return certificate_for(self.noise)
@@ -107,14 +159,29 @@ class CertifyPlan:
             "n": self.n,
             "alpha": self.alpha,
             "seed": self.seed,
+            **(self._stated_grid() if self.on_grid else {}),
             **asdict(self.numerics),
             **({"stop": [rule.text for rule in self.rules]} if self.rules else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
 
+    def allows_votes(self, n: int) -> bool:
+        """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""
+        if all(rule.sees == "selection" for rule in self.rules):
+            return n == self.n or (n == 0 and bool(self.rules))
+        return 0 <= n <= self.most_votes
+
     def bounds_of(self, tally: Tally, chosen: int) -> ClassBounds:
-        """What the plan's bound says of estimation votes; of none it says nothing."""
-        return self.rule(tally, chosen, self.alpha) if tally.n else ClassBounds(0.0, 1.0)
+        """What the plan's bound says of estimation votes, less the sampler's error; of none it says nothing."""
+        if not tally.n:
+            return ClassBounds(0.0, 1.0)
+        return self.rule(tally, chosen, self.alpha).paying(self.sampler_error)
+
+    def _stated_grid(self) -> dict[str, Any]:
+        grid = {"stream": self.stream, "levels": self.grid.levels, "cells_per_sigma": self.grid.cells}
+        if self.dimension is None:
+            return grid
+        return grid | {"dimension": self.dimension, "sampler_error": self.sampler_error}
 
     def _check_bound_allows_stopping(self) -> None:
         rule = self.rule
@@ -150,6 +217,7 @@ class CertifyPlan:
             plan["alpha"],
             plan["seed"],
             stop=plan.get("stop", ()),
+            **_grid_of(plan),
         )
 
     def warn_if_hopeless(self) -> None:
@@ -162,3 +230,17 @@ class CertifyPlan:
                 TooFewVotesWarning,
                 stacklevel=3,
             )
+
+
+def _grid_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a stated grid gives a plan; runs made before there were grids state none."""
+    stream = plan.get("stream", 1)
+    if stream == 1:
+        return {"stream": 1}
+    if stream != STREAM_VERSION:
+        raise InvalidValueError(
+            f"the votes are of stream version {stream}, and this is version {STREAM_VERSION}: use the smoothcert that "
+            "made them"
+        )
+    levels = None if Grid.of(None).cells == plan["cells_per_sigma"] else plan["levels"]
+    return {"stream": stream, "levels": levels, "dimension": plan["dimension"]}

@@ -9,9 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.sampling import Draw, Engine, Execution, Job, Prepared, Procedure
+from smoothcert.sampling import Draw, Execution, Job, Prepared, Procedure
 from smoothcert.smoothing.adaptive import CertifyState, stopping_procedure
 from smoothcert.smoothing.plan import ANYTIME_BOUND, CertifyPlan
+from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase, Tally
 
 
@@ -26,7 +27,7 @@ def certify_states(
     """A state at every look; the last one has the certification, the same that CERTIFY would give."""
     seen: list[CertifyState] = []
     procedure = stopping_procedure(x, plan, label=label, watch=seen.append)
-    engine = Engine(prepared, plan.rule.votes, plan.seed, execution)
+    engine = engine_for(plan, prepared, plan.rule.votes, execution)
     drawn: dict[Phase, int] = {}
     draw, seconds = next(procedure), 0.0
     while True:

@@ -1,0 +1,243 @@
+"""Noise on a grid: what makes a certificate true for the arithmetic that ran (Voráček & Hein 2023).
+
+Let Q round to the nearest multiple of a step s. If x is a multiple of s, then Q(x + ε) = x + Q(ε): the classifier f∘Q
+under *real* noise, which is what the theorems speak of, is sampled exactly by adding whole numbers of steps. A
+machine's own x + ε rounds in a way that depends on x, and a classifier that reads low-order bits sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.noise.base import Noise
+from smoothcert.noise.diagonal import DiagonalNoise
+from smoothcert.noise.sampler import MOST_TABLES, CellSampler
+from smoothcert.noise.thresholds import BITS, Thresholds
+
+if TYPE_CHECKING:
+    import torch
+
+PICTURE_LEVELS = 255
+"""8-bit pictures are multiples of 1/255."""
+
+_COARSE, _FINE = (
+    64,
+    256,
+)  # fewest steps to a σ: where the inputs lie on the grid, and where they are rounded to it
+_MOST_CELLS = 2048  # steps to a σ beyond which the grid gets coarser than the inputs' own
+_MOST_LEVELS = 1 << 24  # what float32 holds exactly
+_UNIT_STEPS = 512
+
+_EXACT = {"float32": 1 << 24, "float64": 1 << 53}  # whole numbers up to here are exact, and so are their sums
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which multiples: of 1/levels, halved until a σ has at least ``cells`` steps (not at all where it has them).
+
+    Inputs that are multiples of 1/levels are points of the grid as long as levels·σ ≤ 2048.
+    """
+
+    levels: int
+    cells: int
+
+    def __post_init__(self) -> None:
+        check_count("levels", self.levels)
+        if self.levels > _MOST_LEVELS:
+            raise InvalidValueError(f"levels must be at most {_MOST_LEVELS}, got {self.levels}")
+
+    @classmethod
+    def of(cls, levels: int | None) -> Grid:
+        """For inputs that are multiples of 1/levels; None: for any numbers, which are rounded to a finer grid.
+
+        The finer grid is a grid of pictures, too.
+        """
+        return cls(PICTURE_LEVELS, _FINE) if levels is None else cls(levels, _COARSE)
+
+    def steps_per_unit(self, sigma: float) -> float:
+        """1/step for noise of this σ: levels times a power of two, exactly."""
+        share = Fraction(sigma) * self.levels
+        doublings = math.ceil(math.log2(self.cells) - _log2(share))
+        while share * Fraction(2) ** doublings < self.cells:
+            doublings += 1
+        while share * Fraction(2) ** (doublings - 1) >= self.cells:
+            doublings -= 1
+        if share <= _MOST_CELLS:
+            doublings = max(0, doublings)
+        try:
+            return math.ldexp(float(self.levels), doublings)
+        except OverflowError:
+            raise InvalidValueError(f"sigma {sigma:g} is too small for a grid: rescale the inputs") from None
+
+
+@dataclass(frozen=True)
+class GridPoint:
+    """The point of a grid next to an input: whole numbers of steps in each coordinate, and where that is.
+
+    ``shift`` is the input's distance from it in ℓ1 and ℓ2, 0 where they are the same to the precision of the input's
+    own type: 128/255 in float32 *is* the picture's 128.
+    """
+
+    steps: NDArray[np.float64]
+    values: NDArray[np.float64]
+    shift: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class GridNoise:
+    """A noise rounded to a grid, for inputs of one shape: what is drawn, and how far that is from the true noise."""
+
+    noise: Noise
+    grid: Grid
+    shape: tuple[int, ...]
+
+    @cached_property
+    def steps_per_unit(self) -> NDArray[np.float64]:
+        """1/step: one number, or one for each coordinate."""
+        return _steps_per_unit(self.noise.scales(), self.grid)
+
+    @cached_property
+    def sampler(self) -> CellSampler:
+        """Draws it."""
+        ratios, which = _ratios(self.noise.scales(), self.steps_per_unit)
+        tables = [_thresholds(type(self.noise), ratio) for ratio in ratios]
+        return CellSampler(tables, which if len(tables) > 1 else None)
+
+    @cached_property
+    def error(self) -> float:
+        """A bound of the total variation distance between what is drawn and the true noise rounded to the grid.
+
+        A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so
+        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈10σ/s⌉ + 1 cells; distances of independent coordinates
+        add up. No probability, and no mean of a number in [0, 1], differs by more.
+        """
+        return sampler_error(self.noise, self.grid, math.prod(self.shape))
+
+    def point(self, x: ArrayLike) -> GridPoint:
+        """The grid point nearest to an input."""
+        given = np.asarray(x)
+        exact = given.astype(np.float64)
+        steps = np.rint(exact * self.steps_per_unit)
+        values = steps / self.steps_per_unit
+        moved = np.abs(exact - values)
+        own = np.finfo(given.dtype).eps if given.dtype.kind == "f" else 0.0
+        moved[moved <= 4 * own * np.abs(exact)] = 0.0
+        l1, l2 = float(moved.sum()), float(np.sqrt((moved * moved).sum()))
+        return GridPoint(steps, values, {"l1": l1 * (1 + 1e-9), "l2": l2 * (1 + 1e-9)})
+
+    def half_diagonal(self, norm: str) -> float:
+        """How far any input can be from the grid point nearest to it."""
+        half = np.broadcast_to(0.5 / self.steps_per_unit, self.shape)
+        found = float(half.sum()) if norm == "l1" else float(np.sqrt((half * half).sum()))
+        return found * (1 + 1e-9)
+
+    def check_exact(self, point: GridPoint, dtype: str, index: int) -> None:
+        """Refuse an input whose noisy copies ``dtype`` can't hold as whole numbers of steps, exactly."""
+        largest = float(np.abs(point.steps).max(initial=0.0)) + self.sampler.reach
+        if not largest <= _EXACT[dtype]:
+            other = (
+                "use float64 (--dtype float64), or subtract an offset and rescale the inputs"
+                if dtype == "float32"
+                else "subtract an offset and rescale the inputs"
+            )
+            raise InvalidValueError(
+                f"input {index} reaches {np.abs(point.values).max():g}, sigma is {self.noise.sigma:g}: their sum isn't "
+                f"exact in {dtype} ({largest:.3g} steps of the noise's grid, {_EXACT[dtype]} at most); {other}"
+            )
+        limits = np.finfo(dtype)
+        steps = np.asarray(self.steps_per_unit)
+        if largest / steps.min() > limits.max / 2 or 1 / steps.max() < limits.tiny:
+            raise InvalidValueError(
+                f"noise of sigma {self.noise.sigma:g} is out of range for {dtype}: rescale the inputs"
+            )
+
+    def divisor(self, dtype: torch.dtype) -> torch.Tensor:
+        """What whole numbers of steps are divided by, the same way at every point: a part of the classifier."""
+        import torch
+
+        return torch.from_numpy(np.array(self.steps_per_unit)).to(dtype)
+
+
+def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
+    """The bound of :attr:`GridNoise.error`, rounded up."""
+    scales = noise.scales()
+    ratios, which = _ratios(scales, _steps_per_unit(scales, grid))
+    cells = [2 * math.ceil(10 * ratio) + 3 for ratio in ratios]
+    total = (
+        dimension * cells[0]
+        if scales.size == 1
+        else sum(int(n) * c for n, c in zip(np.bincount(which.ravel()), cells))
+    )
+    return math.nextafter(math.ldexp(float(total), -BITS), math.inf)
+
+
+def drawable(noise: Noise, grid: Grid) -> Noise:
+    """The noise itself, or where its scales need more tables than a sampler has, one with scales a little smaller.
+
+    Scales are rounded down to equal parts of an octave of steps. Certificates are then about the noise returned.
+    """
+    if not isinstance(noise, DiagonalNoise):
+        return noise
+    steps = _steps_per_unit(noise.sigmas, grid)
+    if len(_ratios(noise.sigmas, steps)[0]) <= MOST_TABLES:
+        return noise
+    ratios = noise.sigmas * steps
+    octaves = np.floor(np.log2(ratios / grid.cells)).clip(0)
+    parts = MOST_TABLES // (int(octaves.max()) + 1)
+    unit = grid.cells * 2.0**octaves
+    rounded = unit * (1 + np.floor((ratios / unit - 1) * parts).clip(0, parts - 1) / parts)
+    return type(noise)(rounded / steps)
+
+
+@lru_cache(maxsize=64)
+def on_grid(noise: Noise, grid: Grid, shape: tuple[int, ...]) -> GridNoise:
+    """The noise on a grid, its tables made once."""
+    noise.check_shape(shape)
+    return GridNoise(noise, grid, shape)
+
+
+@lru_cache(maxsize=8)
+def _unit_sampler(kind: type[Noise]) -> CellSampler:
+    return CellSampler([_thresholds(kind, Fraction(_UNIT_STEPS))])
+
+
+def draw_unit(noise: Noise, out: torch.Tensor, bits: np.random.BitGenerator) -> None:
+    """Noise of the same kind with standard deviation 1, in steps of 1/512: for searches and fits."""
+    _unit_sampler(type(noise)).draw(out.numpy(), bits)
+    out.div_(float(_UNIT_STEPS))
+
+
+@lru_cache(maxsize=1024)
+def _thresholds(kind: type[Any], ratio: Fraction) -> Thresholds:
+    found: Thresholds = kind.thresholds(ratio)
+    return found
+
+
+def _steps_per_unit(scales: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:
+    values, places = np.unique(scales, return_inverse=True)
+    steps = np.array([grid.steps_per_unit(float(sigma)) for sigma in values])
+    return np.asarray(steps[places.reshape(scales.shape)])
+
+
+def _ratios(
+    scales: NDArray[np.float64], steps: NDArray[np.float64]
+) -> tuple[list[Fraction], NDArray[np.intp]]:
+    """The different numbers of steps to a σ, and which of them each coordinate has."""
+    pairs, places = np.unique(np.stack([scales.ravel(), steps.ravel()], axis=1), axis=0, return_inverse=True)
+    exact = [Fraction(float(sigma)) * Fraction(float(step)) for sigma, step in pairs]
+    ordered = sorted(set(exact))
+    place_of = {ratio: place for place, ratio in enumerate(ordered)}
+    which = np.array([place_of[ratio] for ratio in exact], dtype=np.intp)[places.ravel()]
+    return ordered, which.reshape(scales.shape)
+
+
+def _log2(value: Fraction) -> float:
+    return math.log2(value.numerator) - math.log2(value.denominator)
