@@ -72,7 +72,7 @@ def certify_dataset(
     Where it spreads a total, ``allocation.json`` holds each input's number of votes before any of them is cast.
     """
     choice, progress = choice or Choice(), progress or Progress()
-    classifier.settle_for(dataset.levels)
+    classifier.settle_for(dataset.levels, dataset.largest)
     if _spreads_a_total(classifier.plan):
         check_total(classifier.plan, len(choice.indices(len(dataset))))
     manifest = _manifest(classifier, dataset, choice, origin or {})

@@ -16,7 +16,7 @@ from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.tally import Phase, Stream, Tally
 
-PLAN = CertifyPlan(Gaussian(0.5), bound="clopper-pearson", n0=10, n=100, alpha=0.01)
+PLAN = CertifyPlan(Gaussian(0.5), bound="clopper-pearson", n0=10, n=100, alpha=0.01, seed=0, dimension=1)
 VOTES = ((100, 0, 0), (70, 20, 10), (45, 15, 40), (30, 65, 5), (50, 25, 25))
 
 

@@ -172,7 +172,7 @@ def test_a_data_set_of_them(folder: Path) -> None:
     assert data.value_range() == (0, 1)
     batch = data.inputs(np.array([4, 2]))
     assert batch.dtype == np.float32
-    np.testing.assert_array_equal(batch, images(folder)[[4, 2]] * np.float32(1 / 255))
+    np.testing.assert_array_equal(batch, images(folder)[[4, 2]] / np.float32(255))
     np.testing.assert_array_equal(data.input(2), batch[1])
     with pytest.raises(DataError, match="5 inputs but 4 labels"):
         dataset(folder, labels=np.zeros(4, np.int64))

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.noise import Gaussian
+from smoothcert.noise import Gaussian, Grid, on_grid
 from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Numerics, Procedure, adapt
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.tally import Phase, Stream, Tally
 
 SHAPE = (1, 6, 6)
+GRID = Grid.of(None)
 
 
 def network() -> nn.Module:
@@ -41,7 +42,7 @@ def run(
     n: int = 500,
 ) -> dict[int, tuple[Tally, Tally]]:
     prepared = base.prepare(numerics or Numerics(), SHAPE)
-    engine = Engine(prepared, votes, 7, execution or Execution(workers=1))  # type: ignore[arg-type]
+    engine = Engine(prepared, votes, 7, execution or Execution(workers=1), GRID)  # type: ignore[arg-type]
     order = list(range(len(inputs))) if order is None else order
     jobs = (Job(i, inputs[i], Gaussian(0.5), two_draws(n0, n)) for i in order)
     return {done.job.index: done.answer for done in engine.run(jobs)}
@@ -78,12 +79,16 @@ def test_votes_are_the_models_answers_to_the_streams_noise(inputs: np.ndarray) -
     module = network().eval()
     numerics = Numerics(route="eager", chunk=32, block=16)
     (_, estimation) = run(adapt(module, "hard"), inputs[:4], numerics=numerics)[3]
-    generator, counts = BlockGenerator(), np.zeros(5, dtype=int)
+    bits, counts = BlockBits(), np.zeros(5, dtype=int)
+    noise = on_grid(Gaussian(0.5), GRID, SHAPE)
+    steps = np.rint(inputs[3].astype(np.float64) * noise.steps_per_unit)
     for block in range(32):
-        noisy = torch.empty((16, *SHAPE))
-        noisy.normal_(0.0, 0.5, generator=generator.seek(Stream(7, 3, Phase.ESTIMATION), block))
+        drawn = np.empty((16, *SHAPE), np.float64)
+        noise.sampler.draw(drawn, bits.seek(Stream(7, 3, Phase.ESTIMATION), block))
         with torch.no_grad():
-            labels = module(noisy + torch.from_numpy(inputs[3])).argmax(1).numpy()
+            labels = (
+                module(torch.from_numpy((drawn + steps) / noise.steps_per_unit).float()).argmax(1).numpy()
+            )
         counts += np.bincount(labels[: 500 - 16 * block], minlength=5)
     assert estimation.counts == tuple(counts)
 
@@ -97,7 +102,7 @@ def test_a_stream_goes_on_where_the_last_draw_stopped(inputs: np.ndarray) -> Non
 
     base = adapt(network(), "hard")
     whole = run(base, inputs[:1])[0][1]
-    engine = Engine(base.prepare(Numerics(), SHAPE), "hard", 7, Execution(workers=2))
+    engine = Engine(base.prepare(Numerics(), SHAPE), "hard", 7, Execution(workers=2), GRID)
     (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), in_pieces())])
     assert done.answer == whole
 
@@ -111,7 +116,7 @@ def test_inputs_are_admitted_only_as_needed(inputs: np.ndarray) -> None:
             yield Job(i, inputs[i % 13], Gaussian(0.5), two_draws(10, 50_000))
 
     engine = Engine(
-        adapt(network(), "hard").prepare(Numerics(chunk=64), SHAPE), "hard", 0, Execution(workers=2)
+        adapt(network(), "hard").prepare(Numerics(chunk=64), SHAPE), "hard", 0, Execution(workers=2), GRID
     )
     next(iter(engine.run(jobs())))  # type: ignore[arg-type]
     assert len(admitted) <= 20  # 16 short selection draws fill the workers' queues at the start
@@ -127,7 +132,7 @@ def test_small_draws_of_several_inputs_share_a_pass(inputs: np.ndarray) -> None:
     base = adapt(model, "hard")
     prepared = base.prepare(Numerics(chunk=1024, block=64), SHAPE)
     passes.clear()
-    engine = Engine(prepared, "hard", 0, Execution(workers=1, batch=1024))
+    engine = Engine(prepared, "hard", 0, Execution(workers=1, batch=1024), GRID)
     many = np.repeat(inputs[:1], 160, axis=0)
     jobs = (Job(i, x, Gaussian(0.5), two_draws(64, 64)) for i, x in enumerate(many))
     assert len(list(engine.run(jobs))) == 160
@@ -140,7 +145,7 @@ def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> No
     before = threading.active_count()
     prepared = adapt(network(), "hard").prepare(Numerics(), SHAPE)
     threads = torch.get_num_threads()
-    answers = Engine(prepared, "hard", 0, Execution(workers=2)).run(
+    answers = Engine(prepared, "hard", 0, Execution(workers=2), GRID).run(
         Job(i, inputs[0], Gaussian(0.5), two_draws(10, 1000)) for i in range(100)
     )
     next(answers)
@@ -160,7 +165,7 @@ def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> No
     ],
 )
 def test_bad_inputs_are_named(x: np.ndarray, message: str) -> None:
-    engine = Engine(adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution())
+    engine = Engine(adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(), GRID)
     with pytest.raises(InvalidValueError, match=message):
         list(engine.run([Job(4, x, Gaussian(0.5), two_draws(1, 1))]))
 
@@ -171,7 +176,9 @@ def test_a_model_that_turns_to_nan_is_named_with_its_input(inputs: np.ndarray) -
         scores[np.abs(batch).reshape(len(batch), -1).max(1) > 50] = np.nan
         return scores
 
-    engine = Engine(adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=2))
+    engine = Engine(
+        adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=2), GRID
+    )
     with pytest.raises(ModelError, match="voting on input 9: the model returned NaN"):
         list(engine.run([Job(9, inputs[0] + 100, Gaussian(0.5), two_draws(1, 100))]))
 
@@ -185,7 +192,9 @@ def test_a_model_that_raises_is_named_with_its_input(inputs: np.ndarray) -> None
             raise MemoryError("no room")
         return batch.reshape(len(batch), -1)[:, :3]
 
-    engine = Engine(adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=1))
+    engine = Engine(
+        adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=1), GRID
+    )
     with pytest.raises(ModelError, match="voting on input 0: MemoryError: no room"):
         list(engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(1, 1000))]))
 
@@ -193,12 +202,14 @@ def test_a_model_that_raises_is_named_with_its_input(inputs: np.ndarray) -> None
 def test_soft_votes_of_labels_are_refused() -> None:
     base = adapt(lambda b: np.zeros(len(b), dtype=np.int64), "hard", "labels", 2)
     with pytest.raises(InvalidValueError, match="soft votes need scores"):
-        Engine(base.prepare(Numerics(), SHAPE), "soft", 0, Execution())
+        Engine(base.prepare(Numerics(), SHAPE), "soft", 0, Execution(), GRID)
 
 
 def test_votes_heard_add_up(inputs: np.ndarray) -> None:
     heard: list[int] = []
-    engine = Engine(adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=2))
+    engine = Engine(
+        adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=2), GRID
+    )
     jobs = [Job(i, x, Gaussian(0.5), two_draws(30, 500)) for i, x in enumerate(inputs)]
     list(engine.run(jobs, heard.append))
     assert sum(heard) == 13 * 530
@@ -211,6 +222,6 @@ def test_rows_nobody_asked_about_cannot_fail_the_model(inputs: np.ndarray) -> No
         scores[np.abs(flat).max(1) == 0] = np.nan  # an untouched buffer would trip this
         return scores
 
-    engine = Engine(adapt(model, "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=1))
+    engine = Engine(adapt(model, "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=1), GRID)
     (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(10, 70))])
     assert done.answer[1].n == 70

@@ -20,7 +20,7 @@ def problem(
     **options: Any,
 ) -> Problem:
     """As SmoothedClassifier would put it to a search."""
-    classifier = SmoothedClassifier(model, sigma=sigma, n=n, execution=execution, **options)
+    classifier = SmoothedClassifier(model, sigma=sigma, n=n, execution=execution, **({"seed": 0} | options))
     plan = classifier.prepare(shape)
     assert classifier._prepared is not None
     return Problem(

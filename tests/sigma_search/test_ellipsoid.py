@@ -43,7 +43,7 @@ def points(count: int) -> list[tuple[int, np.ndarray]]:
 
 def test_a_linear_classifier_gets_noise_where_it_does_not_look() -> None:
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
-    found = EllipsoidSearch(samples=8).search(asked, points(8))
+    found = EllipsoidSearch(samples=16).search(asked, points(8))
     for one in found:
         assert one.reason == "improved"
         assert one.noise is not None

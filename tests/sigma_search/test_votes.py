@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from smoothcert import Execution
 from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.noise import Gaussian, Grid, draw_unit
 from smoothcert.sampling import Numerics
-from smoothcert.sampling.streams import BlockGenerator
+from smoothcert.sampling.streams import BlockBits
 from smoothcert.sigma_search.problem import places, slot_of
 from smoothcert.sigma_search.votes import Booth, Request
 from smoothcert.tally import Phase, Stream
@@ -20,12 +21,13 @@ from tests.sigma_search.problems import labels, problem
 
 
 def by_hand(index: int, sigma: float, samples: int) -> np.ndarray:
-    generator, rows = BlockGenerator(), []
+    bits, rows = BlockBits(), []
     for block in range(-(-samples // 32)):
         unit = torch.empty((32, 2))
-        unit.normal_(0.0, 1.0, generator=generator.seek(Stream(0, index, Phase.SEARCH), block))
+        draw_unit(Gaussian(1.0), unit, bits.seek(Stream(0, index, Phase.SEARCH), block))
         rows.append(unit)
-    return HalfSpace(0.4)((sigma * torch.cat(rows)[:samples]).numpy())
+    steps = Grid.of(None).steps_per_unit(sigma)
+    return HalfSpace(0.4)((torch.round(sigma * torch.cat(rows)[:samples] * steps) / steps).numpy())
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 16, 64])

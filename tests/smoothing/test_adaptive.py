@@ -30,7 +30,14 @@ def half_space(batch: np.ndarray) -> np.ndarray:
 
 
 def smoothed(*stop: str, model: Any = half_space, **options: Any) -> SmoothedClassifier:
-    defaults: dict[str, Any] = {"sigma": 0.5, "n": 3000, "n0": 20, "outputs": "labels", "classes": 3}
+    defaults: dict[str, Any] = {
+        "sigma": 0.5,
+        "n": 3000,
+        "n0": 20,
+        "outputs": "labels",
+        "classes": 3,
+        "seed": 0,
+    }
     return SmoothedClassifier(model, stop=stop, **(defaults | options))
 
 
@@ -62,7 +69,7 @@ def test_voting_ends_when_the_question_is_answered() -> None:
     assert edge.stopped == "hopeless: radius below 0.4"
     assert max(clear.estimation.n, edge.estimation.n) < 300 < middling.estimation.n < 3000
     assert clear.radius >= 0.4
-    (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify_batch([[0.7, 0]])
+    (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify_batch([[0.8, 0]])
     assert (undecided.stopped, undecided.estimation.n) == ("budget", 100)
 
 

@@ -22,7 +22,7 @@ def half_space(batch: np.ndarray) -> np.ndarray:
 
 
 def smoothed(**options: Any) -> SmoothedClassifier:
-    defaults: dict[str, Any] = {"sigma": 0.5, "n": 2000, "outputs": "labels", "classes": 2}
+    defaults: dict[str, Any] = {"sigma": 0.5, "n": 2000, "outputs": "labels", "classes": 2, "seed": 0}
     return SmoothedClassifier(half_space, **(defaults | options))
 
 
@@ -126,7 +126,7 @@ def test_the_smallest_sufficient_number_of_votes_succeeds() -> None:
 
 
 def test_a_plan_can_be_given_whole() -> None:
-    plan = CertifyPlan(Gaussian(0.5), n=2000)
+    plan = CertifyPlan(Gaussian(0.5), n=2000, seed=0)
     by_plan = SmoothedClassifier(half_space, plan, outputs="labels", classes=2)
     x = np.array([[0.3, 0.0]])
     assert by_plan.certify_batch(x)[0].estimation == smoothed().certify_batch(x)[0].estimation
@@ -137,6 +137,8 @@ def test_the_settled_plan_names_everything() -> None:
     assert plan == {
         "noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "two-class", "votes": "hard", "n0": 100,
         "n": 2000, "alpha": 0.001, "seed": 0, "dtype": "float32", "route": "eager", "chunk": 1024, "block": 64,
+        "stream": 2, "levels": 255, "cells_per_sigma": 256, "dimension": 2,
+        "sampler_error": pytest.approx(2 * (2 * 10 * 510 + 3) * 2.0**-58, rel=1e-12),
     }  # fmt: skip
     assert CertifyPlan(Uniform(1.0)).as_json()["norm"] == "l1"
 

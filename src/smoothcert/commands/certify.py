@@ -98,10 +98,13 @@ def certify(
     choice = Choice(data.skip, data.max)
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
+    data_name = named.dataset_or(dataset)
+    inputs = data.load(data_name)
     classifier = named.smoothed(
         execution,
         sigma,
         noise=noise,
+        levels=numerics.levels,
         bound=bound or AUTO,
         n0=n0,
         n=n,
@@ -111,11 +114,16 @@ def certify(
         search=search.search(),
         stop=stopping.rules(),
     )
-    data_name = named.dataset_or(dataset)
-    inputs = data.load(data_name)
+    classifier.settle_for(inputs.levels, inputs.largest)
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    if classifier.plan.levels is None:
+        note(
+            "the inputs lie on no known grid, so each is rounded to one (by a small part of σ); its certificate "
+            "is about that point; --levels Q says that they are multiples of 1/Q",
+            quiet,
+        )
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
         if (warning := foreign_fit(noise, classifier.base)) is not None:

@@ -25,7 +25,7 @@ BoundName = Literal[
 ]
 NoiseName = Literal["gaussian", "uniform"]
 SearchName = Literal["ellipsoid", "gradient", "grid", "ladder"]
-DtypeName = Literal["float32", "float64", "bfloat16", "float16"]
+DtypeName = Literal["auto", "float32", "float64", "bfloat16", "float16"]
 RouteName = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 
 _MODEL = Group("Models that don't describe themselves", sort_key=5)
@@ -66,7 +66,13 @@ class SpeedOptions:
 class NumericsOptions:
     """How the model sees samples."""
 
-    dtype: Annotated[DtypeName, Parameter(group=_NUMERICS, help="Numeric type of the model.")] = "float32"
+    dtype: Annotated[
+        DtypeName,
+        Parameter(
+            group=_NUMERICS,
+            help="Numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it.",
+        ),
+    ] = "auto"
     route: Annotated[
         RouteName,
         Parameter(
@@ -74,6 +80,14 @@ class NumericsOptions:
             help="Which execution of a torch model; auto: folded, channels-last or eager, the first that works.",
         ),
     ] = "auto"
+    levels: Annotated[
+        int | None,
+        Parameter(
+            group=_NUMERICS,
+            help="Inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; "
+            "255 for 8-bit pictures).",
+        ),
+    ] = None
     chunk: Annotated[
         int | None,
         Parameter(group=_NUMERICS, help="Rows of every forward pass (default: from the model's size)."),

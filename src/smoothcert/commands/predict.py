@@ -26,7 +26,7 @@ def predict(
     noise: str | None = None,
     n: int = 1000,
     alpha: float = 0.001,
-    seed: int = 0,
+    seed: int | None = None,
     out: Path | None = None,
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
@@ -58,7 +58,8 @@ def predict(
     alpha
         Probability that an answer is wrong.
     seed
-        Names the random streams.
+        Names the random streams (default: drawn from the operating system, so that nobody can choose an input by it; it
+        is stated with the answers).
     out
         File to write instead of standard output.
     """
@@ -72,10 +73,18 @@ def predict(
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
     noise = named.noise_or(noise)
-    classifier = named.smoothed(
-        execution, sigma, noise=noise, alpha=alpha, seed=seed, numerics=numerics.numerics()
-    )
     inputs = data.load(named.dataset_or(dataset))
+    classifier = named.smoothed(
+        execution,
+        sigma,
+        noise=noise,
+        alpha=alpha,
+        seed=seed,
+        numerics=numerics.numerics(),
+        levels=numerics.levels,
+    )
+    seed = classifier.settle_seed()
+    classifier.settle_for(inputs.levels, inputs.largest)
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
         if (warning := foreign_fit(noise, classifier.base)) is not None:
@@ -102,7 +111,7 @@ def predict(
     right, abstained = sum(row["correct"] for row in rows), sum(answer.abstained for answer in answers)
     if output.json:
         text = json.dumps(
-            {"inputs": len(rows), "correct": right, "abstained": abstained, "predictions": rows}
+            {"inputs": len(rows), "correct": right, "abstained": abstained, "seed": seed, "predictions": rows}
         )
     else:
         lines = ["\t".join(rows[0])] + ["\t".join(str(value) for value in row.values()) for row in rows]
@@ -112,6 +121,7 @@ def predict(
     else:
         write_atomically(out, (text + "\n").encode())
     note(
-        f"{right} of {len(rows)} inputs answered rightly ({100 * right / len(rows):.1f} %), {abstained} abstained",
+        f"{right} of {len(rows)} inputs answered rightly ({100 * right / len(rows):.1f} %), {abstained} abstained "
+        f"(seed {seed})",
         output.quiet or output.json,
     )

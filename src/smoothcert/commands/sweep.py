@@ -90,7 +90,14 @@ def sweep(
     cells = plan_cells(
         methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
     )
-    certify_plan = {"n0": n0, "n": n, "alpha": alpha, "bound": bound, "numerics": numerics.numerics()}
+    certify_plan = {
+        "n0": n0,
+        "n": n,
+        "alpha": alpha,
+        "bound": bound,
+        "numerics": numerics.numerics(),
+        "levels": numerics.levels,
+    }
     trial = Trial(certify_plan, Choice(data.skip, data.max), speed.execution())
     load = cache(lambda name, split: datasets.load(name, split, data.data_dir))
     certify = partial(certify_with_bar, quiet=quiet)

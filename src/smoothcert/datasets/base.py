@@ -143,6 +143,11 @@ class Dataset:
             low, high = self.stored.bounds()
         return low * self.scale, high * self.scale
 
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of an input."""
+        return max(abs(bound) for bound in self.value_range())
+
     def first(self, most: int | None) -> Dataset:
         """The first ``most`` inputs (all of them for None)."""
         if most is None:

@@ -9,7 +9,16 @@ from smoothcert.noise.diagonal import (
     diagonal_noise,
     sigmas_sha256,
 )
-from smoothcert.noise.grid import Grid, GridNoise, GridPoint, draw_unit, drawable, on_grid, sampler_error
+from smoothcert.noise.grid import (
+    Grid,
+    GridNoise,
+    GridPoint,
+    draw_unit,
+    drawable,
+    exact_type,
+    on_grid,
+    sampler_error,
+)
 from smoothcert.noise.isotropic import Gaussian, Uniform
 from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise, write_sigmas
 
@@ -29,6 +38,7 @@ __all__ = [
     "diagonal_noise",
     "draw_unit",
     "drawable",
+    "exact_type",
     "load_sigmas",
     "on_grid",
     "sampler_error",

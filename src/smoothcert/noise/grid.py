@@ -179,6 +179,13 @@ def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
     return math.nextafter(math.ldexp(float(total), -BITS), math.inf)
 
 
+def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
+    """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
+    steps = float(_steps_per_unit(noise.scales(), grid).max())
+    reach = 10 * float((noise.scales() * steps).max())
+    return "float32" if largest * steps + reach <= _EXACT["float32"] else "float64"
+
+
 def drawable(noise: Noise, grid: Grid) -> Noise:
     """The noise itself, or where its scales need more tables than a sampler has, one with scales a little smaller.
 

@@ -15,7 +15,8 @@ from smoothcert.registry import unknown_name
 if TYPE_CHECKING:
     import torch
 
-DTYPES = ["bfloat16", "float16", "float32", "float64"]
+AUTO_DTYPE = "auto"
+DTYPES = [AUTO_DTYPE, "bfloat16", "float16", "float32", "float64"]
 ROUTES = ["auto", "channels-last", "compiled", "eager", "folded", "onnxruntime"]
 
 _LARGEST_CHUNK = 1024
@@ -54,12 +55,13 @@ class Layout:
 class Numerics:
     """How the base classifier is evaluated.
 
-    ``dtype``: numeric type of the model. ``route``: which execution of the model; ``auto`` is settled when the
+    ``dtype``: numeric type of the model; ``auto`` is float32, or float64 where a data set's noisy inputs need it.
+    ``route``: which execution of the model; ``auto`` is settled when the
     model is prepared. ``chunk``: rows of every forward pass. ``block``: votes that share one random state, a
     multiple or a divisor of ``chunk``. None lets the model's size decide.
     """
 
-    dtype: str = "float32"
+    dtype: str = AUTO_DTYPE
     route: str = "auto"
     chunk: int | None = None
     block: int | None = None
@@ -83,7 +85,8 @@ class Numerics:
         something else was asked for.
         """
         chunk = self.chunk or min(_LARGEST_CHUNK, rows)
-        return Numerics(self.dtype, route, chunk, self.block or _fitting_block(chunk, votes))
+        dtype = "float32" if self.dtype == AUTO_DTYPE else self.dtype
+        return Numerics(dtype, route, chunk, self.block or _fitting_block(chunk, votes))
 
     def on_route(self, route: str) -> Numerics:
         """The same on another route."""
@@ -100,6 +103,7 @@ class Numerics:
         import torch
 
         return {
+            AUTO_DTYPE: torch.float32,
             "bfloat16": torch.bfloat16,
             "float16": torch.float16,
             "float32": torch.float32,

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.inputs import as_array, numbered_inputs
-from smoothcert.noise import NOISES
+from smoothcert.noise import NOISES, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sampling.numerics import AUTO_DTYPE
 from smoothcert.sigma_search import Found, Problem, search_each
 from smoothcert.smoothing.adaptive import (
     CertifyState,
@@ -87,12 +88,22 @@ class SmoothedClassifier:
             self.plan = replace(self.plan, seed=secrets.randbits(63))
         return self.plan.known_seed
 
-    def settle_for(self, levels: int | None) -> None:
-        """Settle what the plan left open for a data set, whose inputs were there before any seed."""
-        seed = 0 if self.plan.seed is None else self.plan.seed
-        self.plan = replace(
-            self.plan, seed=seed, levels=levels if self.plan.levels is None else self.plan.levels
-        )
+    def settle_for(self, levels: int | None, largest: float) -> None:
+        """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
+
+        The seed may be fixed, because the inputs were there before it.
+        """
+        plan = self.plan
+        if plan.levels is None:
+            plan = replace(plan, levels=levels)
+        if plan.seed is None:
+            plan = replace(plan, seed=0)
+        if plan.numerics.dtype == AUTO_DTYPE:
+            dtype = exact_type(plan.noise, plan.grid, largest)
+            plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
+        if plan.numerics != self.plan.numerics:
+            self._prepared = None
+        self.plan = plan
 
     @property
     def classes(self) -> int:

@@ -44,7 +44,7 @@ def exported(path: Path) -> Path:
 
 def counts(model: Any, **options: Any) -> tuple[int, ...]:
     classifier = SmoothedClassifier(
-        model, sigma=1.0, n=5000, numerics=Numerics(chunk=64, block=64), **options
+        model, sigma=1.0, n=5000, seed=0, numerics=Numerics(chunk=64, block=64), **options
     )
     return classifier.certify_batch(np.array([[0.3, 0.1]], dtype=np.float32), index=1)[0].estimation.counts
 
