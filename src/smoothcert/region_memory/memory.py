@@ -191,7 +191,8 @@ class RegionMemory:
             seen = len(self._ledger)
             found, left = self._recall(point, None if region is None else (certified.predicted, region), 0)
             if found is None and left is not None:
-                found, left = self._store_rest(point, certified, left, seen, facts)
+                assert region is not None
+                found, left = self._store_rest(point, certified, region, left, seen, facts)
         if found is not None:
             return replace(found, certified=certified)
         return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
@@ -211,11 +212,14 @@ class RegionMemory:
         self,
         point: NDArray[np.float64],
         certified: Certified,
+        offered: CertifiedRegion,
         region: CertifiedRegion,
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
     ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
-        """Check against what came after the first ``seen`` records, store, and only then answer."""
+        """Check what is left of the region ``offered`` against what came after the first ``seen`` records, store it, and
+        only then answer.
+        """
         assert certified.region is not None
         kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
         kept |= facts(certified) if facts else {}
@@ -226,7 +230,7 @@ class RegionMemory:
                 return found, None
             row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
             self._store.append(row)
-        source: Source = "certified" if np.array_equal(left.axes, certified.region.axes) else "shrunk"
+        source: Source = "certified" if np.array_equal(left.axes, offered.axes) else "shrunk"
         return MemoryAnswer(certified.predicted, left.core(), source, row.id), left
 
     def _recall(
@@ -250,7 +254,7 @@ class RegionMemory:
         return None, left
 
     def _checked(self, certified: Certified, point: NDArray[np.float64]) -> CertifiedRegion | None:
-        """The certified region, None when abstained; refuses one that isn't of this memory's norm around x."""
+        """The certified region around x, None when abstained; refuses one of another norm, or that doesn't hold x."""
         region = certified.region
         if (certified.predicted == ABSTAIN) != (region is None) or certified.predicted < ABSTAIN:
             raise InvalidValueError(
@@ -264,7 +268,13 @@ class RegionMemory:
                 f"({', '.join(KINDS[self.statement.norm])}), got a certificate with {type(region).__name__}"
             )
         if not np.array_equal(region.center, point):
-            raise InvalidValueError("the certificate's region isn't around the input that was asked about")
+            # A certificate is about the grid point next to its input: what it leaves around the input itself is kept.
+            found = region.core().largest_inside(point) if region.contains(point) else None
+            if found is None:
+                raise InvalidValueError(
+                    "the certificate's region isn't around the input that was asked about"
+                )
+            region = found
         if region.reach > LARGEST:
             raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.reach:g}")
         return _computable(region)

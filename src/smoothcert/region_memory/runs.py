@@ -25,6 +25,7 @@ from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_search.log import read_found
+from smoothcert.sigma_search.problem import with_sigma
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.tally import ABSTAIN
 
@@ -104,7 +105,8 @@ class _Offers:
         elif found is not None and found.noise is not None:
             region = self._from_votes(x, record, replace(self.plan, noise=found.noise))
         else:
-            region = BALLS[self.run.manifest.plan["norm"]](x, record.radius)
+            plan = replace(self.plan, noise=with_sigma(self.plan.noise, record.sigma))
+            region = BALLS[self.run.manifest.plan["norm"]](plan.point(x), record.radius)
         return _Kept(record.predicted, region, record.sigma)
 
     def _from_votes(self, x: NDArray[np.float64], record: Record, plan: CertifyPlan) -> CertifiedRegion:

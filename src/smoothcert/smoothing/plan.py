@@ -9,10 +9,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import NOISES, Grid, Noise, drawable, sampler_error, stated_noise
+from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SigmaSearch
 from smoothcert.stopping import StopRule, Total, parse_rules
@@ -164,6 +167,12 @@ class CertifyPlan:
             **({"stop": [rule.text for rule in self.rules]} if self.rules else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
+
+    def point(self, x: ArrayLike) -> NDArray[np.float64]:
+        """The point that votes on an input are about: the grid point next to it, or itself where there is no grid."""
+        if not self.on_grid:
+            return np.asarray(x, dtype=np.float64)
+        return on_grid(self.noise, self.grid, np.shape(x)).point(x).values
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""
