@@ -217,9 +217,7 @@ class RegionMemory:
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
     ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
-        """Check what is left of the region ``offered`` against what came after the first ``seen`` records, store it, and
-        only then answer.
-        """
+        """Check what is left of what was ``offered`` against the records after the first ``seen``, store, then answer."""
         assert certified.region is not None
         kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
         kept |= facts(certified) if facts else {}
@@ -269,7 +267,8 @@ class RegionMemory:
             )
         if not np.array_equal(region.center, point):
             # A certificate is about the grid point next to its input: what it leaves around the input itself is kept.
-            found = region.core().largest_inside(point) if region.contains(point) else None
+            near = region.center.shape == point.shape and region.contains(point)
+            found = region.core().largest_inside(point) if near else None
             if found is None:
                 raise InvalidValueError(
                     "the certificate's region isn't around the input that was asked about"

@@ -105,9 +105,14 @@ class _Offers:
         elif found is not None and found.noise is not None:
             region = self._from_votes(x, record, replace(self.plan, noise=found.noise))
         else:
-            plan = replace(self.plan, noise=with_sigma(self.plan.noise, record.sigma))
-            region = BALLS[self.run.manifest.plan["norm"]](plan.point(x), record.radius)
+            region = BALLS[self.run.manifest.plan["norm"]](self._point(x, record), record.radius)
         return _Kept(record.predicted, region, record.sigma)
+
+    def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:
+        """The point that a record's votes are about."""
+        if "stream" not in self.run.manifest.plan:
+            return x
+        return replace(self.plan, noise=with_sigma(self.plan.noise, record.sigma)).point(x)
 
     def _from_votes(self, x: NDArray[np.float64], record: Record, plan: CertifyPlan) -> CertifiedRegion:
         if record.selection is None or record.estimation is None:
