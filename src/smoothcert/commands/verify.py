@@ -175,8 +175,7 @@ def _show(report: Report, quiet: bool) -> None:
 
     if quiet and report.holds:
         return
-    verdict = "[green]verified[/]" if report.holds else "[bold red]doesn't follow[/]"
-    console.print(f"{escape(report.run)}: {report.records} inputs, {verdict}", soft_wrap=True)
+    console.print(f"{escape(report.run)}: {_inputs(report)}, {_verdict(report)}", soft_wrap=True)
     lines("What doesn't follow", _problems(report))
     if quiet:
         return
@@ -184,6 +183,25 @@ def _show(report: Report, quiet: bool) -> None:
     lines("Believed, because a run can't show it", report.believed)
     lines("Note", report.notes)
     console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
+
+
+def _inputs(report: Report) -> str:
+    return (
+        f"{report.records} inputs"
+        if report.finished in (None, True)
+        else f"{report.records} of {report.expected} inputs"
+    )
+
+
+def _verdict(report: Report) -> str:
+    if not report.holds:
+        inputs = f" for {len(report.inputs)} of them" if report.inputs else ""
+        return f"[bold red]the results don't follow[/]{inputs}"
+    if not report.recomputed:
+        return "[yellow]nothing is wrong, and nothing could be recomputed[/]"
+    if report.recomputed < report.records:
+        return f"[green]{report.recomputed} verified[/], the others rest on a memory"
+    return "[green]verified[/]"
 
 
 def _problems(report: Report) -> list[str]:

@@ -19,7 +19,7 @@ def verified(statement: Statement, report: Report) -> list[str]:
     ]
     if plan.stateful:
         found.append(
-            f"{report.counts['from own votes']} answers claim no more than the input's own votes support "
+            f"{report.recomputed} answers claim no more than the input's own votes support "
             f"({plan.bound} bound, α = {float(plan.alpha):g})"
         )
     else:
@@ -45,12 +45,17 @@ def believed(statement: Statement, report: Report) -> list[str]:
         return [
             "every radius: the log it was imported from keeps no votes, and doesn't prove how it was made"
         ]
+    again = report.replayed
     found = [
-        "that the votes are the model's, cast on these inputs with this noise (--replay casts some of them again)",
+        f"that the votes of the other {report.records - again} inputs are the model's, too"
+        if again
+        else "that the votes are the model's, cast on these inputs with this noise (--replay casts some of them again)",
         "that the seed was chosen before the inputs were, and the plan before the votes; and that no better run "
         "was preferred",
         f"that the model and the data are the ones meant by {_hash(statement.model)} and {_hash(statement.data)}",
-        "labels, and the base classifier's answers without noise",
+        "the base classifier's answers without noise"
+        if again
+        else "labels, and the base classifier's answers without noise",
     ]
     if plan.stream == 1:
         found.append(
@@ -74,8 +79,8 @@ def believed(statement: Statement, report: Report) -> list[str]:
         found.append("that α and bound were chosen without looking at the votes, which were there already")
     if plan.stateful:
         found.append(
-            f"the memory: {report.counts['from the memory']} answers came out of regions stored before, and all hold "
-            "for questions asked of that memory only"
+            f"the memory: {report.records - report.recomputed} answers rest on regions that it stored before, and all "
+            "hold for questions asked of that memory only"
         )
     return found
 

@@ -12,7 +12,7 @@ from smoothcert.verification.factorials import ln_factorial
 from smoothcert.verification.intervals import NEAR, ONE, UP, ZERO, Interval, fixed, from_fixed
 from smoothcert.verification.roots import enclosed
 
-_BITS = 160
+_BITS = 128
 _MOST_STEPS = 200
 _CLOSE_ENOUGH = 1e-9  # of a guess's logarithm of the tail; two more steps double its digits
 
@@ -69,7 +69,7 @@ def _upward(k: int, n: int, odds: Interval) -> Interval:
     odds_low, odds_high = fixed(odds, _BITS)
     low = high = sum_low = sum_high = 1 << _BITS
     j = k
-    while j < n and high >> 20:
+    while j < n and high >> 40:
         j += 1
         more = n - j + 1
         low = (low * (more * odds_low) // j) >> _BITS

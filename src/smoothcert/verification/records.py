@@ -39,9 +39,8 @@ class Judge:
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
         """Everything about a record that doesn't follow, in words."""
-        yield from shape_problems(
-            record, self.plan.noise.startswith("diagonal-") or self.plan.search is not None
-        )
+        stretched = self.plan.noise.startswith("diagonal-") or self.plan.search is not None
+        yield from shape_problems(record, stretched or self.plan.stateful)
         selection, estimation = record.selection, record.estimation
         if selection is None or estimation is None:
             yield "keeps no votes"
@@ -52,7 +51,7 @@ class Judge:
         ]
         wrong += self._number_problems(record, selection, estimation)
         yield from wrong
-        if wrong:
+        if wrong or self.plan.stateful:
             return
         try:
             noise = self.noise_of(record)
@@ -60,10 +59,7 @@ class Judge:
         except UnreadableError as error:
             yield str(error)
             return
-        if not self.plan.stateful:
-            yield from _answer_problems(
-                record, selection.top, radius, volume if noise.diagonal else None, noise
-            )
+        yield from _answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
 
     def follows_from_own_votes(self, record: StatedRecord) -> bool:
         """Whether a memory's answer is one that the input's own votes allow: their class, and no larger radius."""

@@ -21,6 +21,7 @@ from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.tally import Tally
+from smoothcert.verification.beliefs import believed
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import StatedRecord, read_found
 from smoothcert.verification.records import Judge
@@ -63,7 +64,10 @@ class Replay:
         _check_hashes(statement, base, dataset)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
-        """Hold all labels against the data."""
+        """Hold all labels against the data, and their number."""
+        stated = self.statement.data.get("inputs")
+        if stated != len(self.dataset):
+            report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
         for record in records:
             if not 0 <= record.index < len(self.dataset):
                 continue  # reported already
@@ -85,7 +89,12 @@ class Replay:
         for (noise, n), alike in groups.items():
             self._check_alike(noise, n, alike, report, on_votes)
         cast = sum(len(alike) for alike in groups.values())
-        report.verified.append(f"the votes of {cast} inputs, cast again with the model and the data given")
+        report.replayed = cast
+        report.verified += [
+            f"the votes of {cast} inputs, cast again with the model and the data given",
+            "all labels are those of the data",
+        ]
+        report.believed = believed(self.statement, report)
         if self._versions_differ():
             report.notes.append(
                 "the run was made with other versions or on another machine, which may round differently: single votes "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,18 +20,25 @@ class Report:
 
     run: str
     records: int = 0
+    recomputed: int = 0
+    """Records whose answer was held against the input's own votes."""
     expected: int | None = None
     verified: list[str] = field(default_factory=list)
     believed: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     results_sha256: str | None = None
-    counts: Counter[str] = field(default_factory=Counter)
+    replayed: int = 0
 
     @property
     def holds(self) -> bool:
         """Whether everything that could be checked follows."""
         return not self.problems
+
+    @property
+    def finished(self) -> bool | None:
+        """Whether every input that the data allow has its record; None where a log doesn't say how many there are."""
+        return None if self.expected is None else self.records >= self.expected
 
     @property
     def inputs(self) -> list[int]:
@@ -49,13 +55,14 @@ class Report:
             "run": self.run,
             "holds": self.holds,
             "records": self.records,
+            "recomputed": self.recomputed,
+            "replayed": self.replayed,
             "expected": self.expected,
-            "finished": self.expected is None or self.records == self.expected,
+            "finished": self.finished,
             "inputs_with_problems": self.inputs,
             "problems": [asdict(problem) for problem in self.problems],
             "verified": self.verified,
             "believed": self.believed,
             "notes": self.notes,
-            "counts": dict(self.counts),
             "results_sha256": self.results_sha256,
         }

@@ -152,12 +152,14 @@ def _checked(
         report.problem(record.index, "is none of the inputs that the data and --skip allow")
     if judge is None:
         problems = list(shape_problems(record, stretched=True))
-        report.counts["without votes"] += record.selection is None or record.estimation is None
+        if record.votes:
+            problems.append(
+                "keeps votes, though the run is said to be imported from a log: they weren't recomputed"
+            )
     else:
         problems = list(judge.problems(record))
-        if judge.plan.stateful:
-            own = judge.follows_from_own_votes(record)
-            report.counts["from own votes" if own else "from the memory"] += 1
+        if not judge.plan.stateful or judge.follows_from_own_votes(record):
+            report.recomputed += 1
     for problem in problems:
         report.problem(record.index, problem)
     return record

@@ -80,6 +80,9 @@ class Plan:
             found.append(
                 f"voting stopped by looking at the votes, for which the {self.bound} bound doesn't hold"
             )
+        memory = self.fields.get("memory")
+        if self.stateful and not (isinstance(memory, dict) and {"head", "results_sha256"} <= memory.keys()):
+            found.append("the plan calls its answers a memory's and doesn't state which memory that was")
         unknown = [rule for rule in self.rules if rule not in _RULES]
         if unknown:
             found.append(
