@@ -26,6 +26,7 @@ def dataset() -> Dataset:
     """Points at several distances from the border between two of the bands."""
     x = np.zeros((INPUTS, 3), np.float32)
     x[:, 0] = np.linspace(-1.2, 1.0, INPUTS)
+    x[3, 0] = 0.01  # whose votes are too close to call
     return Dataset("made-up", x, (x[:, 0] > 0).astype(np.int64), ("a", "b", "c"))
 
 

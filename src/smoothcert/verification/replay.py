@@ -61,7 +61,12 @@ class Replay:
         self.directory, self.statement, self.base = directory, statement, base
         self.dataset, self.execution = dataset, execution
         self._judge = Judge(directory, self.plan, read_found(directory) if self.plan.search else {})
-        _check_hashes(statement, base, dataset)
+        self.numerics = self._stated_numerics()
+        _check_data(statement, dataset)
+        base.prepare(
+            self.numerics, dataset.input_shape, execution.device
+        )  # a function's hash is of its answers
+        _check_model(statement, base)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
         """Hold all labels against the data, and their number."""
@@ -126,13 +131,20 @@ class Replay:
         """The run's plan at one input's noise and number of votes, which are known beforehand now."""
         stated = self.plan.fields
         try:
-            numerics = Numerics(**{one.name: stated[one.name] for one in fields_of(Numerics)})
             plan = CertifyPlan.stated(stated, self.directory)
         except KeyError as error:
             raise RunError(
                 f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"
             ) from None
-        return replace(plan, noise=self._library_noise(noise), n=n, numerics=numerics, stop=())
+        return replace(plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=())
+
+    def _stated_numerics(self) -> Numerics:
+        names = [one.name for one in fields_of(Numerics)]
+        if missing := [name for name in names if name not in self.plan.fields]:
+            raise RunError(
+                f"{self.directory} doesn't state {', '.join(missing)}: its votes can't be cast again"
+            )
+        return Numerics(**{name: self.plan.fields[name] for name in names})
 
     def _library_noise(self, noise: Noise) -> LibraryNoise:
         if noise.diagonal:
@@ -159,13 +171,16 @@ class Replay:
         )
 
 
-def _check_hashes(statement: Statement, base: BaseClassifier, dataset: Dataset) -> None:
+def _check_model(statement: Statement, base: BaseClassifier) -> None:
     here, there = base.fingerprint(), statement.model.get("sha256")
     if here != there:
         raise ModelError(
             f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "
             f"{str(there)[:12]}…; give the model that was certified"
         )
+
+
+def _check_data(statement: Statement, dataset: Dataset) -> None:
     here, there = dataset.fingerprint(), statement.data.get("sha256")
     if here != there:
         raise DataError(
