@@ -283,6 +283,19 @@ def test_records_that_were_taken_out_are_named(run: Path) -> None:
     assert any("2, 5" in note for note in report.notes)
 
 
+def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run: Path) -> None:
+    path = run / "run.json"
+    content = json.loads(path.read_text())
+    content["data"]["inputs"] = 10**15
+    path.write_text(json.dumps(content))
+    with sqlite3.connect(run / "journal.sqlite") as connection:
+        connection.execute('UPDATE records SET "index" = ? WHERE "index" = 7', (10**15 - 1,))
+    connection.close()
+    report = verify_run(run).report
+    assert report.inputs == [10**15 - 1]  # its votes are of input 7
+    assert any(f"{10**15 - 8} inputs are missing" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
 def test_a_truncated_journal_is_unreadable(run: Path, keep: float) -> None:
     path = run / "journal.sqlite"

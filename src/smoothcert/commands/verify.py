@@ -123,7 +123,8 @@ def verify(
             bar.advance(1)
             bar.item()
 
-        checked = verify_run(run, digest, lambda total: bar.begin(total, total), step)
+        replays = replaying.replay is not None
+        checked = verify_run(run, digest, lambda total: bar.begin(total, total), step, keep_records=replays)
     if replaying.replay is not None:
         _replay(run, checked, replaying, model_options, speed, silent)
     report = checked.report

@@ -93,8 +93,9 @@ def _journal(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / JOURNAL
     if not path.is_file():
         raise RunError(f"{directory} has no {JOURNAL}: there is nothing to verify")
-    # Without a write-ahead file nobody is writing, and not even a lock is needed.
-    mode = "mode=ro" if path.with_name(f"{JOURNAL}-wal").exists() else "mode=ro&immutable=1"
+    # Without a file of changes under way nobody is writing, and not even a lock is needed.
+    under_way = any(path.with_name(f"{JOURNAL}-{kind}").exists() for kind in ("wal", "journal"))
+    mode = "mode=ro" if under_way else "mode=ro&immutable=1"
     try:
         with closing(
             sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=10.0)
@@ -102,6 +103,9 @@ def _journal(directory: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
     except sqlite3.Error as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            remedy = "a run under way needs a directory that can be written to; copy it to one"
+            raise RunError(f"{path} can't be opened ({error}): {remedy}") from None
         raise RunError(f"{path} is damaged ({error}); get the run again") from None
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ _SHOWN = 10
 
 @dataclass(frozen=True)
 class Checked:
-    """What verification found, and what it read."""
+    """What verification found, and what it read: the records only where they were asked for."""
 
     report: Report
     statement: Statement
@@ -44,6 +46,7 @@ def verify_run(
     digest: str | None = None,
     begin: Callable[[int], None] | None = None,
     step: Callable[[], None] | None = None,
+    keep_records: bool = False,
 ) -> Checked:
     """Recompute a run from its votes and its plan, opening nothing but its own files.
 
@@ -66,7 +69,8 @@ def verify_run(
         if record is None:
             readable = False
         else:
-            records.append(record)
+            if keep_records or (judge is not None and judge.allocation is not None):
+                records.append(record)
             sums.update(record.digested())
         if step is not None:
             step()
@@ -179,11 +183,14 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
     report.notes.append(
         f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
     )
-    holes = [i for i in statement.positions if seen and i < max(seen) and i not in seen]
-    if holes:
+    before = statement.positions[: bisect_left(statement.positions, max(seen, default=0))]
+    missing = len(before) - sum(1 for index in seen if index in before)
+    if missing:
+        # Not a list of all: the stated number of inputs may be anything.
+        holes = list(islice((index for index in before if index not in seen), _SHOWN + 1))
         shown = ", ".join(map(str, holes[:_SHOWN])) + (", …" if len(holes) > _SHOWN else "")
         report.notes.append(
-            f"{len(holes)} inputs are missing between others ({shown}): a run under way has such holes; in a finished "
+            f"{missing} inputs are missing between others ({shown}): a run under way has such holes; in a finished "
             "one they mean that records were taken out"
         )
 
