@@ -52,7 +52,15 @@ class Linear(torch.nn.Module):
         return x @ self.weight.T
 
 
-def certified(out: Path, model: Any = bands, most: int | None = None, **options: Any) -> Path:
+def whole_points() -> Dataset:
+    """Points of whole numbers, which lie on every grid."""
+    x = np.array([[-2, 0, 0], [-1, 0, 1], [1, 1, 0], [2, 0, 0]], np.float32)
+    return Dataset("whole", x, (x[:, 0] > 0).astype(np.int64), ("a", "b", "c"))
+
+
+def certified(
+    out: Path, model: Any = bands, most: int | None = None, data: Dataset | None = None, **options: Any
+) -> Path:
     """A run in the directory ``out``."""
     fields = {"sigma": 0.5, "n": 1000, "n0": 20} | options
     if "plan" in fields:
@@ -61,7 +69,7 @@ def certified(out: Path, model: Any = bands, most: int | None = None, **options:
         fields |= {"outputs": "labels", "classes": 3}
     elif model is scores:
         fields |= {"outputs": "scores"}
-    certify_dataset(SmoothedClassifier(model, **fields), dataset(), out, Choice(most=most))
+    certify_dataset(SmoothedClassifier(model, **fields), data or dataset(), out, Choice(most=most))
     return out
 
 

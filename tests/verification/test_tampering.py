@@ -240,7 +240,7 @@ def test_plans_that_contradict_themselves(run: Path, fields: dict[str, Any], wor
         {"seed": None},
         {"stop": "decide:0.5"},
         {"stream": 3},
-        {"stream": 2},
+        {"stream": 2, "levels": None},
     ],
 )
 def test_plans_that_make_no_sense_are_unreadable(run: Path, fields: dict[str, Any]) -> None:
