@@ -30,6 +30,7 @@ COMMANDS = (
     "table",
     "compare",
     "recertify",
+    "verify",
     "plot",
     "report",
     "import-log",
@@ -82,7 +83,8 @@ def _written_help(module: str, function: str) -> str:
 def main(tokens: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit codes: 0 done, 1 a bug, 2 a mistake in what was asked, 3 a certificate contradicted (attack), 130 interrupted.
+    Exit codes: 0 done, 1 a bug, 2 a mistake in what was asked, 3 a certificate contradicted (attack), 4 results that
+    don't follow from their votes (verify), 130 interrupted.
     """
     from smoothcert.errors import SmoothcertError
 

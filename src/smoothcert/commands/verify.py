@@ -1,0 +1,219 @@
+"""`smoothcert verify`: does a run's every result follow from its votes?"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from smoothcert.commands.options import ModelOptions, SpeedOptions
+
+if TYPE_CHECKING:
+    from smoothcert.verification import Checked, Report
+
+DOESNT_FOLLOW = 4
+_REPLAY = Group("Casting votes again", sort_key=3)
+_SHOWN = 20
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which votes to cast again, and with what."""
+
+    replay: Annotated[
+        int | None, Parameter(group=_REPLAY, help="Cast the votes of so many inputs again.")
+    ] = None
+    model: Annotated[
+        str | None,
+        Parameter(
+            group=_REPLAY,
+            help="The model to cast them with, which must be the one that was certified. What the run names as its "
+            "model is never loaded.",
+        ),
+    ] = None
+    dataset: Annotated[
+        str | None,
+        Parameter(group=_REPLAY, alias="-d", help="The data set (default: what the model was trained on)."),
+    ] = None
+    split: Annotated[Literal["test", "train"], Parameter(group=_REPLAY, help="Its split.")] = "test"
+    data_dir: Annotated[
+        Path | None,
+        Parameter(
+            group=_REPLAY, help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Parameter(
+            group=_REPLAY,
+            help="Draw the inputs by this seed (default: evenly from the first to the last). One that the run's maker "
+            "couldn't know is the stronger check.",
+        ),
+    ] = None
+
+    def check(self) -> None:
+        """Refuse what doesn't go together."""
+        from smoothcert.errors import InvalidValueError
+
+        if self.replay is None:
+            for name in ("model", "dataset", "data_dir", "seed"):
+                if getattr(self, name) is not None:
+                    option = f"--{name.replace('_', '-')}"
+                    raise InvalidValueError(
+                        f"{option} is for casting votes again: add --replay with the number of inputs"
+                    )
+        elif self.replay < 1:
+            raise InvalidValueError(
+                f"--replay is the number of inputs to cast again, at least 1; got {self.replay}"
+            )
+        elif self.model is None:
+            raise InvalidValueError(
+                "--replay needs --model: what a run names as its model is never loaded unless you name it yourself"
+            )
+
+
+def verify(
+    run: Path,
+    *,
+    digest: str | None = None,
+    replaying: ReplayOptions = ReplayOptions(),
+    model_options: ModelOptions = ModelOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    format: Literal["text", "json"] = "text",
+    quiet: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Check that a run's every class, radius and abstention follows from its votes and its plan.
+
+    Made for runs that come from somebody else. It trusts nothing: bounds, quantiles and radii are computed anew in
+    whole numbers and 60-digit intervals, without the code that made the run, and nothing is opened but the run's own
+    files. Streams, numbers of votes, labels' range, hashes and the results' digest are checked, too.
+
+    Votes alone can't show that they are the model's. `--replay 20 --model MODEL` casts those of 20 inputs again and
+    compares them. What is still left to believe is listed at the end: that the seed was chosen before the inputs, for
+    one.
+
+    The exit code is 0 if everything follows, 4 if something doesn't (the inputs are named), 2 if the run can't be read.
+
+    Example: `smoothcert verify runs/digits-cert --replay 20 --model runs/digits`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify, recertify, remember or import-log; finished or not.
+    digest
+        SHA-256 of the results as somebody told you: the run must have that very one.
+    format
+        text, or json: one object with every problem on standard output.
+    quiet
+        Say nothing but what is wrong.
+    """
+    from smoothcert.commands.console import progress_bar
+    from smoothcert.verification import verify_run
+
+    replaying.check()
+    silent = quiet or format == "json"
+    with progress_bar("verifying", "inputs", silent) as bar:
+
+        def step() -> None:
+            bar.advance(1)
+            bar.item()
+
+        replays = replaying.replay is not None
+        checked = verify_run(run, digest, lambda total: bar.begin(total, total), step, keep_records=replays)
+    if replaying.replay is not None:
+        _replay(run, checked, replaying, model_options, speed, silent)
+    report = checked.report
+    if format == "json":
+        print(json.dumps(report.as_json(), ensure_ascii=False))
+    else:
+        _show(report, quiet)
+    if not report.holds:
+        sys.exit(DOESNT_FOLLOW)
+
+
+def _replay(
+    run: Path,
+    checked: Checked,
+    replaying: ReplayOptions,
+    model_options: ModelOptions,
+    speed: SpeedOptions,
+    silent: bool,
+) -> None:
+    from smoothcert import datasets
+    from smoothcert.commands.console import progress_bar
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.verification.replay import Replay, chosen_records
+
+    assert replaying.model is not None
+    assert replaying.replay is not None
+    plan = checked.statement.plan
+    named = load_named_model(replaying.model, model_options, "hard" if plan is None else plan.kind.votes)
+    inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
+    replay = Replay(run, checked.statement, named.classifier, inputs, speed.execution())
+    replay.check_labels(checked.records, checked.report)
+    chosen = chosen_records(checked.records, replaying.replay, replaying.seed)
+    with progress_bar("casting votes again", "votes", silent) as bar:
+        bar.begin(sum(record.votes for record in chosen), len(chosen))
+        replay.check(chosen, checked.report, bar.advance)
+
+
+def _show(report: Report, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(highlight=False)
+
+    def lines(title: str, sentences: list[str]) -> None:
+        if sentences:
+            console.print(f"[bold]{title}[/]")
+            for sentence in sentences:
+                console.print(f"  - {escape(sentence)}", soft_wrap=True)
+
+    if quiet and report.holds:
+        return
+    console.print(f"{escape(report.run)}: {_inputs(report)}, {_verdict(report)}", soft_wrap=True)
+    lines("What doesn't follow", _problems(report))
+    if quiet:
+        return
+    lines("Verified" if report.holds else "Checked", report.verified)
+    lines("Believed, because a run can't show it", report.believed)
+    lines("Note", report.notes)
+    console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
+
+
+def _inputs(report: Report) -> str:
+    return (
+        f"{report.records} inputs"
+        if report.finished in (None, True)
+        else f"{report.records} of {report.expected} inputs"
+    )
+
+
+def _verdict(report: Report) -> str:
+    if not report.holds:
+        inputs = f" for {len(report.inputs)} of them" if report.inputs else ""
+        return f"[bold red]the results don't follow[/]{inputs}"
+    if not report.recomputed:
+        return "[yellow]nothing is wrong, and nothing could be recomputed[/]"
+    if report.recomputed < report.records:
+        return f"[green]{report.recomputed} verified[/], the others rest on a memory"
+    return "[green]verified[/]"
+
+
+def _problems(report: Report) -> list[str]:
+    found = [
+        problem.message if problem.index is None else f"input {problem.index}: {problem.message}"
+        for problem in report.problems
+    ]
+    if len(found) <= _SHOWN:
+        return found
+    inputs = ", ".join(map(str, report.inputs[:500]))
+    return [
+        *found[:_SHOWN],
+        f"and {len(found) - _SHOWN} more (--format json has them all); inputs with problems: {inputs}",
+    ]

@@ -1,0 +1,10 @@
+"""Verification: a run recomputed from its votes by arithmetic of its own.
+
+Nothing but :mod:`replay` uses the library's bounds, certificates, rounding or readers: a mistake in those can't hide
+itself. Exact fractions, whole numbers, and decimal intervals that are rounded outwards take their place.
+"""
+
+from smoothcert.verification.report import Problem, Report
+from smoothcert.verification.run_checks import Checked, verify_run
+
+__all__ = ["Checked", "Problem", "Report", "verify_run"]

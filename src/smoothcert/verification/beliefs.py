@@ -1,0 +1,94 @@
+"""What follows from a run's files, and what nobody can see in them."""
+
+from __future__ import annotations
+
+from smoothcert.verification.report import Report
+from smoothcert.verification.statement import Plan, Statement
+
+
+def verified(statement: Statement, report: Report) -> list[str]:
+    """What was recomputed."""
+    plan = statement.plan
+    if plan is None:
+        return [
+            "classes, radii and abstentions are possible ones (there are no votes to recompute them from)"
+        ]
+    found = [
+        f"votes: {plan.n0} to choose the class and {_votes(plan)} others to certify it, each from the first vote of "
+        f"the input's own stream (seed {plan.seed})",
+    ]
+    if plan.stateful:
+        found.append(
+            f"{report.recomputed} answers claim no more than the input's own votes support "
+            f"({plan.bound} bound, α = {float(plan.alpha):g})"
+        )
+    else:
+        found.append(
+            f"classes, abstentions and radii, recomputed from the votes ({plan.bound} bound, α = "
+            f"{float(plan.alpha):g}, {plan.noise} noise) in whole numbers and 60-digit intervals"
+        )
+    if plan.noise.startswith("diagonal-"):
+        found.append("sigmas.npy is the vector that the plan states")
+    if plan.search is not None and not plan.stateful:
+        found.append("each input's σ is the one that its search's line states")
+    if "total" in plan.rules:
+        found.append("each input's number of votes is the one in allocation.json, and they add up")
+    if plan.stream == 2:
+        found.append("what sampling on a grid costs (sampler_error) is paid for in every bound")
+    return found
+
+
+def believed(statement: Statement, report: Report) -> list[str]:
+    """What had to be believed."""
+    plan = statement.plan
+    if plan is None:
+        return [
+            "every radius: the log it was imported from keeps no votes, and doesn't prove how it was made"
+        ]
+    again = report.replayed
+    found = [
+        f"that the votes of the other {report.records - again} inputs are the model's, too"
+        if again
+        else "that the votes are the model's, cast on these inputs with this noise (--replay casts some of them again)",
+        "that the seed was chosen before the inputs were, and the plan before the votes; and that no better run "
+        "was preferred",
+        f"that the model and the data are the ones meant by {_hash(statement.model)} and {_hash(statement.data)}",
+        "the base classifier's answers without noise"
+        if again
+        else "labels, and the base classifier's answers without noise",
+    ]
+    if plan.stream == 1:
+        found.append(
+            "the arithmetic of x + noise: votes of this version were cast with floating-point noise, which the theorem "
+            "takes for real numbers, and its rounding can be exploited (Voráček & Hein 2023)"
+        )
+    else:
+        found.append(
+            "that votes were drawn on the grid that the plan states, from random bits worthy of the name"
+        )
+    if plan.search is not None:
+        found.append(
+            "that each σ was found without looking at the votes that certify; a certificate is about the classifier "
+            "frozen at that σ"
+        )
+    if "pilot" in plan.rules:
+        found.append("that numbers of votes were chosen by pilots alone, which aren't kept")
+    if "total" in plan.rules:
+        found.append("that allocation.json was written before the first certifying vote, by the pilots alone")
+    if "recertified_from" in plan.fields:
+        found.append("that α and bound were chosen without looking at the votes, which were there already")
+    if plan.stateful:
+        found.append(
+            f"the memory: {report.records - report.recomputed} answers rest on regions that it stored before, and all "
+            "hold for questions asked of that memory only"
+        )
+    return found
+
+
+def _votes(plan: Plan) -> str:
+    return f"{plan.n}" if not plan.rules else f"as many as {' and '.join(plan.rules)} allow (n = {plan.n})"
+
+
+def _hash(part: dict[str, object]) -> str:
+    stated = part.get("sha256")
+    return f"SHA-256 {stated[:12]}…" if isinstance(stated, str) else "no hash at all"

@@ -1,0 +1,254 @@
+"""Whether one record follows from its votes and the plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+
+from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
+from smoothcert.verification.intervals import ZERO, Interval
+from smoothcert.verification.noise import Noise
+from smoothcert.verification.reading import Found, StatedRecord, read_scales
+from smoothcert.verification.statement import Plan
+from smoothcert.verification.votes import UnreadableError, Votes
+
+ABSTAIN = -1
+_RELATIVE, _OF_SIGMA = Decimal("1e-6"), Decimal("1e-7")
+"""A radius may be smaller than the exact one by this: smoothcert rounds towards the smaller claim at every step, and
+takes a bound with looks at a millionth less than its share of α."""
+_SAME_SIGMA = 1e-9
+
+
+@dataclass
+class Judge:
+    """Recomputes records of one run. ``classes`` is the number that the first votes have."""
+
+    directory: Path
+    plan: Plan
+    found: Mapping[int, Found]
+    allocation: Mapping[int, int] | None = None
+    stated_distance: Fraction = Fraction(0)
+    classes: int | None = None
+    _noise: Noise | None = None
+    _distances: dict[Noise, Interval] = field(default_factory=dict)
+    _pairs: dict[tuple[object, ...], Pair] = field(default_factory=dict)
+
+    def problems(self, record: StatedRecord) -> Iterator[str]:
+        """Everything about a record that doesn't follow, in words."""
+        stretched = self.plan.noise.startswith("diagonal-") or self.plan.search is not None
+        yield from shape_problems(record, stretched or self.plan.stateful)
+        selection, estimation = record.selection, record.estimation
+        if selection is None or estimation is None:
+            yield "keeps no votes"
+            return
+        wrong = [
+            *self._stream_problems(record, selection, estimation),
+            *self._class_problems(record, selection, estimation),
+        ]
+        wrong += self._number_problems(record, selection, estimation)
+        yield from wrong
+        if wrong or self.plan.stateful:
+            return
+        try:
+            noise = self.noise_of(record)
+            radius, volume = self.radii(selection.top, estimation, noise)
+        except UnreadableError as error:
+            yield str(error)
+            return
+        yield from _answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
+
+    def follows_from_own_votes(self, record: StatedRecord) -> bool:
+        """Whether a memory's answer is one that the input's own votes allow: their class, and no larger radius."""
+        if record.predicted == ABSTAIN:
+            return True
+        if record.selection is None or record.estimation is None:
+            return False
+        try:
+            radius, _ = self.radii(record.selection.top, record.estimation, self.noise_of(record))
+        except UnreadableError:
+            return False
+        return record.predicted == record.selection.top and Decimal(record.radius) <= radius.low
+
+    def radii(self, chosen: int, estimation: Votes, noise: Noise) -> tuple[Interval, Interval]:
+        """The exact radius of the largest ball inside the region, and of the ball of its volume."""
+        pair = self._pair(chosen, estimation)
+        if estimation.n:
+            pair = pair.after_paying(self._distance(noise))
+        extent = noise.extent(pair)
+        return extent * Interval.of(noise.least), extent * noise.mean
+
+    def noise_of(self, record: StatedRecord) -> Noise:
+        """The noise that a record's votes were cast under."""
+        plan = self.plan
+        if plan.noise.startswith("diagonal-"):
+            if self._noise is None:
+                self._noise = read_scales(
+                    self.directory / "sigmas.npy", plan.noise, plan.fields.get("sigmas_sha256")
+                )
+            _check_sigma(record, self._noise)
+            return self._noise
+        if plan.search is None:
+            if record.sigma != plan.sigma:
+                raise UnreadableError(f"σ = {record.sigma!r}, where the plan states {plan.sigma!r}")
+            return Noise(plan.noise, (plan.sigma,))
+        return self._searched(record)
+
+    def _searched(self, record: StatedRecord) -> Noise:
+        line, plain = self.found.get(record.index), Noise(self.plan.noise, (record.sigma,))
+        if line is None:
+            if self.plan.stateful and record.volume_radius is None:
+                return plain  # a memory's run keeps no searches
+            raise UnreadableError(
+                "sigma_search.jsonl has no line for it: where its σ comes from isn't stated"
+            )
+        if line.sigma != record.sigma:
+            raise UnreadableError(f"σ = {record.sigma!r}, where its search found {line.sigma!r}")
+        if line.sigmas_sha256 is None:
+            return plain
+        if line.noise != f"diagonal-{self.plan.noise}":
+            raise UnreadableError(f"its search found {line.noise} noise, the plan states {self.plan.noise}")
+        path = self.directory / "sigmas" / f"{record.index}.npy"
+        noise = read_scales(path, line.noise, line.sigmas_sha256)
+        _check_sigma(record, noise)
+        return noise
+
+    def _distance(self, noise: Noise) -> Interval:
+        """What the sampler's distance from the noise is at most, or as the plan states if that is more."""
+        grid = self.plan.grid()
+        if grid is None:
+            return ZERO
+        if noise not in self._distances:
+            if noise.diagonal and len(noise.scales) != grid.dimension:
+                raise UnreadableError(
+                    f"{len(noise.scales)} scales, where the plan states {grid.dimension} dimensions"
+                )
+            exact = grid.distance(noise)
+            stated = self.stated_distance if self.plan.search is None else Fraction(0)
+            self._distances[noise] = Interval.of(max(exact, stated))
+        return self._distances[noise]
+
+    def _pair(self, chosen: int, votes: Votes) -> Pair:
+        """The bounds; hard votes that agree in what counts share them."""
+        if votes.sums is not None:
+            return bounds_of(self.plan.bound, votes, chosen, self.plan.alpha)
+        rival = max((count for c, count in enumerate(votes.counts) if c != chosen), default=None)
+        key = (votes.counts[chosen], rival, votes.n)
+        if key not in self._pairs:
+            self._pairs[key] = bounds_of(self.plan.bound, votes, chosen, self.plan.alpha)
+        return self._pairs[key]
+
+    def _stream_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
+        for votes, phase in ((selection, "selection"), (estimation, "estimation")):
+            if votes.phase != phase:
+                yield f"{votes.phase} votes in the place of {phase} votes"
+            if votes.index != record.index:
+                yield f"{phase} votes of input {votes.index}"
+            if votes.seed != self.plan.seed:
+                yield f"{phase} votes of seed {votes.seed}, the plan's is {self.plan.seed}"
+            if votes.start != 0:
+                yield f"{phase} votes from number {votes.start} of their stream on: the first are left out"
+            if (votes.sums is not None) != (self.plan.kind.votes == "soft"):
+                kind = "hard" if votes.sums is None else "soft"
+                yield f"{kind} {phase} votes, where the plan states {self.plan.kind.votes} ones"
+            yield from votes.impossible()
+
+    def _class_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
+        if self.classes is None:
+            self.classes = len(selection.counts)
+        for votes in (selection, estimation):
+            if len(votes.counts) != self.classes:
+                yield f"{votes.phase} votes for {len(votes.counts)} classes, others have {self.classes}"
+        for name, value in (("label", record.label), ("class", record.predicted), ("base", record.base)):
+            if value is not None and value >= self.classes:
+                yield f"{name} {value}, where votes are for classes 0 to {self.classes - 1}"
+
+    def _number_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
+        """Votes that the plan doesn't allow."""
+        plan, n = self.plan, estimation.n
+        if selection.n != plan.n0:
+            yield f"{selection.n} selection votes, the plan states n0 = {plan.n0}"
+        if not plan.rules:
+            if n != plan.n:
+                yield f"{n} estimation votes, the plan states n = {plan.n}"
+            return
+        if record.stopped is None:
+            yield "doesn't say why its voting ended"
+        if self.allocation is not None:
+            given = self.allocation.get(record.index)
+            if n != given:
+                yield f"{n} estimation votes, allocation.json gives it {given}"
+            return
+        gives_up = "wrong" in plan.rules and selection.top != record.label
+        if gives_up != (n == 0):
+            yield (
+                f"{n} estimation votes for class {selection.top}, where the plan stops at classes other than the label "
+                f"({record.label})"
+                if "wrong" in plan.rules
+                else "no estimation votes"
+            )
+        elif n and n != plan.n and not plan.sequential and "pilot" not in plan.rules:
+            yield f"{n} estimation votes, the plan states n = {plan.n}"
+        elif n > plan.n:
+            yield f"{n} estimation votes, the plan allows {plan.n}"
+        elif n and plan.kind.looks and not is_look(n):
+            yield f"stopped at {n} votes, which is none of the bound's looks"
+
+
+def shape_problems(record: StatedRecord, stretched: bool) -> Iterator[str]:
+    """What can't be, whatever the votes are."""
+    if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
+        yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
+    if record.abstained != int(record.predicted == ABSTAIN):
+        yield f"class {record.predicted} marked as {'abstained' if record.abstained else 'not abstained'}"
+    if record.radius < 0 or (record.radius > 0) != (record.predicted != ABSTAIN):
+        yield f"class {record.predicted} with radius {record.radius!r}"
+    if not (math.isfinite(record.sigma) and record.sigma > 0):
+        yield f"σ = {record.sigma!r}"
+    if record.volume_radius is not None and not stretched:
+        yield "a volume radius, where the region is a ball"
+
+
+def _check_sigma(record: StatedRecord, noise: Noise) -> None:
+    mean = float(noise.mean.low)
+    if not math.isclose(record.sigma, mean, rel_tol=_SAME_SIGMA):
+        raise UnreadableError(f"σ = {record.sigma!r}, where the geometric mean of its scales is {mean!r}")
+
+
+def _answer_problems(
+    record: StatedRecord, chosen: int, radius: Interval, volume: Interval | None, noise: Noise
+) -> Iterator[str]:
+    spare = _OF_SIGMA * noise.mean.high
+    if record.predicted == ABSTAIN:
+        if radius.low > spare:
+            yield f"abstains, where its votes certify class {chosen} with radius {_shown(radius)}"
+        return
+    if record.predicted != chosen:
+        yield f"class {record.predicted}, where its selection votes chose {chosen}"
+        return
+    if radius.low <= 0:
+        yield f"class {chosen} with radius {record.radius!r}, where its votes certify nothing"
+        return
+    yield from _size_problems("radius", record.radius, radius, spare)
+    if volume is None and record.volume_radius is not None:
+        yield "a volume radius, where the region is a ball"
+    if volume is not None:
+        if record.volume_radius is None:
+            yield "no volume radius, where the region isn't a ball"
+        else:
+            yield from _size_problems("volume radius", record.volume_radius, volume, spare)
+
+
+def _size_problems(name: str, stated: float, exact: Interval, spare: Decimal) -> Iterator[str]:
+    if Decimal(stated) > exact.low:
+        yield f"{name} {stated!r} is larger than its votes support, {_shown(exact)}"
+    elif Decimal(stated) < exact.low - exact.low * _RELATIVE - spare:
+        yield f"{name} {stated!r} is smaller than the votes support, {_shown(exact)}"
+
+
+def _shown(exact: Interval) -> str:
+    """The exact number in 17 digits, cut off."""
+    return f"{exact.low:.17g}" if exact.low.is_finite() else "without end"

@@ -1,0 +1,211 @@
+"""Votes of some inputs, cast again by the engine: the one part of verification that uses the library's machinery."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import DataError, ModelError, RunError
+from smoothcert.noise import DIAGONAL_NOISES, NOISES
+from smoothcert.noise import Noise as LibraryNoise
+from smoothcert.runs.manifest import current_versions
+from smoothcert.sampling import BaseClassifier, Execution, Numerics
+from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
+from smoothcert.tally import Tally
+from smoothcert.verification.beliefs import believed
+from smoothcert.verification.noise import Noise
+from smoothcert.verification.reading import StatedRecord, read_found
+from smoothcert.verification.records import Judge
+from smoothcert.verification.report import Report
+from smoothcert.verification.statement import Plan, Statement
+from smoothcert.verification.votes import UnreadableError, Votes
+
+_A_LOOK = 100  # permitted to every bound
+
+
+def chosen_records(records: Sequence[StatedRecord], count: int, seed: int | None) -> list[StatedRecord]:
+    """``count`` of the records that keep votes: evenly from the first to the last, or drawn by ``seed``."""
+    with_votes = [
+        record for record in records if record.selection is not None and record.estimation is not None
+    ]
+    if count >= len(with_votes):
+        return with_votes
+    if seed is not None:
+        return sorted(random.Random(seed).sample(with_votes, count), key=lambda record: record.index)
+    return [with_votes[(2 * k + 1) * len(with_votes) // (2 * count)] for k in range(count)]
+
+
+class Replay:
+    """Casts a run's votes again with a model and data that the caller names, and compares."""
+
+    def __init__(
+        self,
+        directory: Path,
+        statement: Statement,
+        base: BaseClassifier,
+        dataset: Dataset,
+        execution: Execution,
+    ) -> None:
+        if statement.plan is None:
+            raise RunError(f"{directory} was imported from a log: it keeps no votes that could be cast again")
+        self.plan: Plan = statement.plan
+        self.directory, self.statement, self.base = directory, statement, base
+        self.dataset, self.execution = dataset, execution
+        self._judge = Judge(directory, self.plan, read_found(directory) if self.plan.search else {})
+        self.numerics = self._stated_numerics()
+        _check_data(statement, dataset)
+        base.prepare(
+            self.numerics, dataset.input_shape, execution.device
+        )  # a function's hash is of its answers
+        _check_model(statement, base)
+
+    def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
+        """Hold all labels against the data, and their number."""
+        stated = self.statement.data.get("inputs")
+        if stated != len(self.dataset):
+            report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
+        for record in records:
+            if not 0 <= record.index < len(self.dataset):
+                continue  # reported already
+            label = int(self.dataset.labels[record.index])
+            if record.label != label:
+                report.problem(record.index, f"label {record.label}, in the data it is {label}")
+
+    def check(
+        self, records: Sequence[StatedRecord], report: Report, on_votes: Callable[[int], None] | None = None
+    ) -> None:
+        """Cast the votes of these records again."""
+        groups: dict[tuple[Noise, int], list[StatedRecord]] = defaultdict(list)
+        for record in records:
+            assert record.estimation is not None
+            try:
+                groups[self._judge.noise_of(record), record.estimation.n or _A_LOOK].append(record)
+            except UnreadableError:
+                report.notes.append(f"input {record.index} wasn't cast again: its noise isn't known")
+        for (noise, n), alike in groups.items():
+            self._check_alike(noise, n, alike, report, on_votes)
+        cast = sum(len(alike) for alike in groups.values())
+        report.replayed = cast
+        report.verified += [
+            f"the votes of {cast} inputs, cast again with the model and the data given",
+            "all labels are those of the data",
+        ]
+        report.believed = believed(self.statement, report)
+        if self._versions_differ():
+            report.notes.append(
+                "the run was made with other versions or on another machine, which may round differently: single votes "
+                "can differ without anybody's fault"
+            )
+
+    def _check_alike(
+        self,
+        noise: Noise,
+        n: int,
+        records: Sequence[StatedRecord],
+        report: Report,
+        on_votes: Callable[[int], None] | None,
+    ) -> None:
+        classifier = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution)
+        self._check_settled(classifier.prepare(self.dataset.input_shape))
+        by_index = {record.index: record for record in records}
+        inputs = ((index, self.dataset.input(index)) for index in by_index)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that few votes can't succeed is no news
+            for answer in classifier.certify_each(inputs, on_votes):
+                _compare(by_index[answer.index], answer, report)
+                base = classifier.base_class(self.dataset.input(answer.index))
+                stated = by_index[answer.index].base
+                if stated is not None and stated != base:
+                    report.problem(answer.index, f"base class {stated}, asked again the model says {base}")
+
+    def _plan(self, noise: Noise, n: int) -> CertifyPlan:
+        """The run's plan at one input's noise and number of votes, which are known beforehand now."""
+        stated = self.plan.fields
+        try:
+            plan = CertifyPlan.stated(stated, self.directory)
+        except KeyError as error:
+            raise RunError(
+                f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"
+            ) from None
+        return replace(plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=())
+
+    def _stated_numerics(self) -> Numerics:
+        names = [one.name for one in fields_of(Numerics)]
+        if missing := [name for name in names if name not in self.plan.fields]:
+            raise RunError(
+                f"{self.directory} doesn't state {', '.join(missing)}: its votes can't be cast again"
+            )
+        return Numerics(**{name: self.plan.fields[name] for name in names})
+
+    def _library_noise(self, noise: Noise) -> LibraryNoise:
+        if noise.diagonal:
+            return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(self.dataset.input_shape))
+        # NOISES holds dataclasses whose one field is sigma.
+        return NOISES[noise.kind](noise.scales[0])  # type: ignore[call-arg]
+
+    def _check_settled(self, plan: CertifyPlan) -> None:
+        """Refuse to compare votes that would be cast in another way."""
+        now, stated = plan.as_json(), self.plan.fields
+        for name in ("stream", *(one.name for one in fields_of(Numerics))):
+            if now.get(name) != stated.get(name):
+                raise RunError(
+                    f"{self.directory} was cast with {name} {stated.get(name)}, here it would be {now.get(name)}: its "
+                    "votes can't be cast again by this version"
+                )
+
+    def _versions_differ(self) -> bool:
+        stated: Any = self.statement.fields.get("versions")
+        return not isinstance(stated, dict) or any(
+            stated.get(name) != version
+            for name, version in current_versions().items()
+            if name != "smoothcert"
+        )
+
+
+def _check_model(statement: Statement, base: BaseClassifier) -> None:
+    here, there = base.fingerprint(), statement.model.get("sha256")
+    if here != there:
+        raise ModelError(
+            f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "
+            f"{str(there)[:12]}…; give the model that was certified"
+        )
+
+
+def _check_data(statement: Statement, dataset: Dataset) -> None:
+    here, there = dataset.fingerprint(), statement.data.get("sha256")
+    if here != there:
+        raise DataError(
+            f"{dataset.name} doesn't hold the inputs that the run states: its SHA-256 is {here[:12]}…, the run's is "
+            f"{str(there)[:12]}…; give the data set, split and folder with --dataset, --split and --data-dir"
+        )
+
+
+def _compare(record: StatedRecord, answer: Certification, report: Report) -> None:
+    assert record.selection is not None
+    assert record.estimation is not None
+    for stated, cast in ((record.selection, answer.selection), (record.estimation, answer.estimation)):
+        if stated.n and not _same(stated, cast):
+            report.problem(
+                record.index,
+                f"{stated.phase} votes {_shown(stated.counts)}; cast again they are {_shown(cast.counts)}",
+            )
+
+
+def _same(stated: Votes, cast: Tally) -> bool:
+    soft = stated.sums is None or (stated.sums == cast.sums and stated.squares == cast.squares)
+    return stated.counts == cast.counts and soft
+
+
+def _shown(counts: Sequence[int]) -> str:
+    """The classes with votes, most votes first."""
+    voted = sorted((c for c, count in enumerate(counts) if count), key=lambda c: -counts[c])
+    return ", ".join(f"{counts[c]} for class {c}" for c in voted[:3]) + (", …" if len(voted) > 3 else "")

@@ -1,0 +1,200 @@
+"""What a run states of itself, read without trust from ``run.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from smoothcert.errors import RunError
+from smoothcert.verification.class_bounds import BOUNDS, BoundKind, is_look
+from smoothcert.verification.noise import NORMS, Grid
+from smoothcert.verification.votes import UnreadableError, number
+
+MANIFEST = "run.json"
+MOST_TIMES_N = 16
+"""No input of a run that spreads a total gets more than this many times n votes."""
+_MOST_VOTES = 10**10  # sums over more would take minutes for each input
+_LOOK_AT_ESTIMATION = ("decide", "grid", "gain", "abstain")
+_RULES = (*_LOOK_AT_ESTIMATION, "wrong", "pilot", "total")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The statistical statement."""
+
+    noise: str
+    sigma: float
+    bound: str
+    n0: int
+    n: int
+    alpha: Fraction
+    seed: int
+    rules: tuple[str, ...]
+    fields: dict[str, Any]
+
+    @property
+    def kind(self) -> BoundKind:
+        """What the bound's name stands for."""
+        return BOUNDS[self.bound]
+
+    @property
+    def search(self) -> str | None:
+        """The search for each input's σ, if there was one."""
+        return self.fields.get("sigma_search")
+
+    @property
+    def stateful(self) -> bool:
+        """Whether the answers came out of a memory."""
+        return bool(self.fields.get("stateful"))
+
+    @property
+    def sequential(self) -> bool:
+        """Whether estimation votes ended the voting."""
+        return any(rule in _LOOK_AT_ESTIMATION for rule in self.rules)
+
+    @property
+    def stream(self) -> int:
+        """Version of the sampler: 1 adds floating-point noise, 2 noise on a grid."""
+        version: int = self.fields.get("stream", 1)
+        return version
+
+    def contradictions(self) -> list[str]:
+        """What the plan states that can't be true together."""
+        found = []
+        if self.fields.get("norm") != NORMS[self.noise]:
+            found.append(
+                f"{self.noise} noise certifies {NORMS[self.noise]}, the plan states {self.fields.get('norm')}"
+            )
+        if self.fields.get("votes") != self.kind.votes:
+            found.append(
+                f"the {self.bound} bound is about {self.kind.votes} votes, the plan states "
+                f"{self.fields.get('votes')} ones"
+            )
+        if self.kind.looks and not is_look(self.n):
+            found.append(f"n = {self.n} is none of the {self.bound} bound's looks")
+        if self.sequential and not self.kind.anytime:
+            found.append(
+                f"voting stopped by looking at the votes, for which the {self.bound} bound doesn't hold"
+            )
+        memory = self.fields.get("memory")
+        if self.stateful and not (isinstance(memory, dict) and {"head", "results_sha256"} <= memory.keys()):
+            found.append("the plan calls its answers a memory's and doesn't state which memory that was")
+        unknown = [rule for rule in self.rules if rule not in _RULES]
+        if unknown:
+            found.append(
+                f"the stopping rules {', '.join(unknown)} aren't known: numbers of votes can't be checked"
+            )
+        return found
+
+    def grid(self) -> Grid | None:
+        """How version 2 draws; None for version 1."""
+        if self.stream == 1:
+            return None
+        return Grid(
+            _count(self.fields, "levels"),
+            _count(self.fields, "cells_per_sigma"),
+            _count(self.fields, "dimension"),
+        )
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A run's kind, plan (None where a log stated none), and what it says of model and data."""
+
+    kind: str
+    plan: Plan | None
+    model: dict[str, Any]
+    data: dict[str, Any]
+    fields: dict[str, Any]
+
+    @property
+    def positions(self) -> range | None:
+        """The inputs that the data and the step allow; None where it isn't stated."""
+        inputs, skip = self.data.get("inputs"), self.data.get("skip")
+        if type(inputs) is not int or type(skip) is not int or inputs < 1 or skip < 1:
+            return None
+        return range(0, inputs, skip)
+
+
+def read_statement(directory: Path) -> Statement:
+    """Read ``run.json``; RunError where it can't be understood."""
+    path = directory / MANIFEST
+    if not directory.is_dir():
+        remedy = "; unpack it first: smoothcert import-log" if directory.is_file() else ""
+        raise RunError(f"{directory} is not a run: no such directory{remedy}")
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{directory} is not a run: it has no {MANIFEST}") from None
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged ({error}); get the run again") from None
+    if not isinstance(fields, dict) or fields.get("format") != 1:
+        raise RunError(f"{path} is not in format 1: it was written by another version of smoothcert")
+    parts = [fields.get(name) for name in ("plan", "model", "data")]
+    if not all(isinstance(part, dict) for part in parts):
+        raise RunError(f"{path} doesn't state plan, model and data; get the run again")
+    plan, model, data = ({} if part is None else part for part in parts)
+    kind = fields.get("kind")
+    if kind not in ("certify", "import"):
+        raise RunError(
+            f"{directory} is of kind {kind!r}: verify a run made by certify, recertify, remember or import-log"
+        )
+    try:
+        stated = _plan(plan) if kind == "certify" else None
+        if stated is not None:
+            stated.grid()
+    except _PlanError as error:
+        raise RunError(f"{path}: {error}; get the run again") from None
+    return Statement(kind, stated, model, data, fields)
+
+
+class _PlanError(ValueError):
+    """A field of the plan that makes no sense."""
+
+
+def _plan(fields: dict[str, Any]) -> Plan:
+    noise, bound = fields.get("noise"), fields.get("bound")
+    if noise not in NORMS:
+        raise _PlanError(f"the plan's noise is {noise!r}, and known are {', '.join(NORMS)}")
+    if bound not in BOUNDS:
+        raise _PlanError(f"the plan's bound is {bound!r}, and known are {', '.join(BOUNDS)}")
+    sigma, alpha = (_number(fields, name) for name in ("sigma", "alpha"))
+    if not alpha < 1:
+        raise _PlanError(f"the plan's alpha must lie between 0 and 1, got {alpha}")
+    n0, n = (_count(fields, name) for name in ("n0", "n"))
+    if max(n0, n) > _MOST_VOTES:
+        raise _PlanError(f"the plan's numbers of votes must be at most {_MOST_VOTES}, got {max(n0, n)}")
+    rules = fields.get("stop", [])
+    if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
+        raise _PlanError(f"the plan's stop must be a list of rules, got {rules!r}")
+    version = fields.get("stream", 1)
+    if version not in (1, 2) or isinstance(version, bool):
+        raise _PlanError(
+            f"the plan's stream is {version!r}, and known are versions 1 and 2: a newer smoothcert made it"
+        )
+    names = tuple(rule.partition(":")[0].strip() for rule in rules)
+    seed = _count(fields, "seed", least=0)
+    return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields)
+
+
+def _number(fields: dict[str, Any], name: str) -> float:
+    try:
+        value = number(fields, name)
+    except UnreadableError as error:
+        raise _PlanError(f"the plan states {error}") from None
+    if not (math.isfinite(value) and value > 0):
+        raise _PlanError(f"the plan's {name} must be positive and finite, got {value!r}")
+    return value
+
+
+def _count(fields: dict[str, Any], name: str, least: int = 1) -> int:
+    value = fields.get(name)
+    if type(value) is not int or value < least:
+        raise _PlanError(f"the plan's {name} must be a whole number of at least {least}, got {value!r}")
+    return value

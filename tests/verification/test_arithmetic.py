@@ -1,0 +1,177 @@
+"""Intervals hold the exact value and are narrow: held against mpmath where it is hard."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import mpmath
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from smoothcert.verification.binomial import clopper_pearson_lower, tail_at_least
+from smoothcert.verification.factorials import ln_factorial
+from smoothcert.verification.intervals import PI, Interval
+from smoothcert.verification.mixture import mixture_lower
+from smoothcert.verification.normal import quantile, upper_tail
+
+FRACTIONS = st.fractions(min_value=-1000, max_value=1000, max_denominator=10**9)
+
+
+def exact(value: Decimal) -> mpmath.mpf:
+    return mpmath.mpf(str(value))
+
+
+def holds(interval: Interval, value: mpmath.mpf, width: float = 1e-18) -> None:
+    """The value is inside, and the interval narrow, relative to it."""
+    assert exact(interval.low) <= value <= exact(interval.high)
+    assert exact(interval.high) - exact(interval.low) <= width * abs(value)
+
+
+@given(FRACTIONS, FRACTIONS)
+def test_every_operation_holds_the_exact_result(a: Fraction, b: Fraction) -> None:
+    x, y = Interval.of(a), Interval.of(b)
+    results = [(x + y, a + b), (x - y, a - b), (x * y, a * b), (-x, -a)]
+    if b > 0:
+        results.append((x / y, a / b))
+    for interval, value in results:
+        assert Fraction(interval.low) <= value <= Fraction(interval.high)
+        assert Fraction(interval.high - interval.low) <= Fraction(1, 10**20)
+
+
+@pytest.mark.parametrize("value", ["1e-300", "0.5", "1", "3", "12345.678", "1e9"])
+def test_functions_hold_the_exact_result(value: str) -> None:
+    with mpmath.workdps(80):
+        x, wide = Interval.of(Decimal(value)), mpmath.mpf(value)
+        if value != "1":
+            holds(x.ln(), mpmath.log(wide))
+        holds(x.sqrt(), mpmath.sqrt(wide))
+        if wide < 1e5:
+            holds(x.exp(), mpmath.exp(wide))
+            holds((-x).exp(), mpmath.exp(-wide))
+
+
+def test_a_divisor_that_may_be_zero_is_refused() -> None:
+    with pytest.raises(ArithmeticError):
+        Interval.of(1) / Interval(Decimal(0), Decimal(1))
+
+
+def test_pi() -> None:
+    with mpmath.workdps(80):
+        holds(PI, +mpmath.pi, 1e-60)
+
+
+@pytest.mark.parametrize("n", [2, 17, 255, 256, 257, 1000, 10**6, 10**12])
+def test_factorials_on_both_sides_of_where_the_series_begins(n: int) -> None:
+    with mpmath.workdps(90):
+        holds(ln_factorial(n), mpmath.loggamma(n + 1), 1e-50)
+
+
+@pytest.mark.parametrize("x", ["0", "1e-20", "0.1", "1", "5", "9.5"])
+def test_the_normal_tail(x: str) -> None:
+    with mpmath.workdps(90):
+        holds(upper_tail(Decimal(x)), mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2)
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        "1e-40",
+        "1e-15",
+        "0.001",
+        "0.3",
+        "0.4999999999999999",
+        "0.50000000000000001",
+        "0.9",
+        "0.9999999999999999",
+    ],
+)
+def test_the_normal_quantile(p: str) -> None:
+    with mpmath.workdps(90):
+        found = quantile(Interval.of(Decimal(p)))
+        assert mpmath.ncdf(exact(found.low)) <= mpmath.mpf(p) <= mpmath.ncdf(exact(found.high))
+        assert found.high - found.low <= abs(found.low) * Decimal("1e-15")
+
+
+def test_the_normal_quantile_of_a_half_is_zero() -> None:
+    found = quantile(Interval.of(Fraction(1, 2)))
+    assert found.low == found.high == 0
+
+
+HARD = [
+    (k, n, alpha)
+    for n in (1, 2, 100, 10**5, 10**6)
+    for k in sorted({1, n // 3, n // 2, n - 1, n} - {0})
+    for alpha in (1e-300, 5e-4, 0.5, 0.999)
+]
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), HARD)
+def test_the_clopper_pearson_bound_has_the_tail_alpha(k: int, n: int, alpha: float) -> None:
+    found = clopper_pearson_lower(k, n, Fraction(alpha))
+    assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15")
+    # mpmath's incomplete beta takes minutes at a million votes; the tail itself is held against it below.
+    if n <= 100:
+        with mpmath.workdps(60):
+            below, above = (tail_of(k, n, exact(end)) for end in (found.low, found.high))
+            assert below <= mpmath.mpf(alpha) * (1 + mpmath.mpf(10) ** -50)
+            assert above >= mpmath.mpf(alpha) * (1 - mpmath.mpf(10) ** -50)
+
+
+def tail_of(k: int, n: int, p: mpmath.mpf) -> mpmath.mpf:
+    return mpmath.fsum(mpmath.binomial(n, j) * p**j * (1 - p) ** (n - j) for j in range(k, n + 1))
+
+
+def test_no_votes_bound_nothing() -> None:
+    assert clopper_pearson_lower(0, 10, Fraction(1, 2)).high == 0
+    assert mixture_lower(0, 10, Fraction(1, 2)).high == 0
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "p"),
+    [
+        (600, 1000, "0.55"),
+        (600, 1000, "0.65"),
+        (990, 1000, "0.97"),
+        (5, 1000, "0.001"),
+        (1, 10, "1e-200"),
+        (10, 10, "0.9"),
+    ],
+)
+def test_the_binomial_tail_on_both_sides_of_the_mean(k: int, n: int, p: str) -> None:
+    with mpmath.workdps(80):
+        holds(tail_at_least(k, n, Decimal(p)), tail_of(k, n, mpmath.mpf(p)), 1e-22)
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "p"), [(99_950, 10**5, "0.999"), (100, 10**5, "0.0005"), (999_990, 10**6, "0.99995")]
+)
+def test_the_binomial_tail_of_many_votes(k: int, n: int, p: str) -> None:
+    """Held against the shorter side, term by term."""
+    with mpmath.workdps(60):
+        share = mpmath.mpf(p)
+        few = range(k, n + 1) if n - k < k else range(k)
+        terms = mpmath.fsum(mpmath.binomial(n, j) * share**j * (1 - share) ** (n - j) for j in few)
+        holds(tail_at_least(k, n, Decimal(p)), terms if n - k < k else 1 - terms, 1e-22)
+
+
+@pytest.mark.parametrize(("k", "n", "alpha"), HARD)
+def test_the_mixture_is_refuted_at_its_bound(k: int, n: int, alpha: float) -> None:
+    found = mixture_lower(k, n, Fraction(alpha))
+    with mpmath.workdps(80):
+        a, b = mpmath.mpf(k), mpmath.mpf(n - k)
+        mixed = (
+            mpmath.loggamma(a + 0.5)
+            + mpmath.loggamma(b + 0.5)
+            - mpmath.loggamma(n + 1)
+            - mpmath.log(mpmath.pi)
+        )
+        wanted = mixed + mpmath.log(mpmath.mpf(alpha))
+        below, above = (
+            a * mpmath.log(p) + (b * mpmath.log(1 - p) if b else 0)
+            for p in (exact(found.low), exact(found.high))
+        )
+        assert below <= wanted <= above
+    assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15")
+    assert found.high <= Decimal(k) / n

@@ -1,0 +1,104 @@
+"""Exact bounds, held against the library's from outside: those may be looser by their rounding, never tighter."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from smoothcert.bounds import BOUNDS as LIBRARY
+from smoothcert.bounds.anytime import look, look_share
+from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.verification.class_bounds import BOUNDS, bounds_of, is_look
+from smoothcert.verification.class_bounds import look_share as exact_share
+from smoothcert.verification.votes import SOFT_UNIT, UnreadableError, Votes
+
+HARD = [name for name, kind in BOUNDS.items() if kind.votes == "hard"]
+
+
+def both(
+    name: str, counts: tuple[int, ...], alpha: float, soft: tuple[int, ...] | None = None, spread: int = 0
+):
+    n = sum(counts)
+    squares = None if soft is None else tuple(-(-s * s // (n * SOFT_UNIT)) + spread for s in soft)
+    exact = bounds_of(name, Votes(0, 0, "estimation", 0, counts, soft, squares), 0, Fraction(alpha))
+    tally = Tally(Stream(0, 0, Phase.ESTIMATION), 0, n, counts, soft, squares)
+    return exact, LIBRARY[name](tally, 0, alpha)
+
+
+def agree(exact, library) -> None:
+    """The library is on the safe side, by no more than its margins."""
+    assert Decimal(library.lower) <= exact.lower.low
+    assert Decimal(library.upper) >= exact.upper.high
+    # A look's level is a millionth below its share of α; that moves a bound by less than this.
+    assert Decimal(library.lower) >= exact.lower.low * (1 - Decimal("1e-6")) - Decimal("1e-9")
+    assert Decimal(library.upper) <= exact.upper.high * (1 + Decimal("1e-6")) + Decimal("1e-9")
+
+
+@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (1000, 0, 0),
+        (999, 1, 0),
+        (0, 1000, 0),
+        (500, 500, 0),
+        (400, 300, 300),
+        (1, 998, 1),
+        (100_000, 0),
+        (99_990, 10),
+        (10**6, 0),
+    ],
+)
+@pytest.mark.parametrize("alpha", [0.001, 0.5, 0.999])
+def test_hard_bounds(name: str, counts: tuple[int, ...], alpha: float) -> None:
+    agree(*both(name, counts, alpha))
+
+
+@pytest.mark.parametrize("name", ["mixture", "mixture-two-class"])
+@pytest.mark.parametrize("counts", [(1000, 0, 0), (900, 50, 50), (10**6, 0), (999_999, 1)])
+def test_hopeless_levels(name: str, counts: tuple[int, ...]) -> None:
+    agree(*both(name, counts, 1e-300))
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(HARD),
+    st.lists(st.integers(0, 1000), min_size=2, max_size=5),
+    st.floats(1e-12, 0.9),
+)
+def test_hard_bounds_of_any_counts(name: str, counts: list[int], alpha: float) -> None:
+    if BOUNDS[name].looks:
+        counts = [100 * count // (sum(counts) or 1) for count in counts]
+        counts[0] += 100 - sum(counts)
+    if sum(counts):
+        agree(*both(name, tuple(counts), alpha))
+
+
+@pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
+@pytest.mark.parametrize("share", [0, 1, SOFT_UNIT // 2, SOFT_UNIT - 1, SOFT_UNIT])
+@pytest.mark.parametrize("alpha", [1e-300, 0.001, 0.999])
+@pytest.mark.parametrize("n", [1, 2, 1000, 10**6])
+def test_soft_bounds(name: str, share: int, alpha: float, n: int) -> None:
+    agree(*both(name, (n, 0), alpha, (share * n, (SOFT_UNIT - share) * n), spread=n))
+
+
+def test_looks_are_the_librarys() -> None:
+    known = [look(k) for k in range(60)]
+    for k, n in enumerate(known):
+        assert is_look(n)
+        assert float(exact_share(n)) == pytest.approx(look_share(k), rel=1e-12)
+        assert Fraction(look_share(k)) <= exact_share(n)
+    assert not any(is_look(n) for n in (*range(100), 101, 132, 134, 999, 1001, 10**6 + 1))
+
+
+def test_no_votes_say_nothing_and_other_looks_are_refused() -> None:
+    nothing = bounds_of("looks", Votes(0, 0, "estimation", 0, (0, 0)), 0, Fraction(1, 1000))
+    assert (nothing.lower.high, nothing.upper.low) == (0, 1)
+    with pytest.raises(UnreadableError, match="none of the bound's looks"):
+        bounds_of("looks", Votes(0, 0, "estimation", 0, (101, 0)), 0, Fraction(1, 1000))
+    with pytest.raises(UnreadableError, match="soft"):
+        bounds_of("bernstein", Votes(0, 0, "estimation", 0, (101, 0)), 0, Fraction(1, 1000))

@@ -1,0 +1,180 @@
+"""Runs of every kind that the library makes are verified, to the last record."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothcert.analysis.recertification import recertify
+from smoothcert.bounds import BOUNDS
+from smoothcert.region_memory.runs import remember
+from smoothcert.runs import Manifest, create_run, read_run
+from smoothcert.runs.records import Record, results_digest
+from smoothcert.sigma_search import SEARCHES, EllipsoidSearch
+from smoothcert.verification import class_bounds, verify_run
+from tests.verification.runs import (
+    INPUTS,
+    STRETCHED,
+    Linear,
+    bands,
+    certified,
+    dataset,
+    scores,
+    stretched,
+    whole_points,
+)
+
+
+def verified(run: Path) -> None:
+    report = verify_run(run).report
+    assert report.problems == []
+    assert report.recomputed == report.records == INPUTS
+    assert report.finished
+    assert report.results_sha256 == results_digest(read_run(run).records)
+
+
+def test_every_bound_of_the_library_is_known_with_what_it_needs() -> None:
+    assert sorted(class_bounds.BOUNDS) == BOUNDS.names()
+    for name, kind in class_bounds.BOUNDS.items():
+        assert (kind.votes, kind.anytime) == (BOUNDS[name].votes, BOUNDS[name].anytime)
+        assert kind.looks == (BOUNDS[name].next_look is not None)
+
+
+@pytest.mark.parametrize("bound", BOUNDS.names())
+@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
+def test_bounds(tmp_path: Path, bound: str, noise: str) -> None:
+    model = scores if BOUNDS[bound].votes == "soft" else bands
+    verified(certified(tmp_path / "run", model, bound=bound, noise=noise))
+
+
+@pytest.mark.parametrize("kind", list(STRETCHED))
+def test_a_scale_for_each_dimension(tmp_path: Path, kind: str) -> None:
+    verified(stretched(tmp_path / "run", kind))
+
+
+@pytest.mark.parametrize(
+    "stop",
+    ["decide:0.3", "grid:0,0.25,0.5", "gain:5%", "abstain", "wrong", "pilot:5%,200", "total:12000,100"],
+)
+def test_stopping_rules(tmp_path: Path, stop: str) -> None:
+    verified(certified(tmp_path / "run", stop=(stop,)))
+
+
+def test_stopping_at_looks(tmp_path: Path) -> None:
+    verified(certified(tmp_path / "run", stop=("decide:0.2", "wrong"), bound="looks-two-class"))
+
+
+@pytest.mark.parametrize("name", SEARCHES.names())
+def test_a_sigma_for_each_input(tmp_path: Path, name: str) -> None:
+    knobs = {"steps": 5} if name in ("gradient", "ellipsoid") else {}
+    verified(certified(tmp_path / "run", Linear(), search=SEARCHES[name](**knobs)))
+
+
+def test_ellipsoids_found_for_single_inputs_are_read_from_their_files(tmp_path: Path) -> None:
+    run = certified(tmp_path / "run", Linear(), search=EllipsoidSearch(steps=30))
+    assert any((run / "sigmas").iterdir())
+    verified(run)
+
+
+@pytest.mark.parametrize(("bound", "alpha"), [("clopper-pearson", 0.01), ("mixture", 0.3), (None, None)])
+def test_recertified_runs(tmp_path: Path, bound: str | None, alpha: float | None) -> None:
+    run = read_run(certified(tmp_path / "run"))
+    recertify(run, tmp_path / "new", bound=bound, alpha=alpha)
+    verified(tmp_path / "new")
+    assert any(
+        "without looking at the votes" in text for text in verify_run(tmp_path / "new").report.believed
+    )
+
+
+def test_soft_votes_recertified_as_hard_ones(tmp_path: Path) -> None:
+    recertify(
+        read_run(certified(tmp_path / "run", scores, bound="bernstein")), tmp_path / "new", bound="two-class"
+    )
+    verified(tmp_path / "new")
+
+
+def test_a_memorys_answers_are_told_apart(tmp_path: Path) -> None:
+    run = read_run(certified(tmp_path / "run"))
+    remember(run, dataset(), tmp_path / "memory", tmp_path / "new")
+    report = verify_run(tmp_path / "new").report
+    assert report.holds
+    from_memory = [
+        r for r, own in zip(read_run(tmp_path / "new").records, run.records) if r.radius > own.radius
+    ]
+    assert report.records - report.recomputed >= len(from_memory)
+    assert any("memory" in text for text in report.believed)
+
+
+def test_a_memorys_ellipsoids_must_be_believed(tmp_path: Path) -> None:
+    data = whole_points()
+    run = read_run(certified(tmp_path / "run", Linear(), data=data, search=EllipsoidSearch(steps=30)))
+    assert any(record.volume_radius is not None for record in run.records)
+    remember(run, data, tmp_path / "memory", tmp_path / "new")
+    report = verify_run(tmp_path / "new").report
+    assert report.holds
+    assert report.recomputed < report.records
+
+
+def test_an_imported_log_holds_nothing_to_recompute(tmp_path: Path) -> None:
+    plan = {
+        "noise": "gaussian",
+        "sigma": 0.5,
+        "norm": "l2",
+        "bound": None,
+        "n0": None,
+        "n": None,
+        "alpha": None,
+    }
+    create_run(tmp_path / "run", Manifest("import", plan, {}, {}), [Record(0, 1, 1, 0.5, 0.5, 0.1)])
+    report = verify_run(tmp_path / "run").report
+    assert report.holds
+    assert (report.records, report.recomputed) == (1, 0)
+    assert "every radius" in report.believed[0]
+
+
+def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path: Path) -> None:
+    report = verify_run(certified(tmp_path / "run", most=3)).report
+    assert report.holds
+    assert report.finished is False
+    assert (report.records, report.recomputed, report.expected) == (3, 3, INPUTS)
+    assert "3 of the 8" in report.notes[0]
+
+
+def test_many_classes_and_abstentions(tmp_path: Path) -> None:
+    """Counts of every size, also below one half, where two-class certifies and others abstain."""
+    from smoothcert.evaluation import record_of
+    from smoothcert.noise import Gaussian
+    from smoothcert.smoothing import CertifyPlan, decide
+    from smoothcert.tally import Phase, Stream, Tally
+
+    for bound in ("two-class", "mixture-two-class", "clopper-pearson", "looks-two-class"):
+        plan = CertifyPlan(Gaussian(0.5), bound=bound, n0=10, n=1000, alpha=0.001, seed=0)
+        if hasattr(plan, "for_shape"):  # noise on a grid is of a known dimension
+            plan = plan.for_shape((1,))
+        records = []
+        for i, share in enumerate((0, 50, 300, 450, 500, 530, 560, 700, 990, 999, 1000)):
+            rest = 1000 - share
+            votes = (share, rest // 3, rest - 2 * (rest // 3), rest // 3)
+            selection = Tally(Stream(0, i, Phase.SELECTION), 0, 10, (10, 0, 0, 0))
+            estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 1000, votes)
+            records.append(
+                replace(record_of(decide([0.0], plan, selection, estimation), 0, 0.5), label=i % 4)
+            )
+        data = {"name": "made-up", "sha256": "d" * 64, "inputs": 11, "skip": 1}
+        create_run(tmp_path / bound, Manifest("certify", plan.as_json(), {}, data), records)
+        report = verify_run(tmp_path / bound).report
+        assert report.problems == []
+        assert 0 < sum(record.abstained for record in records) < len(records)
+
+
+def test_verification_changes_nothing_in_the_run(tmp_path: Path) -> None:
+    run = certified(tmp_path / "run", most=3)
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
+    run.chmod(0o555)
+    try:
+        assert verify_run(run).report.holds
+    finally:
+        run.chmod(0o755)
+    assert {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()} == before
