@@ -190,7 +190,7 @@ def test_streams_refuse_what_would_not_hold() -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(
-    "options", [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-300}, {"alpha": 0.999}, {"n0": 1}]
+    "options", [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-200}, {"alpha": 0.999}, {"n0": 1}]
 )
 @pytest.mark.filterwarnings("ignore::smoothcert.smoothing.TooFewVotesWarning")
 def test_no_plan_is_too_odd(rule: str, options: dict[str, Any]) -> None:

@@ -217,7 +217,7 @@ class RegionMemory:
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
     ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
-        """Check what is left of what was ``offered`` against the records after the first ``seen``, store, then answer."""
+        """Check what is left of an offer against the records after the first ``seen``, store, then answer."""
         assert certified.region is not None
         kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
         kept |= facts(certified) if facts else {}

@@ -25,7 +25,7 @@ AUTO = "auto"
 FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
 """What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
 
-_LEAST_ALPHA = 1e-300  # its shares for several classes and looks must still be numbers
+_LEAST_ALPHA = 1e-200  # far below it, scipy's inverse beta function errs to the wrong side
 
 
 class TooFewVotesWarning(UserWarning):
