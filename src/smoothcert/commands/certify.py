@@ -118,7 +118,7 @@ def certify(
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base)) is not None:
+        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, quiet)
         note(
             "σ differs from number to number: σ below is the geometric mean, and a radius that of the largest ball "

@@ -68,6 +68,7 @@ def predict(
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
     from smoothcert.noise import NOISES
+    from smoothcert.sampling.models import class_order
 
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
@@ -76,9 +77,10 @@ def predict(
         execution, sigma, noise=noise, alpha=alpha, seed=seed, numerics=numerics.numerics()
     )
     inputs = data.load(named.dataset_or(dataset))
+    classifier = classifier.in_order(class_order(classifier.base, inputs))
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base)) is not None:
+        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, output.quiet or output.json)
     indices = Choice(data.skip, data.max).indices(len(inputs))
     with progress_bar("predicting", "votes", output.quiet or output.json) as bar:

@@ -1,0 +1,146 @@
+"""Probes: fixed batches that show what a model would do wrong before any vote is cast, and what function it is."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+from smoothcert.errors import ModelError
+from smoothcert.sampling.ballots import OutputKind, labels_of
+
+Outputs = Callable[[torch.Tensor], torch.Tensor]
+
+_SEED = 20190208
+_THREADS, _ROUNDS = 2, 3  # of the probe of concurrent passes
+_SWITCH = 1e-5  # seconds after which the interpreter changes threads meanwhile: races show sooner
+
+# Scores of equal rows may differ by what rounding does in other places of a batch: relative to a score itself, and
+# relative to the median of its row (a score near zero is the difference of larger numbers).
+_RELATIVE, _OF_ROW = 1e-3, 1e-4
+
+# How finely answers are hashed, relative to the largest of their row. Rounded values change when a last bit moves one
+# over the edge, so they are few and coarse where the arithmetic is float32: about one model in a hundred would get
+# another fingerprint on another kind of processor. In float64 none does.
+_COARSE, _FINE = 1e-3, 1e-6
+_HASHED_SCORES = 32
+
+
+def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Fixed pseudo-random rows in [0, 1), for probing and fingerprinting models."""
+    generator = torch.Generator().manual_seed(_SEED)
+    return torch.rand((rows, *input_shape), generator=generator, dtype=torch.float32).to(dtype)
+
+
+def check_rows(name: str, ask: Outputs, rows: torch.Tensor, kind: OutputKind, eps: float) -> None:
+    """Refuse a model that gives any row another answer in another place, in other company, or when asked again."""
+    expected = ask(rows)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
+    others = 10 * rows.flip(0) - 5
+    even = (torch.arange(len(rows)) % 2 == 0).reshape(-1, *[1] * (rows.ndim - 1))
+    every = torch.arange(len(rows))
+    passes = [
+        ("the rows of the batch are permuted", rows[order], order, every),
+        ("the rest of the batch changes", torch.where(even, rows, others), every[::2], every[::2]),
+        ("the rest of the batch changes", torch.where(even, others, rows), every[1::2], every[1::2]),
+        ("it is asked again", rows, every, every),
+    ]
+    for what, batch, before, now in passes:
+        found = ask(batch)
+        if not same_answers(expected[before], found[now], kind, eps):
+            causes = (
+                "a random layer or something remembered from the last pass"
+                if what == "it is asked again"
+                else "batch statistics (a layer in training mode?), random layers and remembered passes"
+            )
+            raise ModelError(
+                f"{name} gives a row another answer when {what}; votes must be independent. The usual causes: "
+                f"{causes}"
+            )
+
+
+def check_together(name: str, ask: Outputs, rows: torch.Tensor, kind: OutputKind, eps: float) -> None:
+    """Refuse a model whose passes disturb one another when several threads evaluate it at the same time."""
+    batches = [rows, 10 * rows.flip(0) - 5]
+    expected = [ask(batch) for batch in batches]
+    gate = threading.Barrier(_THREADS)
+
+    def passes(thread: int) -> bool:
+        with torch.inference_mode():
+            gate.wait()
+            turns = [(thread + turn) % len(batches) for turn in range(_ROUNDS)]
+            return all(same_answers(expected[turn], ask(batches[turn]), kind, eps) for turn in turns)
+
+    with _eager_switching(), ThreadPoolExecutor(_THREADS) as pool:
+        alike = all(pool.map(passes, range(_THREADS)))
+    if not alike:
+        raise ModelError(
+            f"{name} gives other answers when several workers evaluate it at once: it keeps what one pass computes "
+            "where another finds it (a global, an object that its copies share). Keep it in local variables or on the "
+            "module itself, or let one worker do the work: thread_safe=False (--no-thread-safe)"
+        )
+
+
+@contextmanager
+def _eager_switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def same_answers(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> bool:
+    """Whether two evaluations of the same rows agree: labels, and scores up to rounding.
+
+    Labels may differ only between two scores that rounding could have swapped.
+    """
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return False
+    expected, found = expected.cpu(), found.cpu()
+    if kind == "labels" or not expected.is_floating_point():
+        return torch.equal(expected, found)
+    if expected.isnan().any() or found.isnan().any():
+        return torch.equal(expected.isnan(), found.isnan())  # no vote: refused when it is to be one
+    a, b = expected.double(), found.double()
+    same = (a == b) | ((a - b).abs() <= _tolerance(a, b, eps))  # equal infinities differ by NaN
+    if not bool(same.all()):
+        return False
+    first, second = (torch.from_numpy(labels_of(one))[:, None] for one in (expected, found))
+    of_first, of_second = a.gather(1, first), a.gather(1, second)
+    size = torch.maximum(of_first.abs(), of_second.abs()) + a.abs().median(1, keepdim=True).values
+    return bool(((first == second) | ((of_first - of_second).abs() <= max(_OF_ROW, 8 * eps) * size)).all())
+
+
+def _tolerance(a: torch.Tensor, b: torch.Tensor, eps: float) -> torch.Tensor:
+    largest = torch.maximum(a.abs(), b.abs())
+    own = max(_RELATIVE, 8 * eps) * largest
+    row = max(_OF_ROW, 8 * eps) * largest.median(1, keepdim=True).values
+    return torch.where(largest.isinf(), torch.zeros_like(own), own + row)
+
+
+def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> bytes:
+    """What a fingerprint keeps of a probe's answers: labels of all rows, and the first scores, rounded."""
+    head = f"{tuple(answers.shape)} ".encode()
+    if kind == "labels" or not answers.is_floating_point():
+        return head + answers.cpu().numpy().tobytes()
+    scores = answers.double().cpu().numpy()
+    step = _FINE if fine else _COARSE
+    scale = np.max(np.abs(scores), axis=1, keepdims=True, where=np.isfinite(scores), initial=0.0)
+    # The scale itself is hashed as a rounded logarithm: relative, like everything else.
+    sizes = np.round(np.log(np.maximum(scale, 1e-300)) / step)
+    with np.errstate(invalid="ignore"):
+        steps = np.round(scores / np.maximum(scale, 1e-300) / step)
+    steps = np.nan_to_num(steps, nan=1e18, posinf=2e18, neginf=-2e18).astype(np.int64)
+    leading = np.sort(np.nan_to_num(scores, nan=np.inf), axis=1)[:, -2:]
+    with np.errstate(invalid="ignore"):
+        close = (leading[:, 1] - leading[:, 0]) <= step * scale[:, 0]
+    labels = np.where(close, -1, np.nan_to_num(scores, nan=np.inf).argmax(1)).astype(np.int64)
+    kept = -(-_HASHED_SCORES // scores.shape[1])
+    return b"".join([head, labels.tobytes(), steps[:kept].tobytes(), sizes[:kept].astype(np.int64).tobytes()])
