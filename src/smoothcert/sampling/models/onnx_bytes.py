@@ -96,9 +96,11 @@ def _tensors(message: Any) -> Iterator[Any]:
     """Every tensor of a model, wherever it is: initializers, attributes, subgraphs, functions."""
     import onnx
 
-    for _, value in message.ListFields():
-        for one in value if hasattr(value, "__iter__") and not isinstance(value, (str, bytes)) else [value]:
+    for field, value in message.ListFields():
+        if field.message_type is None:  # numbers and text
+            continue
+        for one in [value] if hasattr(value, "ListFields") else list(value):
             if isinstance(one, onnx.TensorProto):
                 yield one
-            elif hasattr(one, "ListFields"):
+            else:
                 yield from _tensors(one)
