@@ -152,7 +152,7 @@ class NotToBeCopied(nn.Linear):
 
 
 def test_a_module_that_cant_be_copied_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ModelError, match="can't be copied.*give a function that calls the module"):
+    with pytest.raises(ModelError, match=r"can't be copied.*give a function that calls the module"):
         SmoothedClassifier(NotToBeCopied(), sigma=1.0)
 
 
@@ -256,7 +256,7 @@ def test_a_pass_that_loses_or_gains_rows_is_refused_whenever_it_happens() -> Non
         return scores(np.concatenate([batch, batch[batch[:, 0] > 200]]))
 
     for model in (dropping, doubling):
-        with pytest.raises(ModelError, match="voting on input 0.*expected one answer a row"):
+        with pytest.raises(ModelError, match=r"voting on input 0.*expected one answer a row"):
             SmoothedClassifier(model, sigma=1.0, n=1000).certify(np.array([200.0, 0.0]), index=0)
 
 
@@ -496,12 +496,12 @@ def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused() -> None
         votes(Estimator([7, 1], [0, 1]), 1)
     with pytest.raises(ModelError, match="names a class twice"):
         votes(Estimator([0, 1], [1, 1]), 1)
+
+    class Wide(Estimator):
+        def predict(self, batch: np.ndarray) -> np.ndarray:
+            return np.zeros((len(batch), 2))
+
     with pytest.raises(ModelError, match="expected one label a row"):
-
-        class Wide(Estimator):
-            def predict(self, batch: np.ndarray) -> np.ndarray:
-                return np.zeros((len(batch), 2))
-
         votes(Wide([0, 1], [0, 1]), 1)
 
 
@@ -629,12 +629,11 @@ def test_weights_outside_the_files_directory_are_refused(tmp_path: Path, locatio
     folder = tmp_path / "model"
     folder.mkdir()
     path = graph(folder / "m.onnx", PLUS, ["scores"], location)
-    for name in os.listdir(folder):
-        if name != "m.onnx":
-            (folder / name).rename(tmp_path / "m.bin")
+    for file in set(folder.iterdir()) - {path}:
+        file.rename(tmp_path / "m.bin")
     if location == "link.bin":
         (folder / "link.bin").symlink_to(tmp_path / "m.bin")
-    with pytest.raises(ModelError, match="outside its directory|leaves its directory|can't be read"):
+    with pytest.raises(ModelError, match=r"outside its directory|leaves its directory|can't be read"):
         adapt(path, "hard")
 
 

@@ -134,6 +134,8 @@ def certify(
     origin = {
         "model": model,
         "architecture": model_options.architecture,
+        "outputs": model_options.outputs,
+        "thread_safe": model_options.thread_safe,
         "dataset": data_name,
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),

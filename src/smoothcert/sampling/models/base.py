@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
 from smoothcert.sampling.models.copies import Lending
-from smoothcert.sampling.models.probes import Outputs, answer_bytes, check_rows, check_together, probe_rows
+from smoothcert.sampling.models.probes import (
+    Outputs,
+    Probe,
+    answer_bytes,
+    check_again,
+    check_rows,
+    check_together,
+    probe_rows,
+)
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
 
@@ -106,7 +114,7 @@ class BaseClassifier(ABC):
         It is the same before and after use, in other processes, and for any number of workers.
         """
         self.check_shape(input_shape)
-        digest = hashlib.sha256(f"{self.kind} {self.class_names}".encode())
+        digest = hashlib.sha256(self.kind.encode())
         digest.update(self.identity())
         with one_openmp_thread(), torch.inference_mode():
             digest.update(self.answers(tuple(input_shape)))
@@ -125,11 +133,13 @@ class BaseClassifier(ABC):
                     return self.probe(outputs, batch)
 
             rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
-            classes = self.count_classes(ask(rows))
+            first = Probe(rows, ask(rows))
+            classes = self.count_classes(first.answers)
             eps = torch.finfo(opened.numerics.torch_dtype()).eps
-            check_rows(self.name, ask, rows, self.kind, eps)
+            second = check_rows(self.name, ask, first, self.kind, eps)
+            check_again(self.name, ask, first, self.kind, eps)
             if self.most_workers != 1:
-                check_together(self.name, ask, rows, self.kind, eps)
+                check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
         return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending)

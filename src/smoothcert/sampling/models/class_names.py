@@ -22,6 +22,11 @@ def class_order(base: BaseClassifier, dataset: Dataset) -> tuple[int, ...] | Non
     """
     if base.class_names is None:
         return None
+    if len(dataset.classes) > len(base.class_names):
+        raise DataError(
+            f"{dataset.name} has {len(dataset.classes)} classes but {base.name} knows {len(base.class_names)}: they "
+            "don't belong together"
+        )
     values, numbered = [_whole(name) for name in base.class_names], [_whole(name) for name in dataset.classes]
     if None not in values:
         # Names of the data that are numbers too are compared as such; other names say nothing about numbers.

@@ -153,6 +153,10 @@ class EstimatorClassifier(FunctionClassifier):
         )
         self.class_names = tuple(labels.tolist())
 
+    def identity(self) -> bytes:
+        """The names of the classes as well, in the order that certificates number them in."""
+        return super().identity() + repr(self.class_names).encode()
+
 
 def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int64]:
     """The place of each predicted label among ``labels``, whatever their order; one that isn't there is refused."""

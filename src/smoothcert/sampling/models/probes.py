@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from smoothcert.sampling.ballots import OutputKind, labels_of
 Outputs = Callable[[torch.Tensor], torch.Tensor]
 
 _SEED = 20190208
-_THREADS, _ROUNDS = 2, 3  # of the probe of concurrent passes
+_THREADS, _ROUNDS = 2, 2  # of the probe of concurrent passes
 _SWITCH = 1e-5  # seconds after which the interpreter changes threads meanwhile: races show sooner
 
 # Scores of equal rows may differ by what rounding does in other places of a batch: relative to a score itself, and
@@ -37,44 +38,53 @@ def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> t
     return torch.rand((rows, *input_shape), generator=generator, dtype=torch.float32).to(dtype)
 
 
-def check_rows(name: str, ask: Outputs, rows: torch.Tensor, kind: OutputKind, eps: float) -> None:
-    """Refuse a model that gives any row another answer in another place, in other company, or when asked again."""
-    expected = ask(rows)
+@dataclass(frozen=True)
+class Probe:
+    """A batch and what the model, undisturbed, says to it."""
+
+    rows: torch.Tensor
+    answers: torch.Tensor
+
+
+def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> Probe:
+    """Refuse a model that gives any row another answer in another place and in other company.
+
+    Half of the rows are moved and meet strangers in one pass, the other half in another; the last of them is returned.
+    """
+    rows = first.rows
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
-    others = 10 * rows.flip(0) - 5
-    even = (torch.arange(len(rows)) % 2 == 0).reshape(-1, *[1] * (rows.ndim - 1))
-    every = torch.arange(len(rows))
-    passes = [
-        ("the rows of the batch are permuted", rows[order], order, every),
-        ("the rest of the batch changes", torch.where(even, rows, others), every[::2], every[::2]),
-        ("the rest of the batch changes", torch.where(even, others, rows), every[1::2], every[1::2]),
-        ("it is asked again", rows, every, every),
-    ]
-    for what, batch, before, now in passes:
-        found = ask(batch)
-        if not same_answers(expected[before], found[now], kind, eps):
-            causes = (
-                "a random layer or something remembered from the last pass"
-                if what == "it is asked again"
-                else "batch statistics (a layer in training mode?), random layers and remembered passes"
-            )
+    moved, others = rows[order], 10 * rows.flip(0) - 5
+    place = torch.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1))
+    probe = first
+    for half in range(2):
+        batch = torch.where(place % 2 == half, moved, others)
+        probe = Probe(batch, ask(batch))
+        if not same_answers(first.answers[order[half::2]], probe.answers[half::2], kind, eps):
             raise ModelError(
-                f"{name} gives a row another answer when {what}; votes must be independent. The usual causes: "
-                f"{causes}"
+                f"{name} gives a row another answer when the rest of the batch changes, or its place; votes must be "
+                "independent. The usual causes: batch statistics (a layer in training mode?) and random layers"
             )
+    return probe
 
 
-def check_together(name: str, ask: Outputs, rows: torch.Tensor, kind: OutputKind, eps: float) -> None:
+def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> None:
+    """Refuse a model that says something else when it is asked the same again."""
+    if not same_answers(first.answers, ask(first.rows), kind, eps):
+        raise ModelError(
+            f"{name} gives another answer when it is asked again; votes must be independent. The usual causes: a "
+            "random layer, or something remembered from the passes before"
+        )
+
+
+def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: OutputKind, eps: float) -> None:
     """Refuse a model whose passes disturb one another when several threads evaluate it at the same time."""
-    batches = [rows, 10 * rows.flip(0) - 5]
-    expected = [ask(batch) for batch in batches]
     gate = threading.Barrier(_THREADS)
 
     def passes(thread: int) -> bool:
         with torch.inference_mode():
             gate.wait()
-            turns = [(thread + turn) % len(batches) for turn in range(_ROUNDS)]
-            return all(same_answers(expected[turn], ask(batches[turn]), kind, eps) for turn in turns)
+            turns = [probes[(thread + turn) % len(probes)] for turn in range(_ROUNDS)]
+            return all(same_answers(one.answers, ask(one.rows), kind, eps) for one in turns)
 
     with _eager_switching(), ThreadPoolExecutor(_THREADS) as pool:
         alike = all(pool.map(passes, range(_THREADS)))
