@@ -22,7 +22,7 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.region_memory import RegionMemory, Statement, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
-from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.models import TorchClassifier, class_order
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sigma_search import SEARCHES
 
@@ -143,6 +143,26 @@ def test_a_module_that_was_given_is_not_the_one_that_is_evaluated() -> None:
         module.weight.neg_()
     answer = classifier.certify_batch(np.array([[1.0, 0.0]]), index=0)[0]
     assert answer.predicted == 0
+
+
+def test_a_copy_that_failed_in_the_middle_is_not_used_again() -> None:
+    class Queue(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.waiting: list[torch.Tensor] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.waiting.append(x[:, :1])
+            if float(x.max()) > 1000:
+                raise ValueError("out of range")
+            first = self.waiting.pop(0)
+            return torch.cat([first, -first], 1)
+
+    prepared = adapt(Queue(), "hard").prepare(Numerics(chunk=8, block=8), (2,))
+    with torch.inference_mode():
+        with pytest.raises(ValueError, match="out of range"):
+            prepared.outputs(torch.full((8, 2), 2000.0))
+        assert bool((prepared.outputs(-torch.ones(8, 2))[:, 0] == -1).all())
 
 
 class NotToBeCopied(nn.Linear):
@@ -536,6 +556,33 @@ def test_whole_number_names_are_labels(tmp_path: Path) -> None:
         SmoothedClassifier(Estimator([0, 1], [1, 0]), sigma=0.5, n=200), data, tmp_path / "run"
     )
     assert [record.predicted for record in run.records] == data.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "order"),
+    [
+        (("0", "1"), ("no", "yes"), None),  # a model without names
+        (("no", "yes"), ("0", "1"), None),  # data without names
+        (("0", "1", "10", "2"), ("0", "1", "2"), (0, 1, 3, 2)),  # text, in the order of text
+        ((7, 9), ("7", "9"), None),
+        ((0, 1), ("7", "9"), None),
+        ((2, 1, 0), ("a", "b"), (2, 1, 0)),
+        ((False, True), ("no", "yes"), None),
+        (("a", "b", "c"), ("c", "a"), (2, 0, 1)),
+        ((0, 1), ("1", "0"), DataError),  # labels or names?
+        ((0, 1), ("a", "b", "c"), DataError),
+        (("a", "b"), ("a", "a"), DataError),
+        ((1, 2), ("a", "b"), DataError),
+    ],
+)
+def test_which_class_is_which(model: tuple[Any, ...], data: tuple[str, ...], order: Any) -> None:
+    base = TorchClassifier(Signed(1.0), class_names=model)
+    dataset = Dataset("points", POINTS[:2], np.array([0, 1]), data)
+    if order is DataError:
+        with pytest.raises(DataError):
+            class_order(base, dataset)
+    else:
+        assert class_order(base, dataset) == order
 
 
 def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:

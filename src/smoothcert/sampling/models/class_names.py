@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,38 +18,49 @@ def class_order(base: BaseClassifier, dataset: Dataset) -> tuple[int, ...] | Non
 
     Names are compared as text. A model whose names are whole numbers was taught labels, not names: its class 3 is
     label 3, wherever it stands among its classes. A class that the model doesn't know is refused. Where one side has no
-    names, numbers are all there is.
+    names, or only 0, 1, 2, …, numbers are all there is.
     """
-    if base.class_names is None:
+    names, classes = base.class_names, dataset.classes
+    if names is None:
         return None
-    if len(dataset.classes) > len(base.class_names):
+    if len(classes) > len(names):
         raise DataError(
-            f"{dataset.name} has {len(dataset.classes)} classes but {base.name} knows {len(base.class_names)}: they "
-            "don't belong together"
+            f"{dataset.name} has {len(classes)} classes but {base.name} knows {len(names)}: they don't belong together"
         )
-    values, numbered = [_whole(name) for name in base.class_names], [_whole(name) for name in dataset.classes]
-    if None not in values:
-        # Names of the data that are numbers too are compared as such; other names say nothing about numbers.
-        wanted: Sequence[Any] = numbered if None not in numbered else range(len(dataset.classes))
-        places = {value: place for place, value in enumerate(values)}
-    elif numbered == list(range(len(dataset.classes))):
-        return None
+    values = [_whole(name) for name in names]
+    if None in values:
+        found = _matched([str(name) for name in names], classes)
+        if found is None and (_unnamed(names) or _unnamed(classes)):
+            return None
     else:
-        wanted = dataset.classes
-        places = {str(name): place for place, name in enumerate(base.class_names)}  # type: ignore[misc]
-    unknown = [name for name, value in zip(dataset.classes, wanted) if value not in places]
-    if unknown:
+        found = _matched(values, range(len(classes)))
+        by_name = _matched([str(value) for value in values], classes)
+        if found is not None and by_name is not None and found != by_name:
+            raise DataError(
+                f"{dataset.name} names its classes {', '.join(classes[:5])}, and {base.name} {_shown(names)}: labels "
+                "and names are both numbers and don't agree; name the classes in words"
+            )
+        found = found or by_name
+    if found is None:
+        known = {str(name) for name in names}
+        unknown = [name for name in classes if name not in known] or list(classes)
         raise DataError(
-            f"{dataset.name} has the class {', '.join(map(repr, unknown[:5]))}, but {base.name} knows "
-            f"{_shown(base.class_names)}: they don't belong together"
+            f"{dataset.name} has the class {', '.join(map(repr, unknown[:5]))}, but {base.name} knows {_shown(names)}: "
+            "they don't belong together"
         )
-    known = [places[value] for value in wanted]
-    if len(set(known)) < len(known):
-        raise DataError(
-            f"{dataset.name} names a class twice: {', '.join(dataset.classes)}; give each a name of its own"
-        )
-    order = (*known, *(place for place in range(len(base.class_names)) if place not in known))
+    order = (*found, *(place for place in range(len(names)) if place not in found))
     return None if order == tuple(range(len(order))) else order
+
+
+def _matched(names: Sequence[Any], wanted: Iterable[Any]) -> tuple[int, ...] | None:
+    """The place of each that is wanted, if each has one of its own."""
+    places = {name: place for place, name in enumerate(names)}
+    found = tuple(places.get(name, -1) for name in wanted)
+    return found if -1 not in found and len(set(found)) == len(found) else None
+
+
+def _unnamed(names: Sequence[Any]) -> bool:
+    return list(names) == [str(number) for number in range(len(names))]
 
 
 def labelled_for(base: BaseClassifier, dataset: Dataset) -> Dataset:
@@ -63,11 +74,9 @@ def labelled_for(base: BaseClassifier, dataset: Dataset) -> Dataset:
 
 
 def _whole(name: Any) -> int | None:
-    """The whole number that a name is, written as a number or as text."""
-    if isinstance(name, str):
-        return int(name) if name.isascii() and name.isdigit() and str(int(name)) == name else None
+    """The whole number that a label is; text is a name, whatever it spells."""
     try:
-        return int(name) if int(name) == name else None
+        return int(name) if not isinstance(name, str) and int(name) == name else None
     except (TypeError, ValueError, OverflowError):
         return None
 

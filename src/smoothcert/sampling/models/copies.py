@@ -44,11 +44,9 @@ class Lending(Generic[T]):
                 one = self.idle.pop() if self.idle else None
             if one is None:
                 one = self._make()
-            try:
-                yield one
-            finally:
-                with self._lock:
-                    self.idle.append(one)
+            yield one
+            with self._lock:  # not after an error, which may have left it in the middle of something
+                self.idle.append(one)
         finally:
             if self._turns is not None:
                 self._turns.release()
@@ -78,6 +76,11 @@ def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Modu
             "passes nor later training disturb one another. Remove what can't be copied, or give a function that "
             "calls the module: it is used as it is, by one worker"
         ) from error
+    if copied is module:
+        raise ModelError(
+            f"{type(module).__name__} copies as itself, and it is evaluated on copies, so that neither passes nor "
+            "later training disturb one another: remove its __deepcopy__"
+        )
     for before, after in rebound:
         _fill(before, after, memo, inside)
     if sharing_weights and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -18,18 +19,18 @@ from smoothcert.sampling.ballots import OutputKind, labels_of
 Outputs = Callable[[torch.Tensor], torch.Tensor]
 
 _SEED = 20190208
-_THREADS, _ROUNDS = 2, 2  # of the probe of concurrent passes
+_THREADS, _ROUNDS, _MOST_ROUNDS = 2, 2, 64  # of the probe of concurrent passes
+_SECONDS = 0.05  # that it goes on for where passes are short: races are rare in them
 _SWITCH = 1e-5  # seconds after which the interpreter changes threads meanwhile: races show sooner
 
 # Scores of equal rows may differ by what rounding does in other places of a batch: relative to a score itself, and
 # relative to the median of its row (a score near zero is the difference of larger numbers).
 _RELATIVE, _OF_ROW = 1e-3, 1e-4
 
-# How finely answers are hashed, relative to the largest of their row. Rounded values change when a last bit moves one
-# over the edge, so they are few and coarse where the arithmetic is float32: about one model in a hundred would get
-# another fingerprint on another kind of processor. In float64 none does.
-_COARSE, _FINE = 1e-3, 1e-6
-_HASHED_SCORES = 32
+# How finely answers are hashed, relative to the largest of their row, and how many. A rounded value changes when a last
+# bit moves it over an edge. In float64 that is next to impossible. Where the arithmetic may be float32 they are few and
+# coarse: even so, about one function in fifty would get another fingerprint on another kind of processor.
+_COARSE, _FINE = (1e-3, 8), (1e-4, 32)
 
 
 def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
@@ -83,8 +84,14 @@ def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: Outpu
     def passes(thread: int) -> bool:
         with torch.inference_mode():
             gate.wait()
-            turns = [probes[(thread + turn) % len(probes)] for turn in range(_ROUNDS)]
-            return all(same_answers(one.answers, ask(one.rows), kind, eps) for one in turns)
+            began = time.perf_counter()
+            for turn in range(_MOST_ROUNDS):
+                one = probes[(thread + turn) % len(probes)]
+                if not same_answers(one.answers, ask(one.rows), kind, eps):
+                    return False
+                if turn + 1 >= _ROUNDS and time.perf_counter() - began > _SECONDS:
+                    break
+            return True
 
     with _eager_switching(), ThreadPoolExecutor(_THREADS) as pool:
         alike = all(pool.map(passes, range(_THREADS)))
@@ -141,7 +148,7 @@ def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> byte
     if kind == "labels" or not answers.is_floating_point():
         return head + answers.cpu().numpy().tobytes()
     scores = answers.double().cpu().numpy()
-    step = _FINE if fine else _COARSE
+    step, most = _FINE if fine else _COARSE
     scale = np.max(np.abs(scores), axis=1, keepdims=True, where=np.isfinite(scores), initial=0.0)
     # The scale itself is hashed as a rounded logarithm: relative, like everything else.
     sizes = np.round(np.log(np.maximum(scale, 1e-300)) / step)
@@ -152,5 +159,6 @@ def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> byte
     with np.errstate(invalid="ignore"):
         close = (leading[:, 1] - leading[:, 0]) <= step * scale[:, 0]
     labels = np.where(close, -1, np.nan_to_num(scores, nan=np.inf).argmax(1)).astype(np.int64)
-    kept = -(-_HASHED_SCORES // scores.shape[1])
-    return b"".join([head, labels.tobytes(), steps[:kept].tobytes(), sizes[:kept].astype(np.int64).tobytes()])
+    rows = -(-most // scores.shape[1])
+    kept = steps[:rows].reshape(-1)[:most], sizes[:rows].astype(np.int64)
+    return b"".join([head, labels.tobytes(), *(part.tobytes() for part in kept)])
