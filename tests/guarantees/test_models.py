@@ -130,6 +130,7 @@ def test_copies_of_scripted_modules_share_their_weights_too() -> None:
     module = torch.jit.script(nn.Sequential(nn.Linear(2, 3)).eval())
     own = private_copy(module, sharing_weights=True)
     assert [p.data_ptr() for p in own.parameters()] == [p.data_ptr() for p in module.parameters()]
+    assert votes(module, 2) == votes(module, 1)
 
 
 def test_a_module_that_was_given_is_not_the_one_that_is_evaluated() -> None:
@@ -395,6 +396,24 @@ def test_random_layers_are_refused() -> None:
 
     with pytest.raises(ModelError, match="votes must be independent"):
         votes(Dropping(), 1)
+
+
+class Seeding(nn.Module):
+    """The same draws for every row of every pass, if nobody else draws at the same time."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        shifted = x[:, :1] + 1e-3 * torch.randn(())
+        return torch.cat([shifted, -shifted], 1)
+
+
+def test_a_generator_that_everybody_shares_is_no_part_of_a_model() -> None:
+    state = torch.get_rng_state()
+    torch.manual_seed(1)
+    with pytest.raises(ModelError, match="draws random numbers or seeds torch"):
+        votes(Seeding(), 4)
+    assert len(votes(Seeding(), 4, thread_safe=False)) == len(POINTS)
+    torch.set_rng_state(state)
 
 
 # ------------------------------------------------------------------------------------------------ fingerprints

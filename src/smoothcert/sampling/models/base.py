@@ -17,14 +17,16 @@ from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.models.probes import (
     Outputs,
     Probe,
-    answer_bytes,
     check_again,
+    check_draws,
     check_rows,
     check_together,
     probe_rows,
 )
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
+
+ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class BaseClassifier(ABC):
         """Settle route and shape, count the classes, and make sure that neither rows nor passes influence others."""
         self.check_shape(input_shape)
         # Under the settings of the workers: compilers specialise on the number of threads.
+        generator = torch.get_rng_state()
         with one_openmp_thread(), torch.inference_mode():
             opened = self.open_route(numerics, input_shape, device)
             lending = Lending(opened.make, self.most_workers)
@@ -139,6 +142,7 @@ class BaseClassifier(ABC):
             second = check_rows(self.name, ask, first, self.kind, eps)
             check_again(self.name, ask, first, self.kind, eps)
             if self.most_workers != 1:
+                check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
@@ -193,6 +197,3 @@ def check_answers(name: str, answers: object, rows: int) -> None:
         raise ModelError(
             f"{name} returned shape {tuple(answers.shape)} for {rows} rows; expected one answer a row"
         )
-
-
-__all__ = ["BaseClassifier", "Opened", "Outputs", "Prepared", "answer_bytes", "check_answers", "probe_rows"]

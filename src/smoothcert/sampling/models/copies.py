@@ -68,7 +68,8 @@ def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Modu
             _detach_kept(value, memo)
             _rebind(value, memo, rebound)
     try:
-        copied = copy.deepcopy(module, memo)
+        with torch.no_grad():  # scripted modules clone their weights, which would be no leaves otherwise
+            copied = copy.deepcopy(module, memo)
     except Exception as error:  # whatever a module holds may refuse to be copied
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ModelError(

@@ -14,7 +14,8 @@ from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import BaseClassifier, Opened, answer_bytes, probe_rows
+from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _BLOCK = 64  # votes that share a random state

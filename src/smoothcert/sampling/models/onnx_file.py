@@ -12,14 +12,13 @@ import torch
 from smoothcert.errors import InvalidValueError, MissingExtraError, ModelError
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.onnx_bytes import read_model
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 _WHOLE = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _BLOCK = 128  # votes that share a random state
-_ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
 class OnnxClassifier(BaseClassifier):
@@ -76,7 +75,7 @@ class OnnxClassifier(BaseClassifier):
         if isinstance(fixed, int) and numerics.chunk not in (None, fixed):
             raise ModelError(f"{self.name}: the graph's batch size is fixed at {fixed}; drop --chunk")
         rows = (
-            fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * _ACTIVATION_FACTOR)
+            fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
         )
         wanted = _TYPES[self._input.type]
 

@@ -77,6 +77,29 @@ def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: fl
         )
 
 
+def check_draws(name: str, ask: Outputs, first: Probe, before: torch.Tensor) -> None:
+    """Refuse a model that uses torch's random generator, which all workers would share.
+
+    The generator isn't touched unless it has moved since ``before``. Another thread may have done that: the model is
+    asked once more.
+    """
+    state = torch.get_rng_state()
+    if torch.equal(state, before):
+        return
+    try:
+        alone = torch.manual_seed(_SEED).get_state()
+        ask(first.rows)
+        moved = not torch.equal(alone, torch.get_rng_state())
+    finally:
+        torch.set_rng_state(state)
+    if moved:
+        raise ModelError(
+            f"{name} draws random numbers or seeds torch while it is evaluated: with several workers its answers would "
+            "depend on their order. Remove that, or, if its answers are the same every time, let one worker do the "
+            "work: thread_safe=False (--no-thread-safe)"
+        )
+
+
 def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: OutputKind, eps: float) -> None:
     """Refuse a model whose passes disturb one another when several threads evaluate it at the same time."""
     gate = threading.Barrier(_THREADS)

@@ -10,21 +10,21 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import BaseClassifier, Opened, Outputs, answer_bytes, probe_rows
+from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.copies import Lending, private_copy
+from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 
 _BLOCK, _LIGHT_BLOCK = 64, 256  # votes
 _LIGHT_MODEL = 1 << 20  # bytes of all activations of a row
-_PROBED, _PROBED_LARGE = (
-    8,
-    4,
-)  # rows whose answers are hashed: float64 is slow, and the weights are hashed whole
+# Rows whose answers are hashed: few, because float64 is slow, and the weights are hashed whole.
+_PROBED, _PROBED_LARGE = 8, 4
 _LARGE = 1 << 14  # numbers of an input
 
 
@@ -51,8 +51,15 @@ class TorchClassifier(BaseClassifier):
             )
         if outputs not in (None, "scores", "probabilities"):
             raise unknown_name("kind of output", outputs, ["probabilities", "scores"])
-        self.module = private_copy(module).cpu().eval().requires_grad_(False)
         self.name = name or type(module).__name__
+        if any(
+            isinstance(one, (UninitializedBuffer, UninitializedParameter))
+            for one in chain(module.parameters(), module.buffers())
+        ):
+            raise ModelError(f"{self.name} has lazy layers without weights: evaluate it on a batch first")
+        self.module = private_copy(module).cpu().eval()
+        for parameter in self.module.parameters():  # scripted modules have no requires_grad_ of their own
+            parameter.requires_grad_(False)
         self.kind = outputs or "scores"
         self.class_names = class_names
         self.most_workers = 1 if thread_safe is False else None
@@ -104,7 +111,8 @@ class TorchClassifier(BaseClassifier):
             if changed:
                 raise ModelError(
                     f"{self.name} changes its own {', '.join(sorted(changed))} while it is evaluated: its answers "
-                    "depend on what it was asked before. Keep such values in local variables"
+                    "depend on what it was asked before. Keep such values in local variables; if they are only set up "
+                    "in its first pass, evaluate it once before"
                 )
 
         def placed() -> Outputs:
@@ -126,7 +134,10 @@ class TorchClassifier(BaseClassifier):
                 sizes.append(output.nbytes)
 
         for part in module.modules():
-            part.register_forward_hook(measure)
+            if isinstance(part, torch.jit.ScriptModule):  # takes no hooks
+                sizes.append(row.nbytes * ACTIVATION_FACTOR)
+            else:
+                part.register_forward_hook(measure)
         self.probe(module, row)
         return sizes
 
