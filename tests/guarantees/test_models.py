@@ -18,8 +18,10 @@ from torch import nn
 
 from smoothcert import SmoothedClassifier
 from smoothcert.datasets.base import Dataset
+from smoothcert.empirical import AttackPlan, attack_run
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.region_memory import RegionMemory, Statement, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.models import TorchClassifier, class_order
@@ -567,6 +569,20 @@ def test_model_and_data_are_matched_by_name(classes: tuple[str, ...], kind: str,
     assert [record.label for record in run.records] == data.labels.tolist()
     with pytest.raises(RunError):
         certify_dataset(classifier, named_points(classes[::-1]), tmp_path / "run")
+
+
+def test_attacks_and_fits_go_by_name_too(tmp_path: Path) -> None:
+    """With classes mixed up every input would be wrong to begin with, and nothing could be fitted."""
+    base = TorchClassifier(Signed(1.0), class_names=("yes", "no"))
+    data = named_points(("no", "yes"))
+    run = certify_dataset(SmoothedClassifier(base, sigma=0.5, n=500), data, tmp_path / "run")
+    report = attack_run(run, base, data, [0.25, 6.0], AttackPlan(n=1000, steps=10, copies=4))
+    assert [one.broken_at for one in report.inputs] == [6.0] * 3
+    plan = FitPlan(
+        init=0.5, route="votes", sub_epochs=1, validation=1, votes=32, validation_n0=20, validation_n=200
+    )
+    fit = fit_into(tmp_path / "fit", base, data, plan)
+    assert fit.history[-1].accuracy == 1.0
 
 
 def test_whole_number_names_are_labels(tmp_path: Path) -> None:
