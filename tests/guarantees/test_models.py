@@ -458,6 +458,37 @@ def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(
         RegionMemory.open(tmp_path / "memory", Statement.of(classifier(other), (2,)))
 
 
+def test_two_fits_of_one_estimator_differ() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x = np.random.default_rng(0).normal(size=(200, 2))
+
+    def fitted(strength: float) -> str:
+        estimator = linear_model.LogisticRegression(C=strength).fit(x, x[:, 0] > 0)
+        return adapt(estimator, "hard").fingerprint((2,))
+
+    assert fitted(1.0) == fitted(1.0)
+    assert fitted(1.0) != fitted(1.01)
+
+
+def test_a_model_may_refuse_what_is_out_of_its_range() -> None:
+    def bounded(batch: np.ndarray) -> np.ndarray:
+        if np.abs(batch).max() > 4:
+            raise ValueError("out of range")
+        return scores(batch)
+
+    class Bounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype != torch.float32 or float(x.abs().max()) > 4:
+                raise ValueError("out of range")
+            return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+    for model in (bounded, Bounded()):
+        answer = SmoothedClassifier(model, sigma=0.1, n=200).certify_batch(np.ones((1, 2)), index=0)[0]
+        assert answer.predicted == 0
+        assert len(adapt(model, "hard").fingerprint((2,))) == 64
+    assert adapt(bounded, "hard").fingerprint((2,)) != adapt(scores, "hard").fingerprint((2,))
+
+
 @pytest.mark.parametrize("model", [Signed(1.0), Kept(), Hooked(), scores])
 def test_a_fingerprint_is_the_same_before_and_after_use(model: Any) -> None:
     base = adapt(model, "hard")

@@ -116,6 +116,10 @@ def certify(
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    if classifier.base.most_workers == 1 and execution.worker_count() > 1:
+        note(
+            f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it", quiet
+        )
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
         if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:

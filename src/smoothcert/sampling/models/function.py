@@ -60,10 +60,13 @@ class FunctionClassifier(BaseClassifier):
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
         """Answers to probes at several scales, since nobody knows the units of the inputs."""
         rows = probe_rows(min(_PROBED, rows_within(4 * math.prod(input_shape))), input_shape, torch.float32)
-        scaled = (rows, 2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows)
-        return b"".join(
-            answer_bytes(self.probe(self._outputs, batch), self.kind, fine=False) for batch in scaled
-        )
+        found = [answer_bytes(self.probe(self._outputs, rows), self.kind, fine=False)]
+        for batch in (2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows):
+            try:
+                found.append(answer_bytes(self.probe(self._outputs, batch), self.kind, fine=False))
+            except ModelError:  # a function may refuse what is out of its range
+                found.append(b"refused")
+        return b"".join(found)
 
     def open_route(
         self,
@@ -153,10 +156,27 @@ class EstimatorClassifier(FunctionClassifier):
             thread_safe=thread_safe,
         )
         self.class_names = tuple(labels.tolist())
+        self._graded = _graded(estimator)
 
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""
         return super().identity() + repr(self.class_names).encode()
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """How sure it is as well, which tells two fits apart that give the probes the same labels."""
+        found = super().answers(input_shape)
+        if self._graded is None:
+            return found
+        graded = FunctionClassifier(self._graded, name=self.name)
+        return found + graded.answers(input_shape)
+
+
+def _graded(estimator: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+    """Its probabilities or margins, a row of them for each input; None if it has neither."""
+    method = getattr(estimator, "predict_proba", None) or getattr(estimator, "decision_function", None)
+    if method is None:
+        return None
+    return lambda batch: np.asarray(method(batch)).reshape(len(batch), -1)
 
 
 def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int64]:

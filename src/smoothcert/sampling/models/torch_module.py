@@ -68,7 +68,10 @@ class TorchClassifier(BaseClassifier):
         """SHA-256 over the structure and every tensor of the module."""
         # Addresses of objects that a representation mentions are others in every process.
         digest = hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module)).encode())
-        for key, value in self.module.state_dict().items():
+        held = (
+            dict(self.module.named_buffers()) | self.module.state_dict()
+        )  # buffers may be left out of the state
+        for key, value in sorted(held.items()):
             if isinstance(value, torch.Tensor):
                 digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
                 digest.update(_bytes_of(value))
@@ -81,17 +84,20 @@ class TorchClassifier(BaseClassifier):
         rows = probe_rows(
             _PROBED if torch.Size(input_shape).numel() < _LARGE else _PROBED_LARGE, input_shape, torch.float32
         )
-        half, quarter = len(rows) // 2, len(rows) // 4
-        rows[half : half + quarter] = 10 * rows[half : half + quarter] - 5
-        rows[half + quarter :] *= 100
-        try:
-            exact = private_copy(self.module).double()
-            answer, fine = self.probe(exact, rows.double()), True
-        except ModelError:  # a type written into the code: coarser, since other machines round differently
-            single = private_copy(self.module).float()
-            answer, fine = self.probe(single, rows), False
+        spread, half, quarter = rows.clone(), len(rows) // 2, len(rows) // 4
+        spread[half : half + quarter] = 10 * spread[half : half + quarter] - 5
+        spread[half + quarter :] *= 100
+        # Types and ranges may be written into the code: float32 then, and values in [0, 1) alone.
+        tried = [(dtype, batch) for dtype in (torch.float64, torch.float32) for batch in (spread, rows)]
+        for attempt, (dtype, batch) in enumerate(tried, start=1):
+            try:
+                answer = self.probe(private_copy(self.module).to(dtype), batch.to(dtype))
+                break
+            except ModelError:
+                if attempt == len(tried):
+                    raise
         self.count_classes(answer)
-        return answer_bytes(answer, self.kind, fine=fine and answer.dtype == torch.float64)
+        return answer_bytes(answer, self.kind, fine=answer.dtype == torch.float64)
 
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
