@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -135,15 +135,15 @@ def certify(
             "input nearby may get another σ and another answer; only a region memory rules that out.",
             quiet,
         )
-    origin = {
+    origin: dict[str, Any] = {
         "model": model,
         "architecture": model_options.architecture,
-        "outputs": model_options.outputs,
-        "thread_safe": model_options.thread_safe,
         "dataset": data_name,
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
     }
+    described = {"outputs": model_options.outputs, "thread_safe": model_options.thread_safe}
+    origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
     run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)
