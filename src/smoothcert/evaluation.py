@@ -15,6 +15,7 @@ from smoothcert.errors import DataError, check_count
 from smoothcert.noise import save_sigmas
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
+from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.allotment import (
@@ -73,9 +74,13 @@ def certify_dataset(
     """
     choice, progress = choice or Choice(), progress or Progress()
     classifier.settle_for(dataset.levels, dataset.largest)
+    order = class_order(classifier.base, dataset)
+    classifier = classifier.in_order(order)
     if _spreads_a_total(classifier.plan):
         check_total(classifier.plan, len(choice.indices(len(dataset))))
     manifest = _manifest(classifier, dataset, choice, origin or {})
+    if order is not None:  # which class is which follows from names, which no hash is of
+        manifest.model["order"] = list(order)
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
@@ -168,7 +173,7 @@ def _manifest(
     return Manifest(
         kind="certify",
         plan=plan.as_json() | {"device": device},
-        model={"name": classifier.base.name, "sha256": classifier.base.fingerprint()},
+        model={"name": classifier.base.name, "sha256": classifier.base.fingerprint(dataset.input_shape)},
         data={
             "name": dataset.name,
             "sha256": dataset.fingerprint(),

@@ -49,7 +49,7 @@ def soft_votes(rows: np.ndarray) -> Tally:
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_soft_answers_are_wrong_no_more_often_than_alpha(classes: int) -> None:
-    """Every class has the same mean, so that any answer but the first is wrong; votes are 0 or 1, the widest there are."""
+    """Every class has the same mean, so any answer but the first is wrong; votes are 0 or 1, the widest there are."""
     rng = np.random.default_rng(classes)
     alpha, n, trials, wrong = 0.2, 60, 4000, 0
     for _ in range(trials):

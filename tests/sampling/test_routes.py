@@ -86,7 +86,7 @@ def test_a_route_with_other_answers_is_refused(monkeypatch: pytest.MonkeyPatch) 
     from smoothcert.sampling import routes
 
     monkeypatch.setitem(
-        routes._OPENERS, "channels-last", lambda module, rows: lambda batch: module(batch) + 1.0
+        routes._OPENERS, "channels-last", lambda module, rows: lambda: lambda batch: module(batch) + 1.0
     )
     with pytest.raises(ModelError, match="differ from eager"):
         adapt(network(), "hard").prepare(Numerics(route="channels-last"), SHAPE)

@@ -118,7 +118,12 @@ def attack(
     origin = whole.manifest.origin
     named = load_named_model(
         _model_of(whole) if model is None else model,
-        ModelOptions(architecture or origin.get("architecture"), trust_pickle=trust_pickle),
+        ModelOptions(
+            architecture or origin.get("architecture"),
+            outputs=origin.get("outputs"),
+            thread_safe=origin.get("thread_safe"),
+            trust_pickle=trust_pickle,
+        ),
         "hard",
     )
     data = DataOptions(split or origin.get("split", "test"), data_dir or _path(origin.get("data_dir")))

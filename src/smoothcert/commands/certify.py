@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -124,9 +124,13 @@ def certify(
             "is about that point; --levels Q says that they are multiples of 1/Q",
             quiet,
         )
+    if classifier.base.most_workers == 1 and execution.worker_count() > 1:
+        note(
+            f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it", quiet
+        )
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base)) is not None:
+        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, quiet)
         note(
             "σ differs from number to number: σ below is the geometric mean, and a radius that of the largest ball "
@@ -139,13 +143,15 @@ def certify(
             "input nearby may get another σ and another answer; only a region memory rules that out.",
             quiet,
         )
-    origin = {
+    origin: dict[str, Any] = {
         "model": model,
         "architecture": model_options.architecture,
         "dataset": data_name,
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
     }
+    described = {"outputs": model_options.outputs, "thread_safe": model_options.thread_safe}
+    origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
     run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)

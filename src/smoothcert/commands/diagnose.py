@@ -69,14 +69,14 @@ def diagnose(
     from smoothcert.diagnostics import LinePlan, confidence_lines
     from smoothcert.errors import ModelError
     from smoothcert.evaluation import Choice
-    from smoothcert.sampling.models import TorchClassifier
+    from smoothcert.sampling.models import TorchClassifier, labelled_for
 
     if out is not None:
         check_picture_path(out)
     named = load_named_model(model, model_options, "hard")
     if not isinstance(named.classifier, TorchClassifier):
         raise ModelError(f"{model} gives no gradients, which the adversary needs: name a torch model")
-    inputs = data.load(named.dataset_or(dataset))
+    inputs = labelled_for(named.classifier, data.load(named.dataset_or(dataset)))
     low, high = inputs.value_range()
     plan = LinePlan(
         named.sigma_or(sigma), steps, step_size, copies, points, votes, clip=low >= 0 and high <= 1, seed=seed

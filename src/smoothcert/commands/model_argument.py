@@ -72,28 +72,44 @@ class NamedModel:
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
-    from smoothcert.sampling import adapt
     from smoothcert.sampling.models import TorchClassifier
     from smoothcert.weights import load_model
 
     path = Path(name)
     if path.suffix == ".onnx":
-        return NamedModel(adapt(path, votes, options.outputs))
+        return NamedModel(_adapted(path, options, votes))
     if path.suffix in _PICKLES:
         raise ModelError(
             f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
             "that: smoothcert certify mymodule:predict …"
         )
     if ":" in name and not path.exists():
-        return NamedModel(adapt(_imported(name), votes, options.outputs, options.classes))
+        return NamedModel(_adapted(_imported(name), options, votes))
     module, spec = load_model(path, architecture=options.architecture, trust_pickle=options.trust_pickle)
+    if options.output is not None or options.classes is not None:
+        raise InvalidValueError(
+            f"{name} has one output, and says how many classes: drop --output and --classes"
+        )
     trained = _training_facts(path)
     return NamedModel(
-        TorchClassifier(module, spec.architecture),
+        TorchClassifier(module, spec.architecture, options.outputs, spec.classes, options.thread_safe),
         trained.get("sigma"),
         trained.get("dataset"),
         _objective_name(trained),
         trained.get("noise"),
+    )
+
+
+def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifier:
+    from smoothcert.sampling import adapt
+
+    return adapt(
+        model,
+        votes,
+        options.outputs,
+        options.classes,
+        output=options.output,
+        thread_safe=options.thread_safe,
     )
 
 

@@ -44,7 +44,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     return diagonal_noise(kind, load_sigmas(path))
 
 
-def foreign_fit(text: str, base: BaseClassifier) -> str | None:
+def foreign_fit(text: str, base: BaseClassifier, input_shape: tuple[int, ...]) -> str | None:
     """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
     from smoothcert.noise_fit import read_fit
 
@@ -52,7 +52,7 @@ def foreign_fit(text: str, base: BaseClassifier) -> str | None:
     if not path.is_dir():
         return None
     fitted = read_fit(path).manifest.model
-    if fitted["sha256"] == base.fingerprint():
+    if fitted["sha256"] == base.fingerprint(input_shape):
         return None
     return (
         f"{text} was fitted for another model ({fitted['name']}): certificates hold, but the noise may not suit this "

@@ -200,10 +200,21 @@ class ModelOptions:
     ] = None
     outputs: Annotated[
         Literal["labels", "scores", "probabilities"] | None,
-        Parameter(group=_MODEL, help="What a Python function or ONNX file returns (default: scores)."),
+        Parameter(group=_MODEL, help="What the model returns (default: scores; estimators: labels)."),
+    ] = None
+    output: Annotated[
+        str | None, Parameter(group=_MODEL, help="Which output of an ONNX file votes, where several could.")
     ] = None
     classes: Annotated[
         int | None, Parameter(group=_MODEL, help="Number of classes of a function that returns labels.")
+    ] = None
+    thread_safe: Annotated[
+        bool | None,
+        Parameter(
+            group=_MODEL,
+            help="Whether several workers may evaluate the model at once (default: torch and ONNX models, not "
+            "functions).",
+        ),
     ] = None
     trust_pickle: Annotated[
         bool,

@@ -69,6 +69,7 @@ def predict(
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
     from smoothcert.noise import NOISES
+    from smoothcert.sampling.models import class_order
 
     execution = speed.execution()
     named = load_named_model(model, model_options, "hard")
@@ -85,9 +86,10 @@ def predict(
     )
     seed = classifier.settle_seed()
     classifier.settle_for(inputs.levels, inputs.largest)
+    classifier = classifier.in_order(class_order(classifier.base, inputs))
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base)) is not None:
+        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, output.quiet or output.json)
     indices = Choice(data.skip, data.max).indices(len(inputs))
     with progress_bar("predicting", "votes", output.quiet or output.json) as bar:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from smoothcert.attacks.steps import norms
 from smoothcert.bounds import top_two_p_value
@@ -27,7 +27,8 @@ from smoothcert.noise import Gaussian, draw_unit
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
-from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.models import TorchClassifier, class_order
+from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.smoothing import CertifyPlan
@@ -62,7 +63,7 @@ def attack_run(
     check_attackable(run)
     check_count("batch", batch)
     radii = _ascending(radii)
-    base = _checked_model(run, model)
+    base = _checked_model(run, model, dataset.input_shape)
     check_inputs_of(run, dataset)
     attacker = _Attacker(run, base, dataset, radii, plan, execution, batch)
     inputs: list[AttackedInput] = []
@@ -132,8 +133,11 @@ class _Attacker:
         self.seed = int(stated["seed"])
         self.grid = CertifyPlan.stated(stated, run.path).grid
         numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})
-        self.prepared: Prepared = base.prepare(numerics, dataset.input_shape, execution.device)
-        self.module = copy.deepcopy(base.module).to(execution.device)
+        self.order = class_order(base, dataset)
+        self.prepared: Prepared = replace(
+            base.prepare(numerics, dataset.input_shape, execution.device), order=self.order
+        )
+        self.modules = base.lend(private_copy(base.module).to(execution.device))
         self.level = plan.level(len(radii), self.prepared.classes)
         plan.warn_if_hopeless(self.level)
         low, high = dataset.value_range()
@@ -182,21 +186,23 @@ class _Attacker:
 
         def attacked(start: int) -> Tensor:
             stop = start + self.batch
-            return self._adversaries(records[start:stop], x[start:stop], radius)
+            with self.modules.borrowed() as module:
+                return self._adversaries(module, records[start:stop], x[start:stop], radius)
 
         # One OpenMP thread each, as when votes are cast: no result may depend on how many cores there are.
         with one_openmp_thread(), ThreadPoolExecutor(self.execution.worker_count()) as pool:
             return torch.cat(list(pool.map(attacked, range(0, len(records), self.batch))))
 
-    def _adversaries(self, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
+    def _adversaries(self, module: nn.Module, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
         """The most promising candidate for each input, strictly inside the ball around it."""
         device = self.execution.device
-        near, labels = x.to(device), torch.tensor([record.label for record in records], device=device)
+        own = range(self.prepared.classes) if self.order is None else self.order  # the module's own numbers
+        near, labels = x.to(device), torch.tensor([own[record.label] for record in records], device=device)
         candidates = [
             points
             for restart in range(self.plan.restarts)
             for points in ATTACKS[self.plan.attack](
-                self.module,
+                module,
                 near,
                 labels,
                 self._copies(records, radius, restart),
@@ -208,7 +214,7 @@ class _Attacker:
         if len(candidates) == 1:
             return candidates[0].cpu()
         fresh = self._copies(records, radius, self.plan.restarts)
-        scores = torch.stack([margins(self.module, points, labels, fresh) for points in candidates])
+        scores = torch.stack([margins(module, points, labels, fresh) for points in candidates])
         return torch.stack(candidates)[scores.argmin(0), torch.arange(len(x), device=device)].cpu()
 
     def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
@@ -258,14 +264,14 @@ def _ascending(radii: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(float(radius) for radius in radii))
 
 
-def _checked_model(run: Run, model: Any) -> TorchClassifier:
+def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> TorchClassifier:
     base = adapt(model, "hard")
     if not isinstance(base, TorchClassifier):
         raise ModelError(
             f"{base.name} can't be attacked: attacks follow gradients, which only a torch model has, and this is "
             f"a {type(base).__name__}; certify the network it was made from"
         )
-    there, here = run.manifest.model["sha256"], base.fingerprint()
+    there, here = run.manifest.model["sha256"], base.fingerprint(input_shape)
     if there != here:
         raise ModelError(
             f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "

@@ -39,6 +39,7 @@ from smoothcert.noise_fit.work import Outcome, Route
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling import BaseClassifier, Execution
+from smoothcert.sampling.models import class_order, labelled_for
 
 KIND = "fit-noise"
 METRICS_NAME = "metrics.jsonl"
@@ -97,8 +98,11 @@ def fit_into(
     execution, progress = execution or Execution(), progress or Progress()
     places = range(len(dataset)) if places is None else places
     fitted, kept = split_validation(places, plan)
-    route, groups = _route(base, dataset, plan, execution, fitted)
+    labelled = labelled_for(base, dataset)
+    route, groups = _route(base, labelled, plan, execution, fitted)
     manifest = _manifest(base, dataset, places, plan, groups, execution, origin or {})
+    if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash is of
+        manifest.model["order"] = list(order)
     with claim_run(out, manifest):
         state = load_state(out)
         if state.history:
@@ -108,7 +112,7 @@ def fit_into(
         for number in range(done, plan.sub_epochs + 1):
             outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
             sigmas = route.sigmas()
-            found = validate(base, dataset, kept, sigmas, plan, execution, progress.rows)
+            found = validate(base, labelled, kept, sigmas, plan, execution, progress.rows)
             noise = diagonal_noise(plan.noise, sigmas)
             one = SubEpoch(
                 number,
@@ -230,7 +234,7 @@ def _manifest(
     return Manifest(
         kind=KIND,
         plan=statement,
-        model={"name": base.name, "sha256": base.fingerprint()},
+        model={"name": base.name, "sha256": base.fingerprint(dataset.input_shape)},
         data={
             "name": dataset.name,
             "sha256": dataset.fingerprint(),

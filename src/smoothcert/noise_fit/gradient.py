@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -24,6 +23,7 @@ from smoothcert.noise_fit.streams import Purpose, noise_bits, stream
 from smoothcert.noise_fit.work import Outcome, nothing_right
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.threads import one_openmp_thread
 
 _ROWS = 128  # of a pass, about: small passes stay in the cache, forward and backward
@@ -43,10 +43,10 @@ class GradientRoute:
         assert isinstance(base, TorchClassifier)
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
         self._execution = execution
-        module = copy.deepcopy(base.module).to(execution.device)
+        module = private_copy(base.module).to(execution.device)
         if len(dataset.input_shape) == 3:  # convolutions are faster with channels last
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._module = module
+        self._modules = base.lend(module)
         self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
         self._parameters = [parameter.requires_grad_() for parameter in scales.parameters()]
         self._optimizer = torch.optim.Adam(self._parameters, lr=1.0)
@@ -121,15 +121,16 @@ class GradientRoute:
         unit = torch.empty((self._plan.n0, *x.shape), dtype=x.dtype)
         draw_unit(self._noise, unit, noise_bits(self._plan.seed, number, first))
         try:
-            return gap_slope(
-                self._module,
-                x.to(device),
-                labels.to(device),
-                unit.to(device),
-                sigmas.to(device),
-                self._plan.noise,
-                self._plan.beta,
-            )
+            with self._modules.borrowed() as module:
+                return gap_slope(
+                    module,
+                    x.to(device),
+                    labels.to(device),
+                    unit.to(device),
+                    sigmas.to(device),
+                    self._plan.noise,
+                    self._plan.beta,
+                )
         except (RuntimeError, ModelError) as error:
             reason = str(error).splitlines()[0]
             raise ModelError(

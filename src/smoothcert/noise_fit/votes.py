@@ -92,7 +92,8 @@ class VoteRoute:
         draw_unit(self._noise, unit, noise_bits(plan.seed, number))
         order = torch.randperm(self._scales.groups, generator=stream(plan.seed, Purpose.ORDER, number))
         step = float(np.log(plan.factor)) * plan.decay ** (number - 1)
-        with one_openmp_thread(), ThreadPoolExecutor(self._execution.worker_count()) as pool:
+        workers = self._prepared.workers(self._execution.worker_count())
+        with one_openmp_thread(), ThreadPoolExecutor(workers) as pool:
 
             def counted(theta: torch.Tensor, rows: NDArray[np.int64]) -> Counts:
                 found = self._count(pool, x[rows], unit[rows], self._scales.sigmas([theta]))

@@ -50,7 +50,7 @@ class Statement:
         """The statement of a smoothed classifier for inputs of this shape; its σ doesn't enter."""
         plan = classifier.plan
         return cls(
-            model_sha256=classifier.base.fingerprint(),
+            model_sha256=classifier.base.fingerprint(input_shape),
             input_shape=input_shape,
             noise=plan.noise.name,
             norm=plan.certificate.norm,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,10 +15,10 @@ from smoothcert.tally import SOFT_UNIT
 
 OutputKind = Literal["labels", "scores", "probabilities"]
 
-_NUMPY_TYPES = (torch.float32, torch.float64)
 _SUM_TOLERANCE = (
     1e-3  # probabilities are divided by their sum; a larger error means they aren't probabilities
 )
+_EXACT_IN_FLOAT64 = 1 << 53
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,11 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
         return Ballots(_checked_labels(outputs, classes))
     if outputs.ndim != 2 or outputs.shape[1] != classes:
         raise ModelError(f"the model must return {classes} scores a row, got shape {tuple(outputs.shape)}")
-    scores = (outputs if outputs.dtype in _NUMPY_TYPES else outputs.float()).cpu().numpy()
-    if np.isnan(scores.max()):  # NaN is the maximum of whatever holds it
-        raise ModelError("the model returned NaN: its weights or its input range may be broken")
+    scores = _scores(outputs)
     labels = scores.argmax(1)
     if votes == "hard":
         return Ballots(labels)
-    shares = _shares(torch.from_numpy(scores).double(), kind).numpy()
+    shares = _shares(scores, kind)
     # Rounded so that a mean can only be understated and a variance only overstated.
     return Ballots(
         labels,
@@ -51,8 +49,27 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
     )
 
 
+def labels_of(outputs: torch.Tensor) -> NDArray[np.int64]:
+    """The class of each row of scores: the first of the largest, compared in the model's own type."""
+    labels: NDArray[np.int64] = _scores(outputs).argmax(1)
+    return labels
+
+
+def _scores(outputs: torch.Tensor) -> NDArray[Any]:
+    """Scores as they are: no type is converted to one that can't tell all of its numbers apart."""
+    if outputs.is_complex():
+        raise ModelError(f"scores must be real numbers, which can be compared; got {outputs.dtype}")
+    outputs = outputs.detach()
+    if outputs.is_floating_point() and outputs.dtype not in (torch.float16, torch.float32, torch.float64):
+        outputs = outputs.float()  # exact for bfloat16 and the 8-bit floats, which NumPy doesn't know
+    scores: NDArray[Any] = outputs.cpu().numpy()
+    if outputs.is_floating_point() and np.isnan(scores.max()):  # NaN is the maximum of whatever holds it
+        raise ModelError("the model returned NaN: its weights or its input range may be broken")
+    return scores
+
+
 def _checked_labels(outputs: torch.Tensor, classes: int) -> NDArray[np.int64]:
-    if outputs.ndim != 1 or outputs.is_floating_point():
+    if outputs.ndim != 1 or outputs.is_floating_point() or outputs.is_complex():
         raise ModelError(
             f"labels must be one integer a row, got {outputs.dtype} of shape {tuple(outputs.shape)}"
         )
@@ -62,13 +79,23 @@ def _checked_labels(outputs: torch.Tensor, classes: int) -> NDArray[np.int64]:
     return labels
 
 
-def _shares(outputs: torch.Tensor, kind: OutputKind) -> torch.Tensor:
+def _shares(scores: NDArray[Any], kind: OutputKind) -> NDArray[np.float64]:
     """Non-negative float64 rows that sum to one, as the soft certificates require."""
+    if scores.dtype.kind in "iu" and not (
+        -_EXACT_IN_FLOAT64 <= scores.min() <= scores.max() <= _EXACT_IN_FLOAT64
+    ):
+        raise ModelError("soft votes of whole numbers beyond 2**53 would be rounded: return float64 scores")
+    outputs = torch.from_numpy(scores).double()
     if kind == "scores":
-        return torch.softmax(outputs, 1)
+        shares = torch.softmax(outputs, 1)
+        if not bool(torch.isfinite(shares).all()):
+            raise ModelError(
+                "soft votes need finite scores: the model returned infinite ones, or none else in a row"
+            )
+        return shares.numpy()
     sums = outputs.sum(1, keepdim=True)
-    if bool((outputs < 0).any()) or bool(((sums - 1).abs() > _SUM_TOLERANCE).any()):
+    if bool((outputs < 0).any()) or not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all()):
         raise ModelError(
             "soft votes need probabilities: non-negative rows that sum to 1, or scores to softmax"
         )
-    return outputs / sums
+    return (outputs / sums).numpy()

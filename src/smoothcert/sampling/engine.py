@@ -56,9 +56,10 @@ class Engine:
         waiting = iter(jobs)
         layout = self.prepared.numerics.layout()
         lanes, workers = Lanes(layout), Workers(self.prepared, self.votes)
-        width = self.execution.worker_count() * _TASKS_AHEAD
+        count = self.prepared.workers(self.execution.worker_count())
+        width = count * _TASKS_AHEAD
         rounds = self.execution.rounds_per_task(layout.rows)
-        with workers.running(self.execution.worker_count()):
+        with workers.running(count):
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * rounds * layout.slots

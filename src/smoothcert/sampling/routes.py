@@ -5,33 +5,47 @@ A route changes logits in their last bits, so the plan names it and a run keeps 
 
 from __future__ import annotations
 
-import copy
 import io
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from smoothcert.errors import MissingExtraError, ModelError
-from smoothcert.sampling.models.base import probe_rows
+from smoothcert.sampling.models.copies import private_copy
+from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
-_TOLERANCE = 1e-3  # relative to the largest logit; routes seen differ by some 1e-5
+Maker = Callable[[], Forward]
+"""Makes the function that one worker evaluates; what is made shares the weights and nothing else."""
+
+
+@dataclass(frozen=True)
+class ModuleForward:
+    """A worker's own copy of a module, and the function that evaluates it."""
+
+    module: nn.Module
+    call: Forward
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        """Evaluate one pass."""
+        return self.call(batch)
 
 
 def open_torch_route(
     module: nn.Module, numerics: Numerics, input_shape: tuple[int, ...], device: str
-) -> tuple[str, Forward]:
-    """The route's name and function.
+) -> tuple[str, Maker]:
+    """The route's name, and what makes its function for a worker. ``module`` itself is never evaluated.
 
     ``auto`` takes the first of folded (where there is batch norm to fold), channels-last and eager that works for
     the model; a route asked for by name that fails is an error that says so.
     """
     if numerics.route == "eager":
-        return "eager", module
+        return "eager", _eager(module)
     if numerics.route != "auto":
         return numerics.route, _probed(numerics.route, module, numerics, input_shape, device)
     for route in _candidates(module, input_shape):
@@ -39,7 +53,7 @@ def open_torch_route(
             return route, _probed(route, module, numerics, input_shape, device)
         except ModelError:
             continue
-    return "eager", module
+    return "eager", _eager(module)
 
 
 def _candidates(module: nn.Module, input_shape: tuple[int, ...]) -> list[str]:
@@ -51,22 +65,20 @@ def _candidates(module: nn.Module, input_shape: tuple[int, ...]) -> list[str]:
 
 def _probed(
     route: str, module: nn.Module, numerics: Numerics, input_shape: tuple[int, ...], device: str
-) -> Forward:
+) -> Maker:
     dtype = numerics.torch_dtype()
     rows = probe_rows(numerics.layout().chunk, input_shape, dtype).to(device)
     with torch.inference_mode():
-        expected = module(rows)
+        expected = _eager(module)()(rows.clone())
     try:
         with warnings.catch_warnings(), torch.inference_mode():
             warnings.simplefilter(
                 "ignore"
             )  # exporters and compilers warn about themselves, not about the model
-            forward = _OPENERS[route](module, rows)
-            found = forward(rows)
-        scale = expected.abs().max().clamp(min=1.0)
-        tolerance = max(_TOLERANCE, 8 * torch.finfo(dtype).eps) * scale
-        if found.shape != expected.shape or bool((found - expected).abs().max() > tolerance):
-            raise ModelError(f"its outputs differ from eager ones by more than {float(tolerance):.1e}")
+            make = _OPENERS[route](module, rows)
+            found = make()(rows.clone())
+        if not same_answers(expected, found, "scores", torch.finfo(dtype).eps):
+            raise ModelError("its outputs differ from eager ones by more than rounding does")
     except MissingExtraError:
         raise
     except Exception as error:  # compilers and exporters fail in many ways; all mean "not this route"
@@ -74,44 +86,61 @@ def _probed(
         raise ModelError(
             f"route {route!r} doesn't work for this model ({reason}); use --route auto or eager"
         ) from error
-    return forward
+    return make
 
 
-def _channels_last(module: nn.Module, rows: torch.Tensor) -> Forward:
+def _eager(module: nn.Module) -> Maker:
+    def make() -> Forward:
+        own = private_copy(module, sharing_weights=True)
+        return ModuleForward(own, own)
+
+    return make
+
+
+def _channels_last(module: nn.Module, rows: torch.Tensor) -> Maker:
     if rows.ndim != 4:
         raise ModelError(
             f"channels-last needs inputs of shape (channels, height, width), got {tuple(rows.shape[1:])}"
         )
-    laid_out = copy.deepcopy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    laid_out = private_copy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def forward(batch: torch.Tensor) -> torch.Tensor:
-        answer: torch.Tensor = laid_out(batch.contiguous(memory_format=torch.channels_last))
-        return answer
+    def make() -> Forward:
+        own = private_copy(laid_out, sharing_weights=True)
 
-    return forward
+        def forward(batch: torch.Tensor) -> torch.Tensor:
+            answer: torch.Tensor = own(batch.contiguous(memory_format=torch.channels_last))
+            return answer
+
+        return ModuleForward(own, forward)
+
+    return make
 
 
-def _folded(module: nn.Module, rows: torch.Tensor) -> Forward:
+def _folded(module: nn.Module, rows: torch.Tensor) -> Maker:
     from torch.fx.experimental.optimization import fuse
 
-    folded = fuse(module)
-    return _channels_last(folded, rows) if rows.ndim == 4 else folded
+    folded = fuse(private_copy(module))
+    return _channels_last(folded, rows) if rows.ndim == 4 else _eager(folded)
 
 
-def _compiled(module: nn.Module, rows: torch.Tensor) -> Forward:
-    compiled: Forward = torch.compile(module, dynamic=False)
-    compiled(rows)  # compile now, in this thread; workers only run the result
-    return compiled
+def _compiled(module: nn.Module, rows: torch.Tensor) -> Maker:
+    def make() -> Forward:
+        own = private_copy(module, sharing_weights=True)
+        compiled: Forward = torch.compile(own, dynamic=False)
+        compiled(rows.clone())  # compile now, and not in the first pass of votes
+        return ModuleForward(own, compiled)
+
+    return make
 
 
-def _onnxruntime(module: nn.Module, rows: torch.Tensor) -> Forward:
+def _onnxruntime(module: nn.Module, rows: torch.Tensor) -> Maker:
     from smoothcert.sampling.models.onnx_file import run_session, session_from_bytes
 
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         raise ModelError(f"onnxruntime evaluates float32 on the CPU here, got {rows.dtype} on {rows.device}")
     buffer = io.BytesIO()
     torch.onnx.export(
-        module,
+        private_copy(module),
         (rows,),
         buffer,  # type: ignore[arg-type]  # the legacy exporter takes a buffer
         dynamo=False,
@@ -123,10 +152,10 @@ def _onnxruntime(module: nn.Module, rows: torch.Tensor) -> Forward:
     def forward(batch: torch.Tensor) -> torch.Tensor:
         return run_session(session, "x", "scores", batch)
 
-    return forward
+    return lambda: forward  # a session keeps nothing between passes: the workers share it
 
 
-_OPENERS: dict[str, Callable[[nn.Module, torch.Tensor], Forward]] = {
+_OPENERS: dict[str, Callable[[nn.Module, torch.Tensor], Maker]] = {
     "channels-last": _channels_last,
     "folded": _folded,
     "compiled": _compiled,

@@ -118,7 +118,7 @@ class Workers:
         outputs = []
         for _ in range(0, block.last, self._layout.chunk):
             _fill(buffer, block.place, state)
-            outputs.append(self.prepared.outputs(buffer).clone())  # a model may return a view of its input
+            outputs.append(self.prepared.outputs(buffer))
         return torch.cat(outputs)
 
     def _count(self, ballots: Ballots, slot: int, block: Block) -> NDArray[np.int64]:

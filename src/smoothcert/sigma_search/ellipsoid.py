@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from smoothcert.errors import ModelError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.noise import diagonal_noise, draw_unit
+from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.sigma_search.ascent import soft_radius
@@ -107,7 +108,7 @@ class EllipsoidSearch(SigmaSearch):
         on_evaluations: Evaluations | None,
     ) -> dict[int, Array | None]:
         """σ over its geometric mean for each input; None where the gradient wasn't a number."""
-        module = problem.module()
+        modules = problem.lend(problem.module())
         slots = max(1, self.rows // self.samples)
         waves = [
             [alive[position] if position >= 0 else -1 for position in wave]
@@ -115,13 +116,24 @@ class EllipsoidSearch(SigmaSearch):
         ]
         shapes: dict[int, Array | None] = {}
         with one_openmp_thread(), ThreadPoolExecutor(problem.execution.worker_count()) as pool:
-            for wave in pool.map(lambda wave: self._ascend(problem, module, inputs, balls, wave), waves):
+            for wave in pool.map(lambda wave: self._ascend(problem, modules, inputs, balls, wave), waves):
                 shapes |= wave
                 if on_evaluations is not None:
                     on_evaluations(self._ascent_rows * len(wave))
         return shapes
 
     def _ascend(
+        self,
+        problem: Problem,
+        modules: Lending[nn.Module],
+        inputs: Sequence[Numbered],
+        balls: Sequence[Found],
+        wave: list[int],
+    ) -> dict[int, Array | None]:
+        with modules.borrowed() as module:
+            return self._ascend_with(problem, module, inputs, balls, wave)
+
+    def _ascend_with(
         self,
         problem: Problem,
         module: nn.Module,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from smoothcert.errors import InvalidValueError, ModelError, check_count, check_positive
 from smoothcert.knobs import knob
 from smoothcert.noise import draw_unit
+from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
 from smoothcert.sigma_search.ascent import radius_gradient
@@ -60,12 +61,12 @@ class GradientSearch(Checked):
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
     ) -> list[Found]:
         """Ascend, then compare with σ₀ by votes."""
-        module = _laid_out(problem.module(), problem.prepared.input_shape)
+        modules = problem.lend(_laid_out(problem.module(), problem.prepared.input_shape))
         slots = max(1, self.rows // self.samples)
         waves = places([index for index, _ in inputs], slots)
         ended: dict[int, tuple[float, Reason]] = {}
         with one_openmp_thread(), ThreadPoolExecutor(problem.execution.worker_count()) as pool:
-            for wave in pool.map(lambda wave: self._ascend(problem, module, inputs, wave), waves):
+            for wave in pool.map(lambda wave: self._ascend(problem, modules, inputs, wave), waves):
                 ended |= wave
                 if on_evaluations is not None:
                     on_evaluations(2 * self.steps * self.samples * len(wave))
@@ -81,9 +82,15 @@ class GradientSearch(Checked):
         ]
 
     def _ascend(
-        self, problem: Problem, module: nn.Module, inputs: Sequence[Numbered], wave: list[int]
+        self, problem: Problem, modules: Lending[nn.Module], inputs: Sequence[Numbered], wave: list[int]
     ) -> dict[int, tuple[float, Reason]]:
         """Where σ of each input of a wave ended, and whether it got there in good order."""
+        with modules.borrowed() as module:
+            return self._ascend_with(problem, module, inputs, wave)
+
+    def _ascend_with(
+        self, problem: Problem, module: nn.Module, inputs: Sequence[Numbered], wave: list[int]
+    ) -> dict[int, tuple[float, Reason]]:
         used = [slot for slot, position in enumerate(wave) if position >= 0]
         shape, dtype = problem.prepared.input_shape, problem.prepared.numerics.noise_dtype()
         device = problem.execution.device

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +14,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES, Grid, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared
 from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.models.copies import Lending, private_copy
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,12 @@ class Problem:
         assert isinstance(self.base, TorchClassifier)
         numerics = self.prepared.numerics
         # The prepared copy was made for inference only, and 16-bit types lose the small steps of σ.
-        return copy.deepcopy(self.base.module).to(device=self.execution.device, dtype=numerics.noise_dtype())
+        return private_copy(self.base.module).to(device=self.execution.device, dtype=numerics.noise_dtype())
+
+    def lend(self, module: nn.Module) -> Lending[nn.Module]:
+        """Copies of :meth:`module` that share its weights, each for one thread at a time."""
+        assert isinstance(self.base, TorchClassifier)
+        return self.base.lend(module)
 
     def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
         """An input in the type of its noise, checked before anything is spent on it."""

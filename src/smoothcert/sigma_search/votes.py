@@ -90,7 +90,8 @@ class Booth:
         depth = max((len(lane) for lane in lanes), default=0)
         rounds = [[lane[r] if r < len(lane) else None for lane in lanes] for r in range(depth)]
         self._draw(fillings)
-        with one_openmp_thread(), ThreadPoolExecutor(self.problem.execution.worker_count()) as pool:
+        workers = self.problem.prepared.workers(self.problem.execution.worker_count())
+        with one_openmp_thread(), ThreadPoolExecutor(workers) as pool:
             for cast in pool.map(self._pass, rounds):
                 if self._on_evaluations is not None:
                     self._on_evaluations(cast)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from smoothcert.bounds import ClassBounds
 from smoothcert.regions import CertifiedRegion
@@ -25,6 +26,8 @@ class Certification:
 
     Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
+
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
     """
 
     index: int
@@ -43,6 +46,7 @@ class Certification:
     volume_radius: float | None = None
     shift: float = 0.0
     radius_off_grid: float = 0.0
+    label: Any = None
 
     @property
     def seed(self) -> int:
@@ -57,13 +61,17 @@ class Certification:
 
 @dataclass(frozen=True)
 class Prediction:
-    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN."""
+    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN.
+
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
+    """
 
     index: int
     predicted: int
     p_value: float
     tally: Tally
     seconds: float = 0.0
+    label: Any = None
 
     @property
     def abstained(self) -> bool:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,14 +34,18 @@ from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import Outlook, Total
+from smoothcert.tally import ABSTAIN
+
+Answer = TypeVar("Answer", Certification, Prediction)
 
 
 class SmoothedClassifier:
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
     Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
-    ``plan`` or its fields (``sigma`` at least). ``outputs`` and ``classes`` describe a plain function's answers;
-    ``input_shape`` tells one input from a batch where the number of dimensions can't (see :meth:`certify`).
+    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output`` and ``thread_safe`` say what the
+    model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one input from a batch where the number
+    of dimensions can't (see :meth:`certify`).
     """
 
     def __init__(
@@ -52,6 +57,8 @@ class SmoothedClassifier:
         noise: str = "gaussian",
         outputs: OutputKind | None = None,
         classes: int | None = None,
+        output: str | None = None,
+        thread_safe: bool | None = None,
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
         **plan_fields: Any,
@@ -65,18 +72,30 @@ class SmoothedClassifier:
         elif plan_fields:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan
-        self.base: BaseClassifier = adapt(model, plan.rule.votes, outputs, classes)
+        self.base: BaseClassifier = adapt(
+            model, plan.rule.votes, outputs, classes, output=output, thread_safe=thread_safe
+        )
         if plan.search is not None:
             plan.search.check(self.base)
         self.execution = execution or Execution()
         self._input_shape = input_shape or self.base.input_shape
         self._prepared: Prepared | None = None
+        self._order: tuple[int, ...] | None = None
+
+    def in_order(self, order: tuple[int, ...] | None) -> SmoothedClassifier:
+        """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
+        if order is None:
+            return self
+        numbered = copy.copy(self)
+        numbered._order, numbered._prepared = order, None
+        return numbered
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         self.plan.noise.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
-            self._prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
+            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
+            self._prepared = replace(prepared, order=self._order)
         return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
 
     def settle_seed(self) -> int:
@@ -156,7 +175,7 @@ class SmoothedClassifier:
             for i, x, plan, found in self._with_sigma(prepared, on_votes)
         )
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
-            yield replace(done.answer, seconds=done.seconds)
+            yield self._named(replace(done.answer, seconds=done.seconds))
 
     def certify_stream(
         self, x: ArrayLike, index: int | None = None, label: int | None = None
@@ -178,7 +197,11 @@ class SmoothedClassifier:
         ((index, one),) = numbered_inputs(inputs, index)
         plan = self.prepare(one.shape)
         assert self._prepared is not None
-        return certify_states(plan, self._prepared, self.execution, one, index, label)
+        states = certify_states(plan, self._prepared, self.execution, one, index, label)
+        return (
+            replace(state, certification=state.certification and self._named(state.certification))
+            for state in states
+        )
 
     def pilot_each(
         self,
@@ -214,7 +237,7 @@ class SmoothedClassifier:
             for i, x in self._prepared_inputs(inputs)
         )
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
-            yield replace(done.answer, seconds=done.seconds)
+            yield self._named(replace(done.answer, seconds=done.seconds))
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The base model's class for one input without noise."""
@@ -267,7 +290,7 @@ class SmoothedClassifier:
             for i, x in self._prepared_inputs(inputs)
         )
         for done in self._run(jobs, self.plan.rule.votes, on_votes):
-            yield replace(done.answer, seconds=done.seconds)
+            yield self._named(replace(done.answer, seconds=done.seconds))
 
     def _certifying(
         self,
@@ -324,6 +347,13 @@ class SmoothedClassifier:
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
             yield i, x, replace(plan, noise=found.noise_like(plan.noise), search=None), found
+
+    def _named(self, answer: Answer) -> Answer:
+        """The answer with what the model calls its class."""
+        names, predicted = self.base.class_names, answer.predicted
+        if names is None or predicted == ABSTAIN:
+            return answer
+        return replace(answer, label=names[predicted if self._order is None else self._order[predicted]])
 
     def _run(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None

@@ -128,7 +128,7 @@ def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelS
             f"{recipe.start} takes inputs of shape {spec.input_shape} in {len(spec.classes)} classes, "
             f"{dataset.name} has {dataset.input_shape} in {len(dataset.classes)}: start from a model of its own kind"
         )
-    return model, spec, TorchClassifier(model).fingerprint()
+    return model, spec, TorchClassifier(model).fingerprint(spec.input_shape)
 
 
 def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:

@@ -19,6 +19,7 @@ from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
+from smoothcert.sampling.models import class_order
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.tally import Tally
 from smoothcert.verification.beliefs import believed
@@ -63,10 +64,7 @@ class Replay:
         self._judge = Judge(directory, self.plan, read_found(directory) if self.plan.search else {})
         self.numerics = self._stated_numerics()
         _check_data(statement, dataset)
-        base.prepare(
-            self.numerics, dataset.input_shape, execution.device
-        )  # a function's hash is of its answers
-        _check_model(statement, base)
+        _check_model(statement, base, dataset.input_shape)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
         """Hold all labels against the data, and their number."""
@@ -114,7 +112,9 @@ class Replay:
         report: Report,
         on_votes: Callable[[int], None] | None,
     ) -> None:
-        classifier = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution)
+        classifier = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution).in_order(
+            class_order(self.base, self.dataset)
+        )
         self._check_settled(classifier.prepare(self.dataset.input_shape))
         by_index = {record.index: record for record in records}
         inputs = ((index, self.dataset.input(index)) for index in by_index)
@@ -171,8 +171,8 @@ class Replay:
         )
 
 
-def _check_model(statement: Statement, base: BaseClassifier) -> None:
-    here, there = base.fingerprint(), statement.model.get("sha256")
+def _check_model(statement: Statement, base: BaseClassifier, input_shape: tuple[int, ...]) -> None:
+    here, there = base.fingerprint(input_shape), statement.model.get("sha256")
     if here != there:
         raise ModelError(
             f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,24 +13,70 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
+from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.probes import (
+    Outputs,
+    Probe,
+    check_again,
+    check_draws,
+    check_rows,
+    check_together,
+    probe_rows,
+)
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
 
-_PROBE_SEED = 20190208
+ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A route: its settled numerics, and how to make the function that one worker evaluates.
+
+    ``check`` is asked after the probes whether evaluating the model has changed it.
+    """
+
+    numerics: Numerics
+    make: Callable[[], Outputs]
+    check: Callable[[list[Outputs]], None] | None = None
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model ready for one input shape, with nothing about its numerics left open.
+    """A model ready for one input shape, with nothing about its numerics left open."""
 
-    ``outputs`` takes the fixed-shape batch on the CPU in the noise's type and may be called by several threads.
-    """
-
+    name: str
     numerics: Numerics
     input_shape: tuple[int, ...]
     classes: int
     kind: OutputKind
-    outputs: Callable[[torch.Tensor], torch.Tensor]
+    lending: Lending[Outputs]
+    order: tuple[int, ...] | None = None
+    """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
+
+    def outputs(self, batch: torch.Tensor) -> torch.Tensor:
+        """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
+
+        Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
+        the answers are nobody else's, and there is one for every row.
+        """
+        with self.lending.borrowed() as model:
+            answers = model(batch)
+            check_answers(self.name, answers, len(batch))
+            answers = answers.clone()  # the model may return, and write to, something of its own or its input
+        return answers if self.order is None else self._in_order(answers)
+
+    def _in_order(self, answers: torch.Tensor) -> torch.Tensor:
+        order = torch.tensor(self.order)
+        if self.kind != "labels":
+            read_ballots(answers, self.kind, self.classes, "hard")  # as many as there are places to put them
+            return answers[:, order]
+        labels = torch.from_numpy(read_ballots(answers, self.kind, self.classes, "hard").labels)
+        return order.argsort()[labels]
+
+    def workers(self, wanted: int) -> int:
+        """How many of the workers asked for the model can keep busy."""
+        return wanted if self.lending.most is None else min(wanted, self.lending.most)
 
     def label_of(self, x: NDArray[Any]) -> int:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
@@ -46,36 +93,67 @@ class BaseClassifier(ABC):
     kind: OutputKind
     input_shape: tuple[int, ...] | None = None
     """Shape of one input where the model says so; None where only the data can tell."""
+    class_names: tuple[Any, ...] | None = None
+    """What the model itself calls its classes, in their order; None where it has only numbers."""
+    most_workers: int | None = None
+    """How many threads may evaluate the model at once; None for any number."""
 
     @abstractmethod
-    def fingerprint(self) -> str:
-        """A hash that changes when the function changes."""
+    def identity(self) -> bytes:
+        """What is known of the function without asking it: its name, its weights, its file."""
 
     @abstractmethod
-    def open_route(
-        self, numerics: Numerics, input_shape: tuple[int, ...], device: str
-    ) -> tuple[Numerics, Callable[[torch.Tensor], torch.Tensor]]:
-        """Settle the numerics and return the function from a batch to outputs."""
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """What the model says to fixed probes of this shape, rounded so that a last bit is unlikely to matter."""
+
+    @abstractmethod
+    def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
+        """Settle the numerics, and say how the function of one worker is made."""
+
+    def fingerprint(self, input_shape: tuple[int, ...]) -> str:
+        """A hash that changes when the function changes, as far as bytes and answers to fixed probes show it.
+
+        It is the same before and after use, in other processes, and for any number of workers.
+        """
+        self.check_shape(input_shape)
+        digest = hashlib.sha256(self.kind.encode())
+        digest.update(self.identity())
+        with one_openmp_thread(), torch.inference_mode():
+            digest.update(self.answers(tuple(input_shape)))
+        return digest.hexdigest()
 
     def prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str = "cpu") -> Prepared:
-        """Settle route and shape, count the classes, and make sure rows don't influence one another."""
+        """Settle route and shape, count the classes, and make sure that neither rows nor passes influence others."""
+        self.check_shape(input_shape)
+        # Under the settings of the workers: compilers specialise on the number of threads.
+        generator = torch.get_rng_state()
+        with one_openmp_thread(), torch.inference_mode():
+            opened = self.open_route(numerics, input_shape, device)
+            lending = Lending(opened.make, self.most_workers)
+
+            def ask(batch: torch.Tensor) -> torch.Tensor:
+                with lending.borrowed() as outputs:
+                    return self.probe(outputs, batch)
+
+            rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
+            first = Probe(rows, ask(rows))
+            classes = self.count_classes(first.answers)
+            eps = torch.finfo(opened.numerics.torch_dtype()).eps
+            second = check_rows(self.name, ask, first, self.kind, eps)
+            check_again(self.name, ask, first, self.kind, eps)
+            if self.most_workers != 1:
+                check_draws(self.name, ask, first, generator)
+                check_together(self.name, ask, (first, second), self.kind, eps)
+            if opened.check is not None:
+                opened.check(lending.idle)
+        return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending)
+
+    def check_shape(self, input_shape: tuple[int, ...]) -> None:
+        """Refuse inputs of another shape than the model says it takes."""
         if self.input_shape is not None and tuple(input_shape) != self.input_shape:
             raise ModelError(
                 f"{self.name} takes inputs of shape {self.input_shape}, got {tuple(input_shape)}"
             )
-        # Under the settings of the workers: compilers specialise on the number of threads.
-        with one_openmp_thread(), torch.inference_mode():
-            settled, outputs = self.open_route(numerics, input_shape, device)
-            rows = probe_rows(settled.layout().chunk, input_shape, settled.noise_dtype())
-            first = self.probe(outputs, rows)
-            rows[1:] = rows[1:].flip(0).neg()
-            second = self.probe(outputs, rows)
-        if not torch.allclose(first[0].double(), second[0].double(), rtol=1e-3, atol=1e-4, equal_nan=True):
-            raise ModelError(
-                f"{self.name} gives a row another answer when the rest of the batch changes; votes must be "
-                "independent. Batch statistics (a layer in training mode?) are the usual cause"
-            )
-        return Prepared(settled, tuple(input_shape), self.count_classes(first), self.kind, outputs)
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """Number of classes, from the outputs of a probe."""
@@ -84,12 +162,17 @@ class BaseClassifier(ABC):
                 f"{self.name} must return one score for each of at least two classes, got shape "
                 f"{tuple(outputs.shape)} for {outputs.shape[0] if outputs.ndim else 0} rows"
             )
-        return int(outputs.shape[1])
+        found = int(outputs.shape[1])
+        if self.class_names is not None and found != len(self.class_names):
+            raise ModelError(
+                f"{self.name} returned {found} scores a row, but names {len(self.class_names)} classes"
+            )
+        return found
 
-    def probe(self, outputs: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
+    def probe(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
         """Ask the model once, and say clearly what is wrong if it can't answer."""
         try:
-            answer = outputs(rows)
+            answer = outputs(rows.clone())  # the model may write to its input
         except ModelError:
             raise
         except Exception as error:  # the model is foreign code: whatever it raises is reported as its failure
@@ -98,14 +181,19 @@ class BaseClassifier(ABC):
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
                 "Check the input shape; normalisation and reshaping belong inside the model"
             ) from error
-        if answer.ndim == 0 or answer.shape[0] != rows.shape[0]:
-            raise ModelError(
-                f"{self.name} returned shape {tuple(answer.shape)} for {rows.shape[0]} rows; expected one answer a row"
-            )
-        return answer
+        check_answers(self.name, answer, len(rows))
+        return answer.clone()
 
 
-def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Fixed pseudo-random rows in [0, 1), for probing and fingerprinting models."""
-    generator = torch.Generator().manual_seed(_PROBE_SEED)
-    return torch.rand((rows, *input_shape), generator=generator, dtype=torch.float32).to(dtype)
+def check_answers(name: str, answers: object, rows: int) -> None:
+    """Refuse anything but a tensor of real numbers with an answer for every row; asked after each pass."""
+    if not isinstance(answers, torch.Tensor):
+        raise ModelError(
+            f"{name} returned a {type(answers).__name__}, not one tensor: wrap it so that it returns its scores alone"
+        )
+    if answers.is_complex():
+        raise ModelError(f"{name} returned {answers.dtype}: votes are decided by real numbers")
+    if answers.ndim == 0 or answers.shape[0] != rows:
+        raise ModelError(
+            f"{name} returned shape {tuple(answers.shape)} for {rows} rows; expected one answer a row"
+        )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import BaseClassifier, probe_rows
+from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _BLOCK = 64  # votes that share a random state
+_PROBED = 64  # rows of a probe whose answers are hashed, at most
 _KINDS = ["labels", "probabilities", "scores"]
 
 
@@ -24,7 +27,8 @@ class FunctionClassifier(BaseClassifier):
     """``function(batch)`` with ``batch`` a NumPy array of shape (rows, *input shape).
 
     ``outputs`` says what comes back: "labels" (integers 0..classes−1, one a row), "scores" (higher is better)
-    or "probabilities" (rows that sum to one); only the last two can be soft votes.
+    or "probabilities" (rows that sum to one); only the last two can be soft votes. One worker calls the function,
+    never two threads at once, unless it is declared ``thread_safe``.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class FunctionClassifier(BaseClassifier):
         classes: int | None = None,
         name: str | None = None,
         input_shape: tuple[int, ...] | None = None,
+        thread_safe: bool | None = None,
     ) -> None:
         if outputs not in _KINDS:
             raise unknown_name("kind of output", outputs, _KINDS)
@@ -45,34 +50,44 @@ class FunctionClassifier(BaseClassifier):
         self.kind = outputs
         self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
         self.input_shape = input_shape
+        self.most_workers = None if thread_safe else 1
         self._classes = classes
 
-    def fingerprint(self) -> str:
-        """Code can't be hashed: the name and the answers to fixed probe inputs stand for the function."""
-        digest = hashlib.sha256(f"{self.name} {self.kind} {self._classes}".encode())
-        if self.input_shape is not None:
-            rows = probe_rows(64, self.input_shape, torch.float32)
-            for scaled in (rows, 10 * rows - 5, 100 * rows):
-                digest.update(np.round(np.asarray(self._call(scaled), dtype=np.float64), 6).tobytes())
-        return digest.hexdigest()
+    def identity(self) -> bytes:
+        """Code can't be hashed: the name stands for the function, beside its answers."""
+        return f"{self.name} {self._classes}".encode()
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """Answers to probes at several scales, since nobody knows the units of the inputs."""
+        rows = probe_rows(min(_PROBED, rows_within(4 * math.prod(input_shape))), input_shape, torch.float32)
+        found = [answer_bytes(self.probe(self._outputs, rows), self.kind, fine=False)]
+        for batch in (2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows):
+            try:
+                found.append(answer_bytes(self.probe(self._outputs, batch), self.kind, fine=False))
+            except ModelError:  # a function may refuse what is out of its range
+                found.append(b"refused")
+        return b"".join(found)
 
     def open_route(
         self,
         numerics: Numerics,
         input_shape: tuple[int, ...],
         device: str,  # noqa: ARG002  (a function runs where it runs)
-    ) -> tuple[Numerics, Callable[[torch.Tensor], torch.Tensor]]:
+    ) -> Opened:
         """The function is its own route."""
         if numerics.route not in ("auto", "eager"):
             raise ModelError(f"{self.name}: a Python function has no route {numerics.route!r}; use auto")
-        if self.input_shape is None:
-            self.input_shape = tuple(input_shape)
         dtype = numerics.torch_dtype()
+        if dtype == torch.bfloat16:
+            raise ModelError(
+                f"{self.name}: NumPy has no bfloat16, in which a function could get its batch; drop --dtype"
+            )
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
-            return torch.from_numpy(np.ascontiguousarray(self._call(batch.to(dtype))))
+            return self._outputs(batch.to(dtype))
 
-        return numerics.settled("eager", rows_within(4 * math.prod(input_shape)), _BLOCK), outputs
+        settled = numerics.settled("eager", rows_within(4 * math.prod(input_shape)), _BLOCK)
+        return Opened(settled, lambda: outputs)
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As given, or as many as there are scores in a row."""
@@ -84,37 +99,124 @@ class FunctionClassifier(BaseClassifier):
             raise ModelError(f"{self.name} returned {found} scores a row, but classes={self._classes}")
         return found
 
-    def _call(self, batch: torch.Tensor) -> np.ndarray[Any, np.dtype[Any]]:
+    def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
         answer = self.function(batch.numpy())
         if isinstance(answer, torch.Tensor):
-            answer = answer.detach().cpu().numpy()
-        return np.asarray(answer)
+            return answer.detach().cpu()
+        array = np.ascontiguousarray(answer)
+        if array.ndim == 0 or np.ndim(answer) == 0:
+            raise ModelError(
+                f"{self.name} returned {answer!r} for {len(batch)} rows; expected one answer a row"
+            )
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise ModelError(
+                f"{self.name} returned an array of {array.dtype}: votes are made from numbers of up to 64 bits"
+            )
+        return torch.from_numpy(
+            array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+        )
 
 
 class EstimatorClassifier(FunctionClassifier):
     """A fitted scikit-learn style classifier: hard votes are its ``predict``, soft ones its ``predict_proba``.
 
-    Class c of a certificate is ``estimator.classes_[c]``.
+    Class c of a certificate is ``estimator.classes_[c]``. ``outputs="probabilities"`` lets ``predict_proba`` decide
+    hard votes as well.
     """
 
-    def __init__(self, estimator: Any, soft: bool) -> None:
-        labels = np.asarray(estimator.classes_)
-        if soft and not hasattr(estimator, "predict_proba"):
-            raise ModelError(
-                f"{type(estimator).__name__} has no predict_proba: soft votes need probabilities"
+    def __init__(
+        self,
+        estimator: Any,
+        votes: VoteKind,
+        outputs: OutputKind | None = None,
+        thread_safe: bool | None = None,
+    ) -> None:
+        name = type(estimator).__name__
+        labels = _checked_classes(name, estimator.classes_)
+        kind: OutputKind = outputs or ("probabilities" if votes == "soft" else "labels")
+        if kind == "scores":
+            raise InvalidValueError(
+                f'{name} is asked for labels or probabilities, not outputs="scores"; give its decision_function'
             )
+        if kind == "labels" and votes == "soft":
+            raise InvalidValueError('soft votes need outputs="probabilities", got outputs="labels"')
+        if kind == "probabilities" and not hasattr(estimator, "predict_proba"):
+            raise ModelError(f"{name} has no predict_proba: soft votes need probabilities")
 
-        def predicted(batch: np.ndarray[Any, np.dtype[Any]]) -> Any:
-            return np.searchsorted(labels, estimator.predict(batch)).astype(np.int64)
+        def predicted(batch: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.int64]:
+            return places_of(name, labels, estimator.predict(batch))
 
         features = getattr(estimator, "n_features_in_", None)
         super().__init__(
-            estimator.predict_proba if soft else predicted,
-            outputs="probabilities" if soft else "labels",
+            estimator.predict_proba if kind == "probabilities" else predicted,
+            outputs=kind,
             classes=len(labels),
-            name=type(estimator).__name__,
+            name=name,
             input_shape=None if features is None else (int(features),),
+            thread_safe=thread_safe,
         )
+        self.class_names = tuple(labels.tolist())
+        self._graded = _graded(estimator)
+
+    def identity(self) -> bytes:
+        """The names of the classes as well, in the order that certificates number them in."""
+        return super().identity() + repr(self.class_names).encode()
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """How sure it is as well, which tells two fits apart that give the probes the same labels."""
+        found = super().answers(input_shape)
+        if self._graded is None:
+            return found
+        graded = FunctionClassifier(self._graded, name=self.name)
+        return found + graded.answers(input_shape)
+
+
+def _graded(estimator: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+    """Its probabilities or margins, a row of them for each input; None if it has neither."""
+    method = getattr(estimator, "predict_proba", None) or getattr(estimator, "decision_function", None)
+    if method is None:
+        return None
+    return lambda batch: np.asarray(method(batch)).reshape(len(batch), -1)
+
+
+def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int64]:
+    """The place of each predicted label among ``labels``, whatever their order; one that isn't there is refused."""
+    found = np.asarray(predicted)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
+    if found.ndim != 1:
+        raise ModelError(f"{name}.predict returned shape {found.shape}; expected one label a row")
+    places = {label: place for place, label in enumerate(labels.tolist())}
+    try:
+        return np.array([places[label] for label in found.tolist()], dtype=np.int64)
+    except (KeyError, TypeError):
+        unknown = next(label for label in found.tolist() if not _is_in(label, places))
+        raise ModelError(
+            f"{name}.predict returned {unknown!r}, which isn't among its classes_ {_shown(labels)}"
+        ) from None
+
+
+def _is_in(label: Any, places: dict[Any, int]) -> bool:
+    try:
+        return label in places
+    except TypeError:  # a list or an array
+        return False
+
+
+def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
+    labels = np.asarray(classes)
+    if labels.ndim != 1 or len(labels) < 2:
+        raise ModelError(
+            f"{name} must tell at least two classes of one target apart, got classes_ of shape {labels.shape}"
+        )
+    if len(set(labels.tolist())) < len(labels):
+        raise ModelError(f"{name} names a class twice: {_shown(labels)}")
+    return labels
+
+
+def _shown(labels: NDArray[Any]) -> str:
+    shown = ", ".join(repr(label) for label in labels.tolist()[:8])
+    return f"[{shown}{', …' if len(labels) > 8 else ''}]"
 
 
 def is_estimator(model: object) -> bool:

@@ -1,68 +1,175 @@
-"""torch modules: any `nn.Module` from a float batch to class scores (logits)."""
+"""torch modules: any `nn.Module` from a float batch to class scores (logits) or probabilities."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Callable
+import re
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from smoothcert.sampling.models.base import BaseClassifier, probe_rows
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.registry import unknown_name
+from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.sampling.models.copies import Lending, private_copy
+from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.numerics import Numerics, rows_within
-from smoothcert.sampling.routes import open_torch_route
+from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 
 _BLOCK, _LIGHT_BLOCK = 64, 256  # votes
 _LIGHT_MODEL = 1 << 20  # bytes of all activations of a row
+# Rows whose answers are hashed: few, because float64 is slow, and the weights are hashed whole.
+_PROBED, _PROBED_LARGE = 8, 4
+_LARGE = 1 << 14  # numbers of an input
 
 
 class TorchClassifier(BaseClassifier):
-    """A module that returns logits; a copy of it is evaluated, in evaluation mode, without gradients."""
+    """A module that returns logits, or probabilities; copies of it are evaluated, in evaluation mode and without
+    gradients.
 
-    kind = "scores"
+    Every worker has a copy of its own, which shares the weights. ``thread_safe=False`` is for modules whose copies
+    still meet somewhere: one worker does all the work.
+    """
 
-    def __init__(self, module: nn.Module, name: str | None = None) -> None:
-        self.module = copy.deepcopy(module).cpu().eval().requires_grad_(False)
+    def __init__(
+        self,
+        module: nn.Module,
+        name: str | None = None,
+        outputs: OutputKind | None = None,
+        class_names: tuple[Any, ...] | None = None,
+        thread_safe: bool | None = None,
+    ) -> None:
+        if outputs == "labels":
+            raise InvalidValueError(
+                'a torch module must return scores or probabilities, not outputs="labels": return the scores that the '
+                "labels are made from, or give a function that calls the module"
+            )
+        if outputs not in (None, "scores", "probabilities"):
+            raise unknown_name("kind of output", outputs, ["probabilities", "scores"])
         self.name = name or type(module).__name__
+        if any(
+            isinstance(one, (UninitializedBuffer, UninitializedParameter))
+            for one in chain(module.parameters(), module.buffers())
+        ):
+            raise ModelError(f"{self.name} has lazy layers without weights: evaluate it on a batch first")
+        self.module = private_copy(module).cpu().eval()
+        for parameter in self.module.parameters():  # scripted modules have no requires_grad_ of their own
+            parameter.requires_grad_(False)
+        self.kind = outputs or "scores"
+        self.class_names = class_names
+        self.most_workers = 1 if thread_safe is False else None
 
-    def fingerprint(self) -> str:
+    def identity(self) -> bytes:
         """SHA-256 over the structure and every tensor of the module."""
-        digest = hashlib.sha256(repr(self.module).encode())
-        for key, tensor in self.module.state_dict().items():
-            digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+        # Addresses of objects that a representation mentions are others in every process.
+        digest = hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module)).encode())
+        held = (
+            dict(self.module.named_buffers()) | self.module.state_dict()
+        )  # buffers may be left out of the state
+        for key, value in sorted(held.items()):
+            if isinstance(value, torch.Tensor):
+                digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+                digest.update(_bytes_of(value))
+            else:  # extra state of a module's own
+                digest.update(re.sub(r" at 0x[0-9a-fA-F]+", "", f"{key} {value!r}").encode())
+        return digest.digest()
 
-    def open_route(
-        self, numerics: Numerics, input_shape: tuple[int, ...], device: str
-    ) -> tuple[Numerics, Callable[[torch.Tensor], torch.Tensor]]:
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """Plain attributes and code are known by their answers, in float64 where the module computes in it."""
+        rows = probe_rows(
+            _PROBED if torch.Size(input_shape).numel() < _LARGE else _PROBED_LARGE, input_shape, torch.float32
+        )
+        spread, half, quarter = rows.clone(), len(rows) // 2, len(rows) // 4
+        spread[half : half + quarter] = 10 * spread[half : half + quarter] - 5
+        spread[half + quarter :] *= 100
+        # Types and ranges may be written into the code: float32 then, and values in [0, 1) alone.
+        tried = [(dtype, batch) for dtype in (torch.float64, torch.float32) for batch in (spread, rows)]
+        for attempt, (dtype, batch) in enumerate(tried, start=1):
+            try:
+                answer = self.probe(private_copy(self.module).to(dtype), batch.to(dtype))
+                break
+            except ModelError:
+                if attempt == len(tried):
+                    raise
+        self.count_classes(answer)
+        return answer_bytes(answer, self.kind, fine=answer.dtype == torch.float64)
+
+    def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
-        module = copy.deepcopy(self.module).to(device=device, dtype=dtype)
+        module = private_copy(self.module).to(device=device, dtype=dtype)
         sizes = self._activations(module, probe_rows(1, input_shape, dtype).to(device))
         # Bookkeeping costs the same for a pass of any length: light models share it among several passes.
         votes = _LIGHT_BLOCK if sum(sizes) < _LIGHT_MODEL else _BLOCK
         settled = numerics.settled(numerics.route, rows_within(max(sizes)), votes)
-        route, forward = open_torch_route(module, settled, input_shape, device)
+        route, make = open_torch_route(module, settled, input_shape, device)
+        before = _weights_of(make())
 
-        def outputs(batch: torch.Tensor) -> torch.Tensor:
-            return forward(batch.to(device=device, dtype=dtype, non_blocking=True))
+        def check(used: list[Outputs]) -> None:
+            changed = {
+                key for one in used for key, value in _weights_of(one).items() if before.get(key) != value
+            }
+            if changed:
+                raise ModelError(
+                    f"{self.name} changes its own {', '.join(sorted(changed))} while it is evaluated: its answers "
+                    "depend on what it was asked before. Keep such values in local variables; if they are only set up "
+                    "in its first pass, evaluate it once before"
+                )
 
-        return settled.on_route(route), outputs
+        def placed() -> Outputs:
+            return _Placed(make(), device, dtype)
+
+        return Opened(settled.on_route(route), placed, check)
+
+    def lend(self, module: nn.Module) -> Lending[nn.Module]:
+        """Copies of a module made from this one's, each for one thread at a time; they share its weights."""
+        return Lending(lambda: private_copy(module, sharing_weights=True), self.most_workers)
 
     def _activations(self, module: nn.Module, row: torch.Tensor) -> list[int]:
         """Bytes of each array that one row makes the module compute."""
         sizes = [row.nbytes]
+        module = private_copy(module, sharing_weights=True)
 
         def measure(_module: nn.Module, _inputs: object, output: object) -> None:
             if isinstance(output, torch.Tensor):
                 sizes.append(output.nbytes)
 
-        hooks = [part.register_forward_hook(measure) for part in module.modules()]
-        try:
-            self.probe(module, row)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        for part in module.modules():
+            if isinstance(part, torch.jit.ScriptModule):  # takes no hooks
+                sizes.append(row.nbytes * ACTIVATION_FACTOR)
+            else:
+                part.register_forward_hook(measure)
+        self.probe(module, row)
         return sizes
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A route's function, given batches on its device and in its type."""
+
+    forward: Forward
+    device: str
+    dtype: torch.dtype
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.forward(batch.to(device=self.device, dtype=self.dtype, non_blocking=True))
+
+
+def _weights_of(outputs: Outputs) -> dict[str, bytes]:
+    """A digest of every parameter and buffer, by name, of what is evaluated; empty where no module is."""
+    forward = outputs.forward if isinstance(outputs, _Placed) else outputs
+    if not isinstance(forward, ModuleForward):
+        return {}
+    named = chain(forward.module.named_parameters(), forward.module.named_buffers())
+    return {key: hashlib.sha256(_bytes_of(tensor)).digest() for key, tensor in named}
+
+
+def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    found: memoryview = plain.view(torch.uint8).numpy().data
+    return found

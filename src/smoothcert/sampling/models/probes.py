@@ -1,0 +1,192 @@
+"""Probes: fixed batches that show what a model would do wrong before any vote is cast, and what function it is."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from smoothcert.errors import ModelError
+from smoothcert.sampling.ballots import OutputKind, labels_of
+
+Outputs = Callable[[torch.Tensor], torch.Tensor]
+
+_SEED = 20190208
+_THREADS, _ROUNDS, _MOST_ROUNDS = 2, 2, 64  # of the probe of concurrent passes
+_SECONDS = 0.05  # that it goes on for where passes are short: races are rare in them
+_SWITCH = 1e-5  # seconds after which the interpreter changes threads meanwhile: races show sooner
+
+# Scores of equal rows may differ by what rounding does in other places of a batch: relative to a score itself, and
+# relative to the median of its row (a score near zero is the difference of larger numbers).
+_RELATIVE, _OF_ROW = 1e-3, 1e-4
+
+# How finely answers are hashed, relative to the largest of their row, and how many. A rounded value changes when a last
+# bit moves it over an edge. In float64 that is next to impossible. Where the arithmetic may be float32 they are few and
+# coarse: even so, about one function in fifty would get another fingerprint on another kind of processor.
+_COARSE, _FINE = (1e-3, 8), (1e-4, 32)
+
+
+def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Fixed pseudo-random rows in [0, 1), for probing and fingerprinting models."""
+    generator = torch.Generator().manual_seed(_SEED)
+    return torch.rand((rows, *input_shape), generator=generator, dtype=torch.float32).to(dtype)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A batch and what the model, undisturbed, says to it."""
+
+    rows: torch.Tensor
+    answers: torch.Tensor
+
+
+def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> Probe:
+    """Refuse a model that gives any row another answer in another place and in other company.
+
+    Half of the rows are moved and meet strangers in one pass, the other half in another; the last of them is returned.
+    """
+    rows = first.rows
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
+    moved, others = rows[order], 10 * rows.flip(0) - 5
+    place = torch.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1))
+    probe = first
+    for half in range(2):
+        batch = torch.where(place % 2 == half, moved, others)
+        try:
+            probe = Probe(batch, ask(batch))
+        except ModelError:  # it may refuse what is out of its range, which the probe's own rows are not
+            others = 1 - rows.flip(0)
+            batch = torch.where(place % 2 == half, moved, others)
+            probe = Probe(batch, ask(batch))
+        if not same_answers(first.answers[order[half::2]], probe.answers[half::2], kind, eps):
+            raise ModelError(
+                f"{name} gives a row another answer when the rest of the batch changes, or its place; votes must be "
+                "independent. The usual causes: batch statistics (a layer in training mode?) and random layers"
+            )
+    return probe
+
+
+def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> None:
+    """Refuse a model that says something else when it is asked the same again."""
+    if not same_answers(first.answers, ask(first.rows), kind, eps):
+        raise ModelError(
+            f"{name} gives another answer when it is asked again; votes must be independent. The usual causes: a "
+            "random layer, or something remembered from the passes before"
+        )
+
+
+def check_draws(name: str, ask: Outputs, first: Probe, before: torch.Tensor) -> None:
+    """Refuse a model that uses torch's random generator, which all workers would share.
+
+    The generator isn't touched unless it has moved since ``before``. Another thread may have done that: the model is
+    asked once more.
+    """
+    state = torch.get_rng_state()
+    if torch.equal(state, before):
+        return
+    try:
+        alone = torch.manual_seed(_SEED).get_state()
+        ask(first.rows)
+        moved = not torch.equal(alone, torch.get_rng_state())
+    finally:
+        torch.set_rng_state(state)
+    if moved:
+        raise ModelError(
+            f"{name} draws random numbers or seeds torch while it is evaluated: with several workers its answers would "
+            "depend on their order. Remove that, or, if its answers are the same every time, let one worker do the "
+            "work: thread_safe=False (--no-thread-safe)"
+        )
+
+
+def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: OutputKind, eps: float) -> None:
+    """Refuse a model whose passes disturb one another when several threads evaluate it at the same time."""
+    gate = threading.Barrier(_THREADS)
+
+    def passes(thread: int) -> bool:
+        with torch.inference_mode():
+            gate.wait()
+            began = time.perf_counter()
+            for turn in range(_MOST_ROUNDS):
+                one = probes[(thread + turn) % len(probes)]
+                if not same_answers(one.answers, ask(one.rows), kind, eps):
+                    return False
+                if turn + 1 >= _ROUNDS and time.perf_counter() - began > _SECONDS:
+                    break
+            return True
+
+    with _eager_switching(), ThreadPoolExecutor(_THREADS) as pool:
+        alike = all(pool.map(passes, range(_THREADS)))
+    if not alike:
+        raise ModelError(
+            f"{name} gives other answers when several workers evaluate it at once: it keeps what one pass computes "
+            "where another finds it (a global, an object that its copies share). Keep it in local variables or on the "
+            "module itself, or let one worker do the work: thread_safe=False (--no-thread-safe)"
+        )
+
+
+@contextmanager
+def _eager_switching() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def same_answers(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> bool:
+    """Whether two evaluations of the same rows agree: labels, and scores up to rounding.
+
+    Labels may differ only between two scores that rounding could have swapped.
+    """
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return False
+    expected, found = expected.cpu(), found.cpu()
+    if kind == "labels" or not expected.is_floating_point():
+        return torch.equal(expected, found)
+    if expected.isnan().any() or found.isnan().any():
+        return torch.equal(expected.isnan(), found.isnan())  # no vote: refused when it is to be one
+    a, b = expected.double(), found.double()
+    same = (a == b) | ((a - b).abs() <= _tolerance(a, b, eps))  # equal infinities differ by NaN
+    if not bool(same.all()):
+        return False
+    first, second = (torch.from_numpy(labels_of(one))[:, None] for one in (expected, found))
+    of_first, of_second = a.gather(1, first), a.gather(1, second)
+    size = torch.maximum(of_first.abs(), of_second.abs()) + a.abs().median(1, keepdim=True).values
+    return bool(((first == second) | ((of_first - of_second).abs() <= max(_OF_ROW, 8 * eps) * size)).all())
+
+
+def _tolerance(a: torch.Tensor, b: torch.Tensor, eps: float) -> torch.Tensor:
+    largest = torch.maximum(a.abs(), b.abs())
+    own = max(_RELATIVE, 8 * eps) * largest
+    row = max(_OF_ROW, 8 * eps) * largest.median(1, keepdim=True).values
+    return torch.where(largest.isinf(), torch.zeros_like(own), own + row)
+
+
+def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> bytes:
+    """What a fingerprint keeps of a probe's answers: labels of all rows, and the first scores, rounded."""
+    head = f"{tuple(answers.shape)} ".encode()
+    if kind == "labels" or not answers.is_floating_point():
+        return head + answers.cpu().numpy().tobytes()
+    scores = answers.double().cpu().numpy()
+    step, most = _FINE if fine else _COARSE
+    scale = np.max(np.abs(scores), axis=1, keepdims=True, where=np.isfinite(scores), initial=0.0)
+    # The scale itself is hashed as a rounded logarithm: relative, like everything else.
+    sizes = np.round(np.log(np.maximum(scale, 1e-300)) / step)
+    with np.errstate(invalid="ignore"):
+        steps = np.round(scores / np.maximum(scale, 1e-300) / step)
+    steps = np.nan_to_num(steps, nan=1e18, posinf=2e18, neginf=-2e18).astype(np.int64)
+    leading = np.sort(np.nan_to_num(scores, nan=np.inf), axis=1)[:, -2:]
+    with np.errstate(invalid="ignore"):
+        close = (leading[:, 1] - leading[:, 0]) <= step * scale[:, 0]
+    labels = np.where(close, -1, np.nan_to_num(scores, nan=np.inf).argmax(1)).astype(np.int64)
+    rows = -(-most // scores.shape[1])
+    kept = steps[:rows].reshape(-1)[:most], sizes[:rows].astype(np.int64)
+    return b"".join([head, labels.tobytes(), *(part.tobytes() for part in kept)])
