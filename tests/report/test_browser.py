@@ -294,7 +294,7 @@ def test_tabular_inputs_are_strips(visit: Any, tmp_path: Path) -> None:
 
 
 def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> None:
-    log = {"name": None, "log": "a.tsv", "log_sha256": "d" * 64}
+    log = {"name": None, "log": "a.tsv", "log_sha256": "d" * 64, "planned": 40}
     bare = [Record(r.index, r.label, r.predicted, r.radius, 0.5, 0.0) for r in toy_records()]
     runs = [
         toy_run(tmp_path / "log", bare, statement(data=log, kind="import", alpha=None, n=None, bound=None)),
@@ -305,7 +305,7 @@ def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> Non
     text = seen.page.locator("main").inner_text()
     assert "What can't be said" in text
     assert "empty: nothing has been certified yet." in text
-    assert "half: 20 of 40 inputs so far." in text
+    assert "half: 20 of 40 inputs so far; it doesn't say how many were asked for." in text
     assert "no votes in the log" in text
     assert "Pictures are missing" in text
     assert seen.width() <= PHONE["width"]

@@ -46,7 +46,7 @@ def compare(
     confidence
         Probability with which the intervals of all radii hold together.
     common
-        Compare on the inputs that both runs have, where one has more (or is under way).
+        Compare on the inputs that both runs have, where one has more. Both must be complete.
     json
         One JSON object with full precision on standard output.
     """

@@ -31,7 +31,8 @@ def show(
     *smoothed* accuracy that of the smoothed classifier, the only one that certificates speak of. "Proved" is a lower
     bound for inputs from the same distribution, false certificates allowed for; the statements of all radii hold
     together with the probability `--confidence`. A mean radius can be carried by a few inputs of which the model is
-    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has.
+    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has. Of a run under way there
+    are counts so far; statements and intervals wait until it is complete.
 
     Example: `smoothcert show runs/digits-cert --radii 0,0.25,0.5`
 
@@ -78,11 +79,13 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from rich.console import Console
     from rich.markup import escape
 
+    from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.votes import votes_used
 
     console = Console(highlight=False)
     summary = whole.summary
-    console.print(f"[bold]{escape(summary.run)}[/]: {summary.inputs} inputs", soft_wrap=True)
+    held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
+    console.print(f"[bold]{escape(summary.run)}[/]: {held}", soft_wrap=True)
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),
@@ -99,6 +102,12 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         console.print(f"  votes: {used.in_words()}", soft_wrap=True)
     console.print(_spread_line(whole), soft_wrap=True)
     console.print(_class_table(whole, typed))
+    if (printed := printed_radii(run)) is not None:
+        console.print(
+            f"Radii are as the log prints them, rounded to {printed.digits} digits; statements and intervals allow for "
+            "half a unit of the last one.",
+            soft_wrap=True,
+        )
     if isinstance(proved, str):
         console.print(f"Nothing is proved about other inputs: {escape(proved)}.", soft_wrap=True)
         return
