@@ -158,7 +158,7 @@ def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("stop", "same"),
-    [((), True), (("wrong",), True), (("pilot:5%",), False), (("decide:0.1",), False), (("gain",), False)],
+    [((), True), (("wrong",), True), (("pilot:5%",), False), (("decide:0.1",), False), (("gain:5%",), False)],
 )
 def test_for_which_plans_the_bits_are_those_of_certify(
     tmp_path: Path, stop: tuple[str, ...], same: bool

@@ -241,7 +241,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
     points = ladder_points(fits)
     write_blanket(out, points)
     try:
-        plot_clean_accuracy([(out.name, points)], out / "clean-accuracy.png")
+        plot_clean_accuracy([(f"{out.name}, {split_of(fits[0])}", points)], out / "clean-accuracy.png")
     except (MissingExtraError, InvalidValueError) as error:
         note(f"no clean-accuracy.png: {error}", quiet)
 
@@ -281,12 +281,14 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     )
 
 
+def split_of(fit: Fit) -> str:
+    """Which split a fit's figures are of: what the model was trained on, it may know by heart."""
+    return f"{fit.manifest.origin.get('split') or 'unknown'} split"
+
+
 def _kept_apart(fit: Fit) -> str:
-    """Which inputs a fit's figures are of. Those of the train split the model has seen, or may have."""
-    split = fit.manifest.origin.get("split")
-    if split == "train":
-        return "inputs of the train split, kept apart from the fit but not from the model's training"
-    return f"inputs of the {split or 'unknown'} split, kept apart from the fit"
+    seen = " but not from the model's training" if split_of(fit) == "train split" else ""
+    return f"inputs of the {split_of(fit)}, kept apart from the fit{seen}"
 
 
 def _area(area: float | None) -> str:
