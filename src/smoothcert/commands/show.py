@@ -48,14 +48,20 @@ def show(
         One JSON object with full precision on standard output.
     """
     from smoothcert.analysis.overview import overview
+    from smoothcert.analysis.tables import default_radii
     from smoothcert.analysis.votes import votes_used
-    from smoothcert.commands.radii import chosen_radii
+    from smoothcert.commands.radii import chosen_beforehand
     from smoothcert.runs import read_run
 
     read = read_run(run)
-    typed = chosen_radii(radii, [read])
+    chosen = chosen_beforehand(radii, [read])
+    typed = default_radii([read]) if chosen is None else chosen
     whole = overview(read, [float(radius) for radius in typed])
-    proved = _statements(read, typed, confidence)
+    proved: list[str] | str = (
+        f"{run} doesn't state how large radii could be, so its results chose those above; give --radii for statements"
+        if chosen is None
+        else _statements(read, chosen, confidence)
+    )
     if json_:
         used = votes_used(read)
         votes = {} if used is None else {"votes": asdict(used)}
@@ -113,6 +119,11 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         return
     for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
+    if run.manifest.plan.get("recertified_from"):
+        console.print(
+            "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
+            soft_wrap=True,
+        )
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
