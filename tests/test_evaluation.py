@@ -121,7 +121,11 @@ def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> 
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))
     with pytest.raises(RunError, match="can't be continued") as caught:
         certify_dataset(smoothed(), dataset(), tmp_path, choice)
-    differs = "data.skip: the run has 1, now 2" if choice.skip == 2 else "data.planned: the run has 4, now "
+    differs = (
+        "data.skip (--skip): the run has 1, now 2"
+        if choice.skip == 2
+        else "data.planned (--max): the run has 4, "
+    )
     assert differs in str(caught.value)
     assert read_run(tmp_path).complete
 

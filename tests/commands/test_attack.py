@@ -18,6 +18,7 @@ from smoothcert.commands.attack import AttackName
 from smoothcert.empirical import ATTACKS
 from smoothcert.runs import read_run
 from smoothcert.weights import load_model, save_model
+from tests.runs.unfinished import forget
 
 FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
 
@@ -129,7 +130,8 @@ def test_a_moved_model_stops_neither_resume_nor_attack(
     shutil.copytree(digits_model, moved)
     mine = tmp_path / "run"
     words = ["--n", "1000", "--skip", "3", "--quiet", "--out", str(mine)]
-    main(["certify", str(moved), "--max", "1", *words])
+    main(["certify", str(moved), "--max", "2", *words])
+    forget(mine, [3])
     moved = moved.rename(tmp_path / "elsewhere")
     assert f"{tmp_path / 'moved'}, which isn't there; give it with --model" in refusal(capsys, "attack", mine)
     main(["certify", str(moved), "--max", "2", *words])

@@ -30,7 +30,7 @@ def made(folder: Path, votes: bool = True, **plan: object) -> Run:
         records.append(
             Record(index, label, predicted, radius, 0.5, 2.0, *(tallies if votes else (None, None, None)))
         )
-    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {}), records)
+    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {"planned": 10}), records)
     return read_run(folder)
 
 

@@ -16,6 +16,9 @@ FILE_NAME = "run.json"
 _FORMAT = 1
 _MOST = 2**62  # numbers of inputs; larger ones are no numbers that a run could have stated
 
+_OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
+"""Fields that are named unlike the options that set them."""
+
 Subject = Literal["one classifier", "frozen sigma", "memory"]
 """One smoothed classifier for all inputs; for each input the one frozen at its own σ, of which an input nearby may get
 another; or a memory, whose answers depend on what it was asked before."""
@@ -111,7 +114,7 @@ class Manifest:
         ):  # a run of an earlier version, which never said how many were asked for
             theirs.pop("data.planned", None)
         return [
-            f"{key}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
+            f"{_OPTIONS.get(key, key)}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
