@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 import torch
 
+from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.commands import main
 from smoothcert.commands.attack import AttackName
@@ -186,3 +187,19 @@ def test_a_run_with_false_radii_is_found_out(
     contradictions = json.loads(capsys.readouterr().out)["contradictions"]
     assert len(contradictions) > 10
     assert all(one["distance"] < 3 <= one["certified_radius"] for one in contradictions)
+
+
+def test_the_interval_waits_for_a_complete_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--radii", "0.5", "--max", "4", *FAST]
+    main(["attack", str(run), *words, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    standing = round(4 * found["empirical_accuracy"]["0.5"])
+    assert tuple(found["empirical_interval"]["0.5"]) == rate_interval(standing, 4)
+    part = tmp_path / "part"
+    shutil.copytree(run, part)
+    forget(part, [0])
+    main(["attack", str(part), *words])
+    assert "no interval: the run holds 19 of the 20 inputs asked for so far" in capsys.readouterr().out
