@@ -177,7 +177,7 @@ def test_coverage() -> None:
     states = {"name": "mnist", "inputs": 100, "skip": 10}
     begun = replace(run, manifest=replace(run.manifest, data=states))
     assert coverage(begun) == "a-run: 4 of 10 inputs so far; it doesn't say how many were asked for"
-    under_way = replace(begun, manifest=replace(run.manifest, data=states | {"planned": 5}))
+    under_way = replace(begun, manifest=replace(run.manifest, data=states | {"skip": 1, "planned": 5}))
     assert coverage(under_way) == "a-run: 4 of the 5 inputs asked for so far"
     # A run of an earlier version holds all that its data allow: there is nothing it could lack.
     whole = replace(begun, records=tuple(replace(record, index=10 * record.index) for record in FOUR))

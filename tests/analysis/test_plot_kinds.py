@@ -132,6 +132,11 @@ def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
         plot_envelope(runs, tmp_path / "a.png")
 
 
+def test_an_envelope_is_of_the_same_inputs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="certify different inputs"):
+        plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
+
+
 def test_an_ablation_is_acr_over_one_field() -> None:
     (line,) = ablation_lines(two_sizes(), "n")
     assert (line.method, line.values) == ("a", (100, 1000))

@@ -86,7 +86,16 @@ def test_statements_of_complete_runs_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{}, {"inputs": 300, "skip": 1}, {"planned": "all"}, {"planned": True}, {"planned": 10**40}]
+    "data",
+    [
+        {},
+        {"inputs": 300, "skip": 1},
+        {"planned": "all"},
+        {"planned": True},
+        {"planned": 10**40},
+        {"inputs": 200, "planned": None},
+        {"inputs": 200, "planned": 400},
+    ],
 )
 def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(
     data: dict[str, object],

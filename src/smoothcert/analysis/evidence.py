@@ -25,8 +25,8 @@ def check_complete(run: Run) -> None:
         return
     if run.planned is not None:
         raise RunError(
-            f"{run.path} isn't complete: it holds {run.shortfall}, those decided quickly first. Nothing is stated "
-            "before all are done; give the command it was started with again"
+            f"{run.path} isn't complete: it holds {run.shortfall}. Inputs that are decided quickly come first, so "
+            "nothing is stated before all are done; give the command it was started with again"
         )
     again = "import the whole log again" if run.manifest.kind == "import" else "certify into a new directory"
     raise RunError(

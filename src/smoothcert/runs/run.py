@@ -49,7 +49,7 @@ class Run:
 
         A run that doesn't say what was asked for is complete only if it holds all that its data allow.
         """
-        asked = self.planned if self.planned is not None else self.manifest.allowed
+        asked = self.planned if "planned" in self.manifest.data else self.manifest.allowed
         return (
             asked is not None
             and len(asked) == len(self.records)
@@ -62,8 +62,10 @@ class Run:
         if self.complete:
             return None
         done, asked = len(self.records), self.planned
-        if asked is not None:
+        if asked is not None and {record.index for record in self.records} <= set(asked):
             return f"{done} of the {len(asked)} inputs asked for so far"
+        if asked is not None:
+            return f"{done} inputs, others than the {len(asked)} asked for among them"
         if self.manifest.kind == "import" and "planned" in self.manifest.data:
             return f"{done} inputs of a log that was cut off"
         allowed = self.manifest.allowed

@@ -12,7 +12,7 @@ import numpy as np
 from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
-from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.analysis.metrics import check_same_indices, check_same_norm
 from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
 from smoothcert.analysis.plots.steps import (
@@ -88,6 +88,7 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     check_picture_path(out)
     summaries = checked(runs)
     check_one_dataset(runs)
+    check_same_indices(runs)
     labels = [
         f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs",
         *run_labels(runs, summaries),
