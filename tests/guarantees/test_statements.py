@@ -142,6 +142,17 @@ def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path: Path) -> Non
     assert not statement(run, 0.499).startswith("at least 0.0 %")
 
 
+def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path: Path) -> None:
+    """Radii of 0.549 and of 0.451 are both printed 0.5: the interval of the log holds those of both."""
+    for radius in (0.549, 0.451):
+        log = printed_log(tmp_path / "log.tsv", [radius] * 100, "{:.1f}")
+        low, high = acr_interval(imported(tmp_path / str(radius), log))
+        exact = run_of([Record(index, 1, 1, radius, 0.25, 1.0) for index in range(100)], 100)
+        assert low <= acr_interval(exact)[0]
+        assert high >= acr_interval(exact)[1]
+        assert robust_radius_lower_bound(imported(tmp_path / f"{radius}x", log), 0.01) <= radius - 0.001
+
+
 def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path: Path) -> None:
     ceiling = 0.25 * norm.ppf(0.001 ** (1 / 1000))
     assert float(f"{ceiling:.3}") > ceiling

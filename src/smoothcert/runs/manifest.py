@@ -109,9 +109,8 @@ class Manifest:
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
         mine, theirs = self.identity(), other.identity()
-        if (
-            "planned" not in self.data
-        ):  # a run of an earlier version, which never said how many were asked for
+        # A run of an earlier version never said how many were asked for.
+        if "planned" not in self.data:
             theirs.pop("data.planned", None)
         return [
             f"{_OPTIONS.get(key, key)}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
