@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.ceiling import planned_ceiling, radius_ceiling
+from smoothcert.analysis.ceiling import at_most, planned_ceiling, radius_ceiling
 from smoothcert.analysis.evidence import certain_radii, check_complete, possible_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, mean_interval
 from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
-from smoothcert.rounding import down, up
+from smoothcert.rounding import down
 from smoothcert.runs import Run
 
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
@@ -226,7 +226,7 @@ def _compare_acr(
     differences = other - one
     low = high = None
     if ceilings[0] is not None and ceilings[1] is not None:
-        least, most = -up(ceilings[0]), up(ceilings[1])
+        least, most = -at_most(ceilings[0]), at_most(ceilings[1])
         doubt = _doubts(first) + _doubts(second)
         low = mean_interval(np.maximum(differences - doubt, least), least, most, confidence)[0]
         high = mean_interval(np.minimum(differences + doubt, most), least, most, confidence)[1]
@@ -243,7 +243,7 @@ def _compare_acr(
 def _known_ceiling(run: Run) -> float | None:
     """The plan's ceiling; None where inputs have σ of their own or a log has radii that its plan can't give."""
     ceiling = radius_ceiling(run)
-    if ceiling is None or (certain_radii(run) > up(ceiling)).any():
+    if ceiling is None or (certain_radii(run) > at_most(ceiling)).any():
         return None
     return ceiling
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import RunError
-from smoothcert.rounding import up
 from smoothcert.runs import Run
 from smoothcert.runs.printed import Printed
 
@@ -65,7 +64,7 @@ def check_plan_allows(run: Run) -> None:
     ceiling = radius_ceiling(run)
     if ceiling is None:
         return
-    above = certain_radii(run) > up(ceiling)
+    above = certain_radii(run) > at_most(ceiling)
     if above.any():
         record = run.records[int(above.argmax())]
         remedy = (

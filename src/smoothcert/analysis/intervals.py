@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import (
     certain_radii,
     check_complete,
@@ -209,7 +209,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
                 f"{run.path} doesn't state its noise, bound, n and alpha, so the range of its radii is unknown; give "
                 "ceiling=, the largest radius it could have certified"
             )
-        ceiling = up(ceiling)
+        ceiling = at_most(ceiling)
     correct = np.array([record.correct for record in run.records])
     least = certain_radii(run)
     # What a log prints above the ceiling was rounded up; what is certainly above it contradicts the ceiling.

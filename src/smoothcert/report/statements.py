@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.analysis.ceiling import at_most
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.report.condensed import Condensed
-from smoothcert.rounding import down, up
+from smoothcert.rounding import down
 
 RHO = 0.01
 """Failure probability of a headline."""
@@ -114,7 +115,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
             ),
             proved=True,
         )
-    if run.ceiling is not None and bool((run.certain > up(run.ceiling)).any()):
+    if run.ceiling is not None and bool((run.certain > at_most(run.ceiling)).any()):
         return Statement(
             f"Of the {total} inputs of this run, ",
             share_of_these,
