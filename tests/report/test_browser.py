@@ -311,6 +311,18 @@ def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> Non
     assert seen.width() <= PHONE["width"]
 
 
+def test_runs_that_no_test_holds_for_are_not_offered(visit: Any, tmp_path: Path) -> None:
+    plain, other = (toy_run(tmp_path / name, toy_records(seed=seed)) for seed, name in enumerate("ab"))
+    memory = toy_run(tmp_path / "remembered", toy_records(), statement(stateful=True))
+    page = visit(write_report([plain, memory, other], tmp_path / "three", ReportOptions()).path).page
+    assert page.locator("#compare-a option").all_inner_texts() == ["a", "b"]
+    assert "No test holds for remembered" in page.locator("#compare").inner_text()
+    page = visit(write_report([plain, memory], tmp_path / "two", ReportOptions()).path).page
+    text = page.locator("#compare").inner_text()
+    assert "No two runs here can be compared" in text
+    assert "McNemar" not in text
+
+
 def test_nothing_at_all_is_a_page_too(visit: Any, tmp_path: Path) -> None:
     run = toy_run(tmp_path / "empty", [])
     page = visit(write_report([run], tmp_path / "report", ReportOptions()).path).page
