@@ -25,12 +25,23 @@ def check_complete(run: Run) -> None:
     if run.planned is not None:
         raise RunError(
             f"{run.path} isn't complete: it holds {run.shortfall}. Inputs that are decided quickly come first, so "
-            "nothing is stated before all are done; give the command it was started with again"
+            f"nothing is stated before all are done; {_remedy(run)}"
         )
-    again = "import the whole log again" if run.manifest.kind == "import" else "certify into a new directory"
     raise RunError(
         f"{run.path} isn't known to be complete: it holds {run.shortfall}. Nothing is stated of what may be under way; "
-        f"{again}"
+        f"{_remedy(run)}"
+    )
+
+
+def _remedy(run: Run) -> str:
+    if run.manifest.kind == "import":
+        return "import the whole log again"
+    if run.manifest.plan.get("recertified_from") or run.stateful:
+        return "finish the run it was made from, and make it again from that"
+    return (
+        "certify into a new directory"
+        if run.planned is None
+        else "give the command it was started with again"
     )
 
 
