@@ -48,7 +48,11 @@ def make_run(out: Path, inputs: int, seed: int) -> None:
         "n": VOTES,
         "alpha": 0.001,
     }
-    create_run(out, Manifest("certify", plan | {"seed": seed}, {}, {"name": "made-up"}), records)
+    create_run(
+        out,
+        Manifest("certify", plan | {"seed": seed}, {}, {"name": "made-up", "planned": len(records)}),
+        records,
+    )
 
 
 def _processor_seconds() -> float:

@@ -97,22 +97,32 @@ def test_what_the_run_gets_wrong_needs_no_attack(tmp_path: Path) -> None:
         [0.25, 0.5],
         progress=AttackProgress(settled.append, seen.append),
     )
-    assert [(one.wrong, one.broken, one.broken_at) for one in report.inputs] == [
-        (True, None, 0.0),
-        (False, None, None),
-    ]
+    assert [(one.wrong, one.broken_at) for one in report.inputs] == [(True, 0.0), (False, None)]
+    shown = report.inputs[0].broken
+    assert shown is not None
+    assert (shown.radius, shown.distance, shown.rival) == (0.0, 0.0, 0)
     assert [one.certified_radius > 0 for one in report.inputs] == [False, True]
     assert (report.wrong, report.broken(), report.empirical_accuracy()) == (1, (0, 0), (0.5, 0.5))
     assert tuple(seen) == report.inputs
     assert sum(settled) == 4
 
 
-def test_a_tie_of_the_runs_votes_goes_to_the_label(tmp_path: Path) -> None:
+def test_the_runs_own_votes_call_nothing_wrong(tmp_path: Path) -> None:
+    """Fresh votes do: those of the run were counted before, and their plurality is no test."""
     data = at_distances([1.0])
     run = certified(tmp_path, data)
-    tie = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 2000, (1000, 1000))
-    run = replace(run, records=(replace(run.records[0], estimation=tie),))
+    against = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 2000, (1100, 900))
+    run = replace(run, records=(replace(run.records[0], estimation=against),))
     assert not attack_run(run, half_space(), data, [0.1]).inputs[0].wrong
+
+
+def test_a_certificate_that_the_input_itself_contradicts(tmp_path: Path) -> None:
+    data = at_distances([-1.0])
+    run = certified(tmp_path, data)
+    claimed = replace(run, records=(replace(run.records[0], predicted=1, radius=0.3),))
+    report = attack_run(claimed, half_space(), data, [0.1])
+    (one,) = report.contradictions()
+    assert one.wrong
 
 
 def test_adversaries_stay_where_the_data_do(tmp_path: Path) -> None:
@@ -199,10 +209,10 @@ def test_the_test_against_the_label(votes: tuple[int, ...], label: int, rival: i
 def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path: Path) -> None:
     data = at_distances([0.3])
     run = certified(tmp_path, data)
-    with pytest.warns(TooFewVotesWarning, match=r"the smallest n that could is 11\b"):
-        report = attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=10))
+    with pytest.warns(TooFewVotesWarning, match=r"the smallest n that could is 12\b"):
+        report = attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=11))
     assert report.broken() == (0, 0)
-    assert attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=11)).broken() == (0, 1)
+    assert attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=12)).broken() == (0, 1)
 
 
 @pytest.mark.parametrize(

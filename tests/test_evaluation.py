@@ -95,13 +95,55 @@ def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
     assert results_digest(cut.records) == results_digest(whole.records)
 
 
-def test_a_finished_run_is_not_done_again_and_can_be_extended(tmp_path: Path) -> None:
+def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:
     begun: list[tuple[int, int]] = []
     progress = Progress(begin=lambda votes, done: begun.append((votes, done)))
-    for most in (4, 4, 6):
-        run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=most), progress)
-    assert begun == [(1600, 0), (0, 4), (800, 4)]
-    assert len(run.records) == 6
+    for _ in range(2):
+        run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4), progress)
+    assert begun == [(1600, 0), (0, 4)]
+    assert run.complete
+
+
+def test_a_run_knows_which_inputs_were_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        certify_dataset(smoothed(), dataset(), tmp_path, Choice(3, 5), progress=Progress(record=StopAfter(2)))
+    begun = read_run(tmp_path)
+    assert list(begun.planned or ()) == [0, 3, 6, 9, 12]
+    assert not begun.complete
+    assert "of the 5 inputs asked for" in str(begun.shortfall)
+    done = certify_dataset(smoothed(), dataset(), tmp_path, Choice(3, 5))
+    assert done.complete
+    assert done.shortfall is None
+
+
+@pytest.mark.parametrize("choice", [Choice(most=6), Choice(most=3), Choice(2, 4), Choice()])
+def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> None:
+    certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))
+    with pytest.raises(RunError, match="can't be continued") as caught:
+        certify_dataset(smoothed(), dataset(), tmp_path, choice)
+    differs = (
+        "data.skip (--skip): the run has 1, now 2"
+        if choice.skip == 2
+        else "data.planned (--max): the run has 4, "
+    )
+    assert differs in str(caught.value)
+    assert read_run(tmp_path).complete
+
+
+def test_more_than_there_are_is_all_of_them(tmp_path: Path) -> None:
+    certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 99))
+    assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
+
+
+def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_left(tmp_path: Path) -> None:
+    run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 2))
+    data = {key: value for key, value in run.manifest.data.items() if key != "planned"}
+    replace(run.manifest, data=data).save(tmp_path)
+    old = read_run(tmp_path)
+    assert old.planned is None
+    assert not old.complete
+    assert "it doesn't say how many were asked for" in str(old.shortfall)
+    assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
 
 
 @pytest.mark.parametrize(
@@ -166,14 +208,14 @@ def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
     out = tmp_path / "run"
     certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     with pytest.raises(RunError, match=r"plan\.sigmas_sha256"):
-        certify_dataset(diagonal([0.5, 2.0, 1.0]), dataset(), out, Choice(most=3))
+        certify_dataset(diagonal([0.5, 2.0, 1.0]), dataset(), out, Choice(most=2))
     np.save(out / SIGMAS_FILE, np.ones(3))
     with pytest.raises(RunError, match="isn't the vector"):
-        certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=3))
+        certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     # Killed between the statement and the vector: it is written when the run goes on.
     (out / SIGMAS_FILE).unlink()
-    run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=3))
-    assert len(run.records) == 3
+    run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
+    assert len(run.records) == 2
     assert (out / SIGMAS_FILE).exists()
 
 

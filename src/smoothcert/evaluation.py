@@ -66,11 +66,12 @@ def certify_dataset(
 ) -> Run:
     """Certify the chosen inputs of a data set into the run ``out``, continuing what is there already.
 
-    A record is on disk before its input counts as done. The run refuses another plan, model or data set; asking
-    for more inputs of the same choice is welcome. ``origin``, where model and data were found, is kept for the
-    record of a new run and takes no part in that. Where the plan searches for each input's σ, its record has that σ
-    and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is kept in ``sigmas.npy``.
-    Where it spreads a total, ``allocation.json`` holds each input's number of votes before any of them is cast.
+    A record is on disk before its input counts as done. The run refuses another plan, model, data set or choice: what
+    is stated of a run holds for inputs chosen before the first was looked at. ``origin``, where model and data were
+    found, is kept for the record of a new run and takes no part in that. Where the plan searches for each input's σ,
+    its record has that σ and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is
+    kept in ``sigmas.npy``. Where it spreads a total, ``allocation.json`` holds each input's number of votes before any
+    of them is cast.
     """
     choice, progress = choice or Choice(), progress or Progress()
     classifier.settle_for(dataset.levels, dataset.largest)
@@ -179,6 +180,7 @@ def _manifest(
             "sha256": dataset.fingerprint(),
             "inputs": len(dataset),
             "skip": choice.skip,
+            "planned": len(choice.indices(len(dataset))),
         },
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

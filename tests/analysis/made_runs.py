@@ -22,9 +22,15 @@ FIVE_AND_TWO = (
 def made_run(
     name: str = "made", records: tuple[Record, ...] = FIVE_AND_TWO, path: Path | None = None, **plan: Any
 ) -> Run:
+    """A complete run: it was asked for the records it has."""
     stated = {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "bound": "clopper-pearson"}
     return Run(
         (path or Path()) / name,
-        Manifest("certify", {**stated, "n": 1000, "alpha": 0.001, **plan}, {}, {}),
+        Manifest(
+            "certify",
+            {**stated, "n": 1000, "alpha": 0.001, **plan},
+            {},
+            {"planned": [record.index for record in records]},
+        ),
         records,
     )

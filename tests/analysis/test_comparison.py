@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from smoothcert.analysis.ceiling import planned_ceiling
 from smoothcert.analysis.comparison import compare, in_words, planned_radii, shown_p
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.errors import InvalidValueError, RunError
@@ -33,7 +34,7 @@ SECOND = run_of("second", [0.6] * 20 + [-0.6] * 10 + [0.6] * 24 + [0.2] * 6)
 
 
 def on_data(run: Run, **data: Any) -> Run:
-    return replace(run, manifest=replace(run.manifest, data=data))
+    return replace(run, manifest=replace(run.manifest, data=run.manifest.data | data))
 
 
 def test_figures_by_hand() -> None:
@@ -118,15 +119,48 @@ def test_data_that_cannot_be_checked_are_noted() -> None:
 
 
 def test_different_inputs_are_refused_unless_told() -> None:
-    under_way = replace(SECOND, records=SECOND.records[:40])
+    fewer = made_run("second", SECOND.records[:40])
     with pytest.raises(InvalidValueError, match=r"60 inputs and second 40, of which they share 40.*--common"):
-        compare(FIRST, under_way, [0.5])
-    found = compare(FIRST, under_way, [0.5], common=True)
+        compare(FIRST, fewer, [0.5])
+    found = compare(FIRST, fewer, [0.5], common=True)
     assert found.inputs == 40
     assert "compared on the 40 inputs in common, of 60 and 40" in found.notes
-    apart = replace(SECOND, records=tuple(replace(r, index=r.index + 100) for r in SECOND.records))
+    apart = made_run("second", tuple(replace(r, index=r.index + 100) for r in SECOND.records))
     with pytest.raises(InvalidValueError, match="no input in common"):
         compare(FIRST, apart, [0.5], common=True)
+
+
+@pytest.mark.parametrize("common", [False, True])
+def test_runs_under_way_are_not_compared(common: bool) -> None:
+    under_way = replace(SECOND, records=SECOND.records[:40])
+    with pytest.raises(RunError, match="40 of the 60 inputs asked for"):
+        compare(FIRST, under_way, [0.5], common=common)
+    unknown = replace(SECOND, manifest=replace(SECOND.manifest, data={"inputs": 100, "skip": 1}))
+    with pytest.raises(RunError, match="isn't known to be complete: it holds 60 of 100 inputs"):
+        compare(unknown, FIRST, [0.5], common=common)
+
+
+def test_logs_are_compared_as_they_are_printed() -> None:
+    """Half a unit of the last digit widens the ACR's interval, and a radius rounded above the ceiling is no error."""
+
+    def log(name: str, radii: list[float], n: int = 1000) -> Run:
+        run = run_of(name, radii, n=n)
+        return replace(run, manifest=replace(run.manifest, kind="import"))
+
+    ceiling = planned_ceiling(FIRST.manifest.plan)
+    assert ceiling is not None
+    above = round(ceiling + 0.004, 2)
+    assert ceiling < above
+    found = compare(log("a", [0.31] * 30 + [above] * 30), log("b", [0.52] * 60), [0.5])
+    exact = compare(run_of("a", [0.31] * 30 + [ceiling] * 30), run_of("b", [0.52] * 60), [0.5])
+    assert found.acr.low is not None
+    assert exact.acr.low is not None
+    assert found.acr.low < exact.acr.low
+    assert found.acr.high is not None
+    assert exact.acr.high is not None
+    assert found.acr.high > exact.acr.high
+    assert "radii of b count as its log prints them, rounded to 2 digits" in found.notes
+    assert compare(log("a", [0.9] * 60), log("b", [0.52] * 60), [0.5]).acr.low is None
 
 
 def test_what_else_is_refused() -> None:
@@ -187,15 +221,24 @@ def test_difference_intervals_are_not_much_wider_than_the_normal_ones() -> None:
     assert half < (high - low) / 2 < 1.35 * half
 
 
-def test_sign_flips_estimate_the_exact_p_value() -> None:
+def test_sign_flips_give_the_exact_p_value() -> None:
     d = np.array([0.5, 1.0, -0.2, 0.7, 0.3, 0.9, -0.1, 0.4])
     exact = np.mean([abs(np.dot(s, d)) >= d.sum() - 1e-12 for s in itertools.product((-1, 1), repeat=8)])
-    assert sign_flip_p_value(d, 9999) == pytest.approx(exact, abs=4 * np.sqrt(exact / 9999))
+    assert sign_flip_p_value(d) == sign_flip_p_value(d, 8) == exact
+    assert sign_flip_p_value(d, 6) == pytest.approx(exact, abs=0.05)
     assert sign_flip_p_value(d) == sign_flip_p_value([*d, 0.0, 0.0])  # inputs that don't differ say nothing
-    assert sign_flip_p_value(d, seed=1) != sign_flip_p_value(d, seed=2)
     assert sign_flip_p_value([]) == 1.0
-    with pytest.raises(InvalidValueError, match="flips"):
-        sign_flip_p_value(d, 0)
+    assert sign_flip_p_value([0.3]) == 1.0
+    for generators in (0, 23):
+        with pytest.raises(InvalidValueError, match="generators must be"):
+            sign_flip_p_value(d, generators)
+
+
+def test_sign_flips_of_many_inputs_agree_with_the_normal_test() -> None:
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.03, 0.06):
+        d = rng.normal(shift, 1.0, 3000)
+        assert sign_flip_p_value(d) == pytest.approx(stats.ttest_1samp(d, 0.0).pvalue, rel=0.2, abs=0.003)
 
 
 def test_noise_search_and_stopping_that_differ_are_noted() -> None:

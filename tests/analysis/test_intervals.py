@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -167,7 +168,17 @@ def test_statements_that_cannot_be_made() -> None:
         (-0.00001, "-0.1", "0.0"),
         (1.0, "100.0", "100.0"),
         (0.00001, "0.0", "0.1"),
+        (0.61298, "61.2", "61.3"),
+        (1e-9, "0.0", "0.1"),
+        (0.58, "57.9", "58.0"),  # the float is below 58 %
+        (Fraction(58, 100), "58.0", "58.0"),
+        (Fraction(-58, 100), "-58.0", "-58.0"),
     ],
 )
-def test_percentages_round_outwards(share: float, below: str, above: str) -> None:
+def test_percentages_round_outwards(share: float | Fraction, below: str, above: str) -> None:
     assert (percent_down(share), percent_up(share)) == (below, above)
+
+
+def test_percentages_of_any_length() -> None:
+    assert (percent_down(Fraction(999, 1000), 0), percent_up(Fraction(999, 1000), 0)) == ("99", "100")
+    assert percent_down(1 - Fraction("0.00005"), 3) == "99.995"

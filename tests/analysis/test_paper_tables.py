@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.tables.naming import coverage, method_of
+from smoothcert.analysis.tables.naming import coverage, differ_in_seed_alone, method_of
 from smoothcert.analysis.tables.paper import PaperTable, paper_table
 from smoothcert.analysis.tables.paper_formats import PAPER_FORMATS, render_paper_table
 from smoothcert.errors import InvalidValueError, RunError
@@ -37,7 +37,9 @@ RADII = ["0", "0.5", "1.0", "3"]
 def run_of(method: str, records: tuple[Record, ...] = FOUR, data: str | None = "mnist", **plan: Any) -> Run:
     run = made_run(f"{method}-run", records, **plan)
     origin = {"method": method} if method else {}
-    return replace(run, manifest=replace(run.manifest, origin=origin, data={"name": data}))
+    return replace(
+        run, manifest=replace(run.manifest, origin=origin, data=run.manifest.data | {"name": data})
+    )
 
 
 def rows_of(table: PaperTable) -> list[dict[str, str]]:
@@ -174,8 +176,43 @@ def test_coverage() -> None:
     assert coverage(run) is None
     states = {"name": "mnist", "inputs": 100, "skip": 10}
     begun = replace(run, manifest=replace(run.manifest, data=states))
-    assert "4 of 10 inputs so far" in str(coverage(begun))
-    assert coverage(replace(begun, manifest=replace(run.manifest, data=states | {"inputs": 40}))) is None
+    assert coverage(begun) == "a-run: 4 of 10 inputs so far; it doesn't say how many were asked for"
+    under_way = replace(begun, manifest=replace(run.manifest, data=states | {"skip": 1, "planned": 5}))
+    assert coverage(under_way) == "a-run: 4 of the 5 inputs asked for so far"
+    # A run of an earlier version holds all that its data allow: there is nothing it could lack.
+    whole = replace(begun, records=tuple(replace(record, index=10 * record.index) for record in FOUR))
+    assert coverage(replace(whole, manifest=replace(run.manifest, data=states | {"inputs": 40}))) is None
+
+
+def test_one_model_certified_twice_is_no_mean_over_seeds() -> None:
+    runs = [_seeded("a", seed, "m" * 64) for seed in (0, 1)]
+    runs = [replace(run, path=Path(f"run{k}")) for k, run in enumerate(runs)]
+    assert [row["method"] for row in rows_of(paper_table(runs, RADII))] == ["a (run0)", "a (run1)"]
+    two = [_seeded("a", seed, str(seed) * 64) for seed in (0, 1)]
+    (row,) = rows_of(paper_table(two, RADII))
+    assert (row["seeds"], row["acr_sd"]) == ("2", "0.000")
+
+
+def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
+    shifted = tuple(replace(record, index=record.index + 4) for record in FLAT)
+    runs = [_seeded("a", 0, "0" * 64), _seeded("a", 1, "1" * 64, shifted)]
+    runs = [replace(run, path=Path(f"run{k}")) for k, run in enumerate(runs)]
+    table = paper_table(runs, RADII)
+    assert [row["seeds"] for row in rows_of(table)] == ["1", "1"]
+    for form in ("markdown", "latex"):
+        text = render_paper_table(table, form)
+        assert "**" not in text
+        assert r"\textbf" not in text
+        assert "rows on different inputs" in text
+    other_data = replace(
+        runs[1], manifest=replace(runs[1].manifest, data={"name": "mnist", "sha256": "f" * 64})
+    )
+    assert not differ_in_seed_alone([runs[0], replace(other_data, records=FOUR)])
+
+
+def _seeded(method: str, seed: int, model: str, records: tuple[Record, ...] = FOUR) -> Run:
+    run = run_of(method, records, seed=seed)
+    return replace(run, manifest=replace(run.manifest, model={"sha256": model}))
 
 
 def test_results_are_the_run_without_its_votes(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO,
 
 
 def two_sizes() -> list[Run]:
-    return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=FIVE_AND_TWO[:-1])]
+    better = (*FIVE_AND_TWO[:-1], replace(FIVE_AND_TWO[-1], radius=0.4))
+    return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=better)]
 
 
 DRAWN: dict[str, tuple[Callable[..., None], Callable[[], Sequence[Run]], tuple[Any, ...]]] = {
@@ -131,14 +132,29 @@ def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
         plot_envelope(runs, tmp_path / "a.png")
 
 
+def test_an_envelope_is_of_the_same_inputs(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="certify different inputs"):
+        plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
+
+
 def test_an_ablation_is_acr_over_one_field() -> None:
     (line,) = ablation_lines(two_sizes(), "n")
     assert (line.method, line.values) == ("a", (100, 1000))
-    # Radii 0.5 + 1.0 + 0.2 + 0.5 over 7 inputs, and over 6 without the last, whose radius is 0.
+    # Radii 0.5 + 1.0 + 0.2 + 0.5 over 7 inputs; one of the two seeds has 0.4 for the last, which else is 0.
     assert line.acr[0].mean == pytest.approx(2.2 / 7)
     assert line.acr[0].sd is None
-    assert line.acr[1].mean == pytest.approx((2.2 / 7 + 2.2 / 6) / 2)
-    assert line.acr[1].sd == pytest.approx(abs(2.2 / 7 - 2.2 / 6) / math.sqrt(2))
+    assert line.acr[1].mean == pytest.approx(2.4 / 7)
+    assert line.acr[1].sd == pytest.approx(0.4 / 7 / math.sqrt(2))
+
+
+def test_spreads_are_of_the_same_inputs_and_distinct_models() -> None:
+    first, second, third = two_sizes()
+    fewer = replace(third, records=third.records[:-1])
+    with pytest.raises(InvalidValueError, match="certify different inputs"):
+        ablation_lines([first, second, fewer], "n")
+    twice = [replace(run, manifest=replace(run.manifest, model={"sha256": "m"})) for run in (second, third)]
+    with pytest.raises(InvalidValueError, match="certify the same model"):
+        ablation_lines([replace(first, manifest=replace(first.manifest, model={"sha256": "m"})), *twice], "n")
 
 
 def test_each_method_has_its_line_and_names_after_values_are_one() -> None:

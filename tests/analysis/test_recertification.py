@@ -11,13 +11,13 @@ import pytest
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.analysis.ceiling import radius_ceiling
-from smoothcert.analysis.recertification import inputs_asked_for, recertified, recertify
+from smoothcert.analysis.recertification import as_if_certified, recertified, recertify
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, stated_noise
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian, stated_noise
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.records import results_digest
 
@@ -152,8 +152,28 @@ def test_a_run_under_way_is_taken_as_far_as_it_is(tmp_path: Path) -> None:
     part = replace(source, records=source.records[:5])
     made = recertify(part, tmp_path / "made", alpha=0.1)
     assert len(read_run(tmp_path / "made").records) == len(made.records) == 5
-    assert inputs_asked_for(made) == 12
-    assert inputs_asked_for(made_run()) is None
+    assert list(made.planned or ()) == list(range(0, 24, 2))
+    assert not made.complete
+
+
+@pytest.mark.parametrize(
+    ("stop", "same"),
+    [((), True), (("wrong",), True), (("pilot:5%",), False), (("decide:0.1",), False), (("gain:5%",), False)],
+)
+def test_for_which_plans_the_bits_are_those_of_certify(
+    tmp_path: Path, stop: tuple[str, ...], same: bool
+) -> None:
+    """Where α or the bound decide how many votes there are, certify at another α casts others."""
+
+    def with_alpha(out: Path, alpha: float) -> Run:
+        plan = CertifyPlan(Gaussian(0.5), n=4000, seed=7, alpha=alpha, stop=stop)
+        classifier = SmoothedClassifier(scores, plan, outputs="scores", classes=3)
+        return certify_dataset(classifier, DATA, out, Choice(skip=2))
+
+    source, wanted = with_alpha(tmp_path / "source", 0.001), with_alpha(tmp_path / "wanted", 0.2)
+    made = recertify(source, tmp_path / "made", alpha=0.2)
+    assert as_if_certified(source, made.manifest.plan["bound"]) == same
+    assert (results_digest(made.records) == results_digest(wanted.records)) == same
 
 
 @pytest.mark.parametrize("noise", DIAGONAL_NOISES.names())

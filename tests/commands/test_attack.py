@@ -12,12 +12,14 @@ from typing import get_args
 import pytest
 import torch
 
+from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.commands import main
 from smoothcert.commands.attack import AttackName
 from smoothcert.empirical import ATTACKS
 from smoothcert.runs import read_run
 from smoothcert.weights import load_model, save_model
+from tests.runs.unfinished import forget
 
 FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
 
@@ -129,7 +131,8 @@ def test_a_moved_model_stops_neither_resume_nor_attack(
     shutil.copytree(digits_model, moved)
     mine = tmp_path / "run"
     words = ["--n", "1000", "--skip", "3", "--quiet", "--out", str(mine)]
-    main(["certify", str(moved), "--max", "1", *words])
+    main(["certify", str(moved), "--max", "2", *words])
+    forget(mine, [3])
     moved = moved.rename(tmp_path / "elsewhere")
     assert f"{tmp_path / 'moved'}, which isn't there; give it with --model" in refusal(capsys, "attack", mine)
     main(["certify", str(moved), "--max", "2", *words])
@@ -184,3 +187,19 @@ def test_a_run_with_false_radii_is_found_out(
     contradictions = json.loads(capsys.readouterr().out)["contradictions"]
     assert len(contradictions) > 10
     assert all(one["distance"] < 3 <= one["certified_radius"] for one in contradictions)
+
+
+def test_the_interval_waits_for_a_complete_run(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--radii", "0.5", "--max", "4", *FAST]
+    main(["attack", str(run), *words, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    standing = round(4 * found["empirical_accuracy"]["0.5"])
+    assert tuple(found["empirical_interval"]["0.5"]) == rate_interval(standing, 4)
+    part = tmp_path / "part"
+    shutil.copytree(run, part)
+    forget(part, [0])
+    main(["attack", str(part), *words])
+    assert "no interval: the run holds 19 of the 20 inputs asked for so far" in capsys.readouterr().out

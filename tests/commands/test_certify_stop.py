@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from smoothcert.report.condensed import condense
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing.allotment import read_pilots
+from tests.runs.unfinished import forget_what_was_asked_for
 
 
 def certify(model: Path, out: Path, *words: str, n: str = "1000", most: str = "24") -> None:
@@ -160,7 +162,7 @@ def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated: Path)
 
 
 def test_other_inputs_are_refused_where_a_total_was_spread(
-    allocated: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+    allocated: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
         "certify",
@@ -174,9 +176,12 @@ def test_other_inputs_are_refused_where_a_total_was_spread(
         "--stop",
         "total:9000,100",
     ]
-    assert "spreads the votes over 24 inputs" in refused(
-        capsys, *words, "--max", "25", "--out", str(allocated)
-    )
+    words += ["--max", "25", "--out"]
+    assert "data.planned (--max): the run has 24, now 25" in refused(capsys, *words, str(allocated))
+    earlier = tmp_path / "earlier"
+    shutil.copytree(allocated, earlier)
+    forget_what_was_asked_for(earlier)
+    assert "spreads the votes over 24 inputs" in refused(capsys, *words, str(earlier))
     assert len(read_run(allocated).records) == 24
     assert len(read_pilots(allocated)) == 24  # refused before any vote was cast
 
@@ -186,6 +191,7 @@ def test_pilots_of_inputs_that_are_no_longer_asked_for_get_no_votes(
 ) -> None:
     out, words = tmp_path / "run", ("--stop", "total:9000,100", "--quiet")
     certify(digits_model, out, *words, most="8")
+    forget_what_was_asked_for(out)
     (out / "allocation.json").unlink()  # as if it had been killed before
     (out / "journal.sqlite").unlink()
     certify(digits_model, out, *words, most="4")

@@ -22,7 +22,8 @@ PLAN = {
 
 def written(path: Path, radii: list[float], sha256: str = "d" * 64, norm: str = "l2") -> str:
     records = [Record(i, 0, 0 if r > 0 else -1, r, 0.5, 1.0) for i, r in enumerate(radii)]
-    manifest = Manifest("certify", PLAN | {"norm": norm}, {}, {"name": "made-up", "sha256": sha256})
+    data = {"name": "made-up", "sha256": sha256, "planned": len(radii)}
+    manifest = Manifest("certify", PLAN | {"norm": norm}, {}, data)
     create_run(path, manifest, records)
     return str(path)
 
@@ -77,10 +78,10 @@ def test_default_radii_follow_from_the_plans(
     log.write_text(capsys.readouterr().out)
     main(["import-log", str(log), "--sigma", "0.5", "--out", str(tmp_path / "log")])
     capsys.readouterr()
-    main(["compare", pair[0], str(tmp_path / "log"), "--json"])
-    shown = capsys.readouterr()
-    assert "better give --radii" in shown.err
-    assert "no hash of the data" in json.loads(shown.out)["notes"][0]
+    refused(pair[0], str(tmp_path / "log"), "--json")
+    assert "--radii is missing" in capsys.readouterr().err
+    main(["compare", pair[0], str(tmp_path / "log"), "--radii", "0.25", "--json"])
+    assert "no hash of the data" in json.loads(capsys.readouterr().out)["notes"][0]
 
 
 def test_refusals_in_words(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

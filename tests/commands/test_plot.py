@@ -44,7 +44,7 @@ def test_samples_needs_no_run(tmp_path: Path) -> None:
 def test_a_run_under_way_is_drawn_and_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     begun = make(tmp_path / "begun", RECORDS[:1])
     main(["plot", str(begun), "--out", str(tmp_path / "picture.png")])
-    assert "begun: 1 of 2 inputs so far" in " ".join(capsys.readouterr().err.split())
+    assert "begun: 1 of the 2 inputs asked for so far" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize(

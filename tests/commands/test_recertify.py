@@ -46,7 +46,7 @@ def test_another_bound(
     main(["recertify", str(run), "--bound", "two-class", "--alpha", "0.05", "--out", str(tmp_path / "new")])
     shown = capsys.readouterr()
     assert "two-class bound, n = 100, α = 0.05" in shown.out
-    assert "holds 5 of the 9 inputs" in shown.err
+    assert "holds 5 of 9 inputs so far; it doesn't say how many were asked for" in shown.err
     before, after = read_run(run), read_run(tmp_path / "new")
     assert before.records[4].abstained
     assert not after.records[4].abstained
@@ -99,3 +99,23 @@ def test_help_warns_about_choosing_after_the_fact(capsys: pytest.CaptureFixture[
     shown = " ".join(capsys.readouterr().out.split())
     assert "voids the promise" in shown
     assert "--sigma" not in shown
+
+
+def test_bits_that_certify_would_not_give_are_said(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = read_run(run)
+    plan = replace(PLAN, bound="mixture", stop=("gain:1%",))
+    records = [
+        record_of(decide([0.0], plan, record.selection, record.estimation), record.label, 0.5)
+        for record in source.records
+        if record.selection is not None and record.estimation is not None
+    ]
+    create_run(tmp_path / "gain", replace(source.manifest, plan=plan.as_json()), records)
+    words = ["recertify", str(tmp_path / "gain"), "--out"]
+    main([*words, str(tmp_path / "same")])
+    assert "would have stopped" not in capsys.readouterr().err
+    main([*words, str(tmp_path / "new"), "--alpha", "0.2"])
+    told = " ".join(capsys.readouterr().err.split())
+    assert "would have stopped at other numbers of votes" in told
+    assert "gain:1% with alpha 0.01 and bound mixture" in told

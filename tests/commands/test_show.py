@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
 
+from smoothcert.analysis.ceiling import planned_ceiling
 from smoothcert.analysis.intervals import population_lower_bound
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.tally import Phase, Stream, Tally
+from tests.runs.unfinished import forget
 
 PLAN = {"noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "clopper-pearson", "n": 100, "alpha": 0.001}
 
@@ -30,7 +33,7 @@ def made(folder: Path, votes: bool = True, **plan: object) -> Run:
         records.append(
             Record(index, label, predicted, radius, 0.5, 2.0, *(tallies if votes else (None, None, None)))
         )
-    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {}), records)
+    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {"planned": 10}), records)
     return read_run(folder)
 
 
@@ -120,3 +123,49 @@ def test_why_the_acr_has_no_interval(
     assert "(no interval: the run " in line
     assert reason in line
     assert "ceiling=" not in line
+
+
+def test_a_run_under_way_counts_and_proves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "run")
+    forget(tmp_path / "run", [3])
+    text = shown(capsys, tmp_path / "run", "--radii", "0.25")
+    assert "9 of the 10 inputs asked for so far" in text
+    assert "no interval: the run isn't complete" in text
+    assert "Nothing is proved about other inputs" in text
+    assert "Proved" not in text
+    statements = json.loads(shown(capsys, tmp_path / "run", "--radii", "0.25", "--json"))["statements"]
+    assert "isn't complete" in statements
+
+
+def test_radii_that_the_results_chose_prove_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path / "log", votes=False, n=None)
+    text = shown(capsys, tmp_path / "log")
+    assert "its results chose those above; give --radii" in text
+    assert "Proved" not in text
+    assert "Proved" in shown(capsys, tmp_path / "log", "--radii", "0.25")
+
+
+def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = PLAN | {"n": 10, "alpha": 0.1}
+    ceiling = planned_ceiling(plan)
+    assert ceiling is not None
+    radius = math.ceil(ceiling * 1000) / 1000
+    assert ceiling < radius < ceiling + 0.0005
+    records = [Record(index, 1, 1, radius, 0.5, 1.0) for index in range(8)]
+    data = {"planned": 8, "radius_digits": 3, "radius_decimals": 3}
+    create_run(tmp_path / "log", Manifest("import", plan, {}, data), records)
+    text = shown(capsys, tmp_path / "log", "--radii", "0.25")
+    assert "(95 % interval over the choice of inputs" in text
+    assert "rounded to 3 digits; statements and intervals allow for half a unit" in text
+    assert "Proved" in text
+
+
+def test_a_recertified_run_names_its_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made(tmp_path / "run", recertified_from={"alpha": 0.01})
+    assert "without looking at its votes" in shown(capsys, tmp_path / "run", "--radii", "0.25")

@@ -16,6 +16,7 @@ from smoothcert.runs.records import results_digest
 from smoothcert.sigma_search import SEARCHES, GradientSearch
 from smoothcert.sigma_search.log import FILE_NAME, append_found, read_found
 from tests.commands.test_bad_input import refusal
+from tests.runs.unfinished import forget
 
 QUICK = {
     "ladder": ["--search-votes", "8", "--search-round-votes", "24"],
@@ -65,8 +66,9 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
 def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
     words = ["--sigma-search", name, *QUICK[name], "--skip", "5", "--quiet"]
     main(certify(digits_model, tmp_path / "whole", *words))
-    for inputs, workers in ((3, "1"), (8, "2"), (12, "1")):
-        main(certify(digits_model, tmp_path / "parts", *words, "--workers", workers, inputs=inputs))
+    for kept, workers in ((3, "1"), (8, "2"), (12, "1")):
+        main(certify(digits_model, tmp_path / "parts", *words, "--workers", workers))
+        forget(tmp_path / "parts", range(5 * kept, 60, 5))
     whole, parts = (read_run(tmp_path / name).records for name in ("whole", "parts"))
     assert results_digest(whole) == results_digest(parts)
     assert read_found(tmp_path / "whole") == read_found(tmp_path / "parts")
@@ -138,7 +140,9 @@ def test_mistakes_are_named(
 def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ["--sigma-search", "grid", *QUICK["grid"], "--quiet"]
-    main(certify(digits_model, out, *words, inputs=4))
+    main(certify(digits_model, out, *words, inputs=6))
+    forget(out, [4, 5])
+    assert sorted(read_found(out)) == list(range(4))
     with (out / FILE_NAME).open("a") as file:
         file.write('{"index": 4, "sig')
     main(certify(digits_model, out, *words, inputs=6))

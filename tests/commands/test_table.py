@@ -24,7 +24,7 @@ PLAN = {
 
 
 def make(path: Path, records: list[Record] = RECORDS, **changes: object) -> Path:
-    data = {"name": "mnist", "inputs": 10, "skip": 5}
+    data = {"name": "mnist", "inputs": 10, "planned": 2}
     create_run(path, Manifest("certify", PLAN | changes, {}, data), records)
     return path
 
@@ -46,7 +46,7 @@ def test_a_run_under_way_is_shown_as_far_as_it_is(
     shown = capsys.readouterr()
     first, second = csv.DictReader(shown.out.splitlines())
     assert [(row["inputs"], row["0"]) for row in (first, second)] == [("2", "50.0"), ("1", "100.0")]
-    assert "begun: 1 of 2 inputs so far" in " ".join(shown.err.split())
+    assert "begun: 1 of the 2 inputs asked for so far" in " ".join(shown.err.split())
     assert "whole" not in shown.err
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from smoothcert.empirical import ATTACKS, AttackPlan, attack_run, strongest_rival
+from smoothcert.empirical import ATTACKS, AttackedInput, AttackPlan, Break, attack_run, strongest_rival
+from smoothcert.runs import Record
 from tests.test_empirical import SIGMA, at_distances, certified, half_space
 
 DISTANCES = [0.3, 0.5, 0.7, 0.9]
@@ -41,15 +42,38 @@ def test_doubled_radii_are_contradicted(tmp_path: Path) -> None:
     assert report.chance_of_contradictions() < 1e-10
 
 
-def test_a_certificate_is_tried_up_to_its_very_radius(tmp_path: Path) -> None:
-    """One radius above the certified one is no contradiction, one equal to it is."""
+def test_what_contradicts_is_the_distance_found(tmp_path: Path) -> None:
+    """A certificate is of the open ball: any break closer than its radius contradicts it, whatever the budget."""
     data = at_distances([0.3])
     run = certified(tmp_path, data)
-    for radius, contradicted in ((1.0, 1), (np.nextafter(1.0, 0), 0)):
+    (found,) = attack_run(run, half_space(), data, [1.0]).inputs
+    assert found.broken is not None
+    distance = found.broken.distance
+    assert 0.3 < distance < 1.0
+    for radius, contradicted in ((1.0, 1), (np.nextafter(distance, 1), 1), (distance, 0)):
         claimed = replace(run, records=(replace(run.records[0], radius=float(radius)),))
         report = attack_run(claimed, half_space(), data, [1.0])
         assert report.broken() == (1,)
         assert len(report.contradictions()) == contradicted
+
+
+def test_a_budget_above_the_certificate_hides_no_contradiction() -> None:
+    record = Record(0, 1, 1, 0.4, 0.5, 1.0)
+    assert AttackedInput(record, Break(0.5, 0.3, 0, (900, 100), 1e-9)).contradicts
+    assert not AttackedInput(record, Break(0.5, 0.45, 0, (900, 100), 1e-9)).contradicts
+
+
+@pytest.mark.parametrize("stop", [(), ("decide:0.5",)])
+def test_inputs_that_are_right_are_not_called_wrong(tmp_path: Path, stop: tuple[str, ...]) -> None:
+    """All inputs are right by the least of margins: the plurality of the run's votes is wrong on many of them."""
+    count, alpha = 200, 0.01
+    data = at_distances([0.001] * count)
+    run = certified(tmp_path, data, n=500, stop=stop)
+    votes = [record.estimation.counts for record in run.records if record.estimation is not None]
+    assert sum(for_0 > for_1 for for_0, for_1 in votes) > 0.3 * count
+    report = attack_run(run, half_space(), data, [1e-4], AttackPlan(steps=1, copies=1, n=400, alpha=alpha))
+    assert report.wrong <= binom.ppf(0.9999, count, alpha)
+    assert report.empirical_accuracy()[0] > 0.95
 
 
 def test_the_doubt_benefits_the_label(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from smoothcert.analysis.ceiling import radius_ceiling
@@ -12,12 +14,13 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.report.condensed import condense
 from smoothcert.report.statements import HeadlineRadius, guarantee, headline
 from smoothcert.runs import Record, Run
-from tests.analysis.made_runs import made_run
+from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
+RECORDS = tuple(replace(record, radius=0.2 * record.radius) for record in FIVE_AND_TWO)  # as the plan allows
 PLAIN, SEARCHED, REMEMBERED = (
-    made_run("plain", votes="hard"),
-    made_run("searched", votes="hard", sigma_search="ladder", stateful=False),
-    made_run("remembered", votes="hard", sigma_search="ladder", stateful=True),
+    made_run("plain", RECORDS, votes="hard"),
+    made_run("searched", RECORDS, votes="hard", sigma_search="ladder", stateful=False),
+    made_run("remembered", RECORDS, votes="hard", sigma_search="ladder", stateful=True),
 )
 
 

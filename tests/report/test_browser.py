@@ -294,7 +294,7 @@ def test_tabular_inputs_are_strips(visit: Any, tmp_path: Path) -> None:
 
 
 def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> None:
-    log = {"name": None, "log": "a.tsv", "log_sha256": "d" * 64}
+    log = {"name": None, "log": "a.tsv", "log_sha256": "d" * 64, "planned": 40}
     bare = [Record(r.index, r.label, r.predicted, r.radius, 0.5, 0.0) for r in toy_records()]
     runs = [
         toy_run(tmp_path / "log", bare, statement(data=log, kind="import", alpha=None, n=None, bound=None)),
@@ -305,10 +305,22 @@ def test_logs_empty_runs_and_missing_pictures(visit: Any, tmp_path: Path) -> Non
     text = seen.page.locator("main").inner_text()
     assert "What can't be said" in text
     assert "empty: nothing has been certified yet." in text
-    assert "half: 20 of 40 inputs so far." in text
+    assert "half: 20 of 40 inputs so far; it doesn't say how many were asked for." in text
     assert "no votes in the log" in text
     assert "Pictures are missing" in text
     assert seen.width() <= PHONE["width"]
+
+
+def test_runs_that_no_test_holds_for_are_not_offered(visit: Any, tmp_path: Path) -> None:
+    plain, other = (toy_run(tmp_path / name, toy_records(seed=seed)) for seed, name in enumerate("ab"))
+    memory = toy_run(tmp_path / "remembered", toy_records(), statement(stateful=True))
+    page = visit(write_report([plain, memory, other], tmp_path / "three", ReportOptions()).path).page
+    assert page.locator("#compare-a option").all_inner_texts() == ["a", "b"]
+    assert "No test holds for remembered" in page.locator("#compare").inner_text()
+    page = visit(write_report([plain, memory], tmp_path / "two", ReportOptions()).path).page
+    text = page.locator("#compare").inner_text()
+    assert "No two runs here can be compared" in text
+    assert "McNemar" not in text
 
 
 def test_nothing_at_all_is_a_page_too(visit: Any, tmp_path: Path) -> None:

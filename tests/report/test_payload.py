@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from smoothcert import datasets
+from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.metrics import average_certified_radius, certified_accuracy
-from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.errors import DataError, InvalidValueError, RunError, SmoothcertError
 from smoothcert.report import DataPlace, ReportOptions, make_payload
 from smoothcert.report.condensed import condense
 from smoothcert.report.explorer import choose_inputs, explored, least_robust
@@ -75,7 +76,8 @@ def test_a_thousand_classes_keep_the_leaders_only() -> None:
 
 def test_two_runs_are_compared_input_by_input(tmp_path: Path) -> None:
     first, second = toy_records(seed=1), toy_records(seed=2)[::2]
-    page = page_of(stated(tmp_path / "a", first), stated(tmp_path / "b", second))
+    every_other = {"name": "toys", "sha256": "b" * 64, "inputs": 40, "skip": 2, "planned": 20}
+    page = page_of(stated(tmp_path / "a", first), stated(tmp_path / "b", second, data=every_other))
     (group,) = page["groups"]
     radii = group["comparison"]["radii"]
     levels = {name: base64.b64decode(text) for name, text in group["comparison"]["levels"].items()}
@@ -87,6 +89,27 @@ def test_two_runs_are_compared_input_by_input(tmp_path: Path) -> None:
             found = {index for index, level in enumerate(levels[name]) if level != 255 and level > k}
             assert found == certified
     assert [index for index, level in enumerate(levels["b"]) if level == 255] == list(range(1, 40, 2))
+
+
+@pytest.mark.parametrize(
+    "plan", [{"stateful": True}, {"stop": ["total:100000"]}, {}], ids=["memory", "total", "under way"]
+)
+def test_no_test_is_offered_where_none_holds(tmp_path: Path, plan: dict[str, Any]) -> None:
+    """What compare refuses, the page doesn't offer."""
+    records = toy_records() if plan else toy_records(20)
+    runs = [stated(tmp_path / "a", toy_records()), stated(tmp_path / "b", records, **plan)]
+    (group,) = page_of(*runs)["groups"]
+    assert group["comparison"] is None
+    with pytest.raises(SmoothcertError):
+        compare(runs[0], runs[1], [0.5], common=True)
+    third = stated(tmp_path / "c", toy_records(seed=3))
+    (group,) = page_of(*runs, third)["groups"]
+    assert set(group["comparison"]["levels"]) == {"a", "c"}
+    if not plan:
+        found = group["runs"][1]
+        assert found["curve"]["low"] is None
+        assert found["smoothed"]["low"] is None
+        assert not found["statement"]["proved"]
 
 
 def test_runs_on_other_data_are_a_group_of_their_own(tmp_path: Path) -> None:
@@ -113,7 +136,7 @@ def test_different_norms_need_a_page_each() -> None:
 
 def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
     page = page_of(stated(tmp_path / "a", toy_records(10)), stated(tmp_path / "b", []))
-    assert page["banners"][0].startswith("a: 10 of 40 inputs so far.")
+    assert page["banners"][0].startswith("a: 10 of 40 inputs so far; it doesn't say how many were asked for.")
     assert page["banners"][1] == "b: nothing has been certified yet."
     assert page_of(stated(tmp_path / "c", []))["groups"][0]["runs"][0]["inputs"] == 0
     assert page_of(stated(tmp_path / "d", toy_records()))["banners"] == []

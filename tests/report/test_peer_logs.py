@@ -21,9 +21,9 @@ def test_all_published_rows_on_one_page(shared: Path) -> None:
         published = {row["file"]: row for row in csv.DictReader(file, delimiter="\t")}
     runs = []
     for name, row in published.items():
-        manifest = import_manifest(logs / name, float(row["sigma"]))
-        records = tuple(read_field_log(logs / name, float(row["sigma"])).records)
-        runs.append(condense(Run(Path(name), manifest, records), name))
+        read = read_field_log(logs / name, float(row["sigma"]))
+        manifest = import_manifest(logs / name, float(row["sigma"]), read=read)
+        runs.append(condense(Run(Path(name), manifest, tuple(read.records)), name))
     page = make_payload(runs, ReportOptions(inputs=5))
     assert sorted(len(group["runs"]) for group in page["groups"]) == [6, 18]  # told apart by their labels
     for group in page["groups"]:

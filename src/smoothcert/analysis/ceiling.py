@@ -11,7 +11,10 @@ from smoothcert.analysis.votes import most_votes
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
 from smoothcert.noise import DIAGONAL_NOISES, NOISES, Noise
+from smoothcert.rounding import up
 from smoothcert.runs import Run
+
+_VERSIONS = 1e-11
 
 
 def planned_ceiling(plan: Mapping[str, Any]) -> float | None:
@@ -30,6 +33,11 @@ def _noise_of(plan: Mapping[str, Any]) -> Noise | None:
     if name in DIAGONAL_NOISES and least is not None:
         return DIAGONAL_NOISES[str(name)](np.array([least]))
     return None
+
+
+def at_most(ceiling: float) -> float:
+    """What no radius under the plan is above, whichever version of scipy rounded its last bits."""
+    return up(ceiling, _VERSIONS)
 
 
 def radius_ceiling(run: Run) -> float | None:

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.ceiling import planned_ceiling, radius_ceiling
-from smoothcert.analysis.intervals import mean_interval
+from smoothcert.analysis.ceiling import at_most, planned_ceiling, radius_ceiling
+from smoothcert.analysis.evidence import certain_radii, check_complete, possible_radii, printed_radii
+from smoothcert.analysis.intervals import all_digits, mean_interval
 from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
-from smoothcert.errors import InvalidValueError, RunError, check_not_negative, check_probability
-from smoothcert.rounding import down, up
+from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
+from smoothcert.rounding import down
 from smoothcert.runs import Run
 
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
@@ -93,12 +94,10 @@ def compare(
     *,
     confidence: float = 0.95,
     common: bool = False,
-    flips: int = 9999,
-    seed: int = 0,
 ) -> Comparison:
     """Compare two runs at ``radii`` fixed beforehand; ``common`` restricts them to the inputs they share.
 
-    Refused: different data, different inputs (unless ``common``), different norms, a run without inputs.
+    Refused: different data, different inputs (unless ``common``), different norms, a run that isn't complete.
     """
     check_probability("confidence", confidence)
     if not radii:
@@ -106,9 +105,7 @@ def compare(
     for radius in radii:
         check_not_negative("radius", radius)
     for run in (first, second):
-        if not run.records:
-            raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
-    for run in (first, second):
+        check_complete(run)
         if run.stateful:
             raise InvalidValueError(
                 f"{run.path} comes out of a region memory: its answers depend on one another, and no test or interval "
@@ -121,6 +118,7 @@ def compare(
             )
     check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
     notes = check_same_data([first, second])
+    ceilings = (_known_ceiling(first), _known_ceiling(second))
     first, second, left_out = _paired(first, second, common)
     told_apart = first.name != second.name
     return Comparison(
@@ -130,8 +128,8 @@ def compare(
         len(first.records),
         confidence,
         _compare_radii(_counted(first), _counted(second), radii, confidence),
-        _compare_acr(first, second, confidence, flips, seed),
-        (*notes, *left_out, *_plan_notes(first, second)),
+        _compare_acr(first, second, ceilings, confidence),
+        (*notes, *left_out, *_printed_notes(first, second), *_plan_notes(first, second)),
     )
 
 
@@ -162,10 +160,10 @@ def in_words(comparison: Comparison, level: float = 0.05) -> str:
     for better, worse, sign in ((second, first, 1), (first, second, -1)):
         found = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
         if found:
-            where = ", ".join(f"{c.radius:g}" for c in found)
+            where = ", ".join(all_digits(c.radius) for c in found)
             parts.append(f"{better} certifies more inputs than {worse} at {norm} radius {where}")
     if parts:
-        undecided = [f"{c.radius:g}" for c in comparison.radii if c.p_holm > level]
+        undecided = [all_digits(c.radius) for c in comparison.radii if c.p_holm > level]
         rest = f"; at {', '.join(undecided)} no difference was shown" if undecided else ""
         text = f"{' and '.join(parts)} (chance of any such finding without a difference: at most {level:g}){rest}."
     else:
@@ -221,29 +219,39 @@ def _compare_radii(
     return tuple(replace(row, p_holm=p) for row, p in zip(rows, corrected))
 
 
-def _compare_acr(first: Run, second: Run, confidence: float, flips: int, seed: int) -> AcrComparison:
+def _compare_acr(
+    first: Run, second: Run, ceilings: tuple[float | None, float | None], confidence: float
+) -> AcrComparison:
     one, other = (np.maximum(_counted(run), 0.0) for run in (first, second))
     differences = other - one
     low = high = None
-    ceilings = [_known_ceiling(run) for run in (first, second)]
     if ceilings[0] is not None and ceilings[1] is not None:
-        low, high = mean_interval(differences, -up(ceilings[0]), up(ceilings[1]), confidence)
+        least, most = -at_most(ceilings[0]), at_most(ceilings[1])
+        doubt = _doubts(first) + _doubts(second)
+        low = mean_interval(np.maximum(differences - doubt, least), least, most, confidence)[0]
+        high = mean_interval(np.minimum(differences + doubt, most), least, most, confidence)[1]
     return AcrComparison(
         float(one.mean()),
         float(other.mean()),
         float(differences.mean()),
         low,
         high,
-        sign_flip_p_value(differences, flips, seed),
+        sign_flip_p_value(differences),
     )
 
 
 def _known_ceiling(run: Run) -> float | None:
-    """The plan's ceiling; None where inputs have σ of their own or a log's rounded radii pass it."""
+    """The plan's ceiling; None where inputs have σ of their own or a log has radii that its plan can't give."""
     ceiling = radius_ceiling(run)
-    if ceiling is None or any(record.radius > up(ceiling) for record in run.records):
+    if ceiling is None or (certain_radii(run) > at_most(ceiling)).any():
         return None
     return ceiling
+
+
+def _doubts(run: Run) -> NDArray[np.float64]:
+    """How far each input's share of the ACR may be from the certified one: half a unit of what a log prints."""
+    correct = np.array([record.correct for record in run.records])
+    return np.where(correct, possible_radii(run) - [record.radius for record in run.records], 0.0)
 
 
 def _counted(run: Run) -> NDArray[np.float64]:
@@ -263,7 +271,7 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
     if not common:
         raise InvalidValueError(
             f"{first.path} certifies {len(mine)} inputs and {second.path} {len(theirs)}, of which they share "
-            f"{len(shared)}; finish both, or compare the shared ones (--common, common=True)"
+            f"{len(shared)}; compare the shared ones (--common, common=True)"
         )
     one, other = (
         replace(run, records=tuple(record for record in run.records if record.index in shared))
@@ -271,6 +279,15 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
     )
     note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"
     return one, other, [note]
+
+
+def _printed_notes(*runs: Run) -> list[str]:
+    """That radii of logs count as they are printed."""
+    return [
+        f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
+        for run in runs
+        if (printed := printed_radii(run)) is not None
+    ]
 
 
 def _plan_notes(first: Run, second: Run) -> list[str]:

@@ -9,12 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.ceiling import at_most, radius_ceiling
+from smoothcert.analysis.evidence import (
+    certain_radii,
+    check_complete,
+    check_plan_allows,
+    possible_radii,
+)
 from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
@@ -56,7 +63,9 @@ def mean_lower_bound(values: Sequence[float] | NDArray[np.float64], ceiling: flo
     value owns Π(1 − s + s·X/m) at the end, which has expectation 1 (at most 1 for values of unequal distributions
     whose means average to m); so has the mean over several s, and it exceeds 1/ρ with probability at most ρ
     (Markov). L is the largest m that is refuted. Stakes depend on the number of values and ρ alone, and the order of
-    the values plays no part. Narrower than Hoeffding's bound unless values sit at both ends of the range.
+    the values plays no part. For a hundred values or more whose standard deviation is below a third of the range it is
+    closer to the mean than Hoeffding's bound; for fewer, or values at both ends of the range, it can be up to a third
+    further away.
     """
     check_probability("rho", rho)
     x = _checked_values(values, 0.0, ceiling)
@@ -103,15 +112,15 @@ def acr_interval(run: Run, confidence: float = 0.95, ceiling: float | None = Non
 
     Promise: inside with probability at least ``confidence`` over inputs and votes. It is about what is *certified*;
     :func:`robust_radius_lower_bound` is about what is true. Radii lie in [0, ceiling], where the ceiling follows from
-    the plan or, for logs that state none, is given.
+    the plan or, for logs that state none, is given. Half a unit of the last digit that a log prints is allowed for.
     """
     if spreads_a_total(run.manifest.plan):
         raise RunError(
             f"{run.path} spread one total of votes over its inputs, so that each one's radius depends on the others: "
             "no interval allows for that. Certify with --stop pilot:1% for one"
         )
-    counted, ceiling = _counted_radii(run, ceiling)
-    return mean_interval(counted, 0.0, ceiling, confidence)
+    least, most, ceiling = _counted_radii(run, ceiling)
+    return mean_interval(least, 0.0, ceiling, confidence)[0], mean_interval(most, 0.0, ceiling, confidence)[1]
 
 
 def robust_radius_lower_bound(run: Run, rho: float, ceiling: float | None = None) -> float:
@@ -120,7 +129,7 @@ def robust_radius_lower_bound(run: Run, rho: float, ceiling: float | None = None
     Promise: it holds with probability at least 1−``rho`` over inputs and votes. A certificate is false with
     probability at most α and then claims at most the ceiling, so α·ceiling is subtracted.
     """
-    counted, ceiling = _counted_radii(run, ceiling)
+    counted, _, ceiling = _counted_radii(run, ceiling)
     return max(0.0, down(mean_lower_bound(counted, ceiling, rho) - up(_alpha(run) * ceiling)))
 
 
@@ -129,15 +138,16 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
 
     Promise: the sentence is false with probability at most 1−``confidence`` over inputs and votes, false certificates
     included (:func:`population_lower_bound`). Make ``among`` the number of radii or runs whose statements are read:
-    then all of them hold together with that probability. Percentages are rounded down.
+    then all of them hold together with that probability. Percentages are rounded down, and of a log's radii half a
+    unit of the last digit is subtracted. Refused unless the run is complete.
     """
     check_not_negative("radius", radius)
     check_probability("confidence", confidence)
     check_count("among", among)
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
-    _check_independent(run)
-    certified = sum(record.correct and record.radius >= radius for record in run.records)
+    _check_can_speak(run)
+    certified = sum(
+        record.correct and bool(certain >= radius) for record, certain in zip(run.records, certain_radii(run))
+    )
     rho = down((1.0 - confidence) / among)
     share = population_lower_bound(certified, len(run.records), _alpha(run), rho)
     norm = stated_norm(run).replace("l", "ℓ")
@@ -145,30 +155,36 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
     return (
         f"at least {percent_down(share)} % of inputs from this distribution are classified correctly{frozen} "
-        f"everywhere within {norm} radius {_plain(radius)}, with probability {_plain(confidence)}{together}"
+        f"everywhere within {norm} radius {all_digits(radius)}, with probability {all_digits(confidence)}{together}"
     )
 
 
-def percent_down(share: float) -> str:
-    """A share as a percentage with one decimal, never rounded up (negative shares go further from zero)."""
-    return _tenths(*share.as_integer_ratio())
+def percent_down(share: float | Fraction, digits: int = 1) -> str:
+    """A share as a percentage, never rounded up (negative shares go further from zero).
+
+    Of a float that is its exact value, which for 0.58 lies below 58 %; counts and stated decimals are fractions.
+    """
+    return _percent(*share.as_integer_ratio(), digits)
 
 
-def percent_up(share: float) -> str:
-    """A share as a percentage with one decimal, never rounded down."""
+def percent_up(share: float | Fraction, digits: int = 1) -> str:
+    """A share as a percentage, never rounded down."""
     numerator, denominator = share.as_integer_ratio()
-    shown = _tenths(-numerator, denominator)
-    return shown.removeprefix("-") if shown.startswith("-") else ("0.0" if shown == "0.0" else f"-{shown}")
+    shown = _percent(-numerator, denominator, digits)
+    if shown.startswith("-"):
+        return shown.removeprefix("-")
+    return f"-{shown}" if float(shown) else shown
 
 
-def _plain(value: float) -> str:
+def all_digits(value: float) -> str:
     """All digits there are: a rounded radius or probability would be another claim."""
     return repr(float(value)).removesuffix(".0")
 
 
-def _tenths(numerator: int, denominator: int) -> str:
-    tenths = numerator * 1000 // denominator  # whole numbers: a binary product could cross a tenth
-    return f"{'-' if tenths < 0 else ''}{abs(tenths) // 10}.{abs(tenths) % 10}"
+def _percent(numerator: int, denominator: int, digits: int) -> str:
+    scaled = numerator * 10 ** (digits + 2) // denominator  # whole numbers: a binary product could cross one
+    whole, rest = divmod(abs(scaled), 10**digits)
+    return f"{'-' if scaled < 0 else ''}{whole}" + (f".{rest:0{digits}d}" if digits else "")
 
 
 def _stakes(size: int, rho: float) -> NDArray[np.float64]:
@@ -178,10 +194,9 @@ def _stakes(size: int, rho: float) -> NDArray[np.float64]:
     return np.array([min(1.0, least * _STAKE_STEP**k) for k in range(steps + 1)])
 
 
-def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64], float]:
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
-    _check_independent(run)
+def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """What each input adds to the mean radius, at least and at most, and the largest that it could."""
+    _check_can_speak(run)
     if ceiling is None:
         if run.manifest.subject == "frozen sigma" or len({record.sigma for record in run.records}) > 1:
             raise RunError(
@@ -194,9 +209,19 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
                 f"{run.path} doesn't state its noise, bound, n and alpha, so the range of its radii is unknown; give "
                 "ceiling=, the largest radius it could have certified"
             )
-        ceiling = up(ceiling)
-    counted = np.array([record.radius if record.correct else 0.0 for record in run.records])
-    return counted, ceiling
+        ceiling = at_most(ceiling)
+    correct = np.array([record.correct for record in run.records])
+    least = certain_radii(run)
+    # What a log prints above the ceiling was rounded up; what is certainly above it contradicts the ceiling.
+    most = np.maximum(least, np.minimum(possible_radii(run), ceiling))
+    return np.where(correct, least, 0.0), np.where(correct, most, 0.0), ceiling
+
+
+def _check_can_speak(run: Run) -> None:
+    """Refuse a run from which nothing follows for inputs that weren't asked about."""
+    check_complete(run)
+    _check_independent(run)
+    check_plan_allows(run)
 
 
 def _check_independent(run: Run) -> None:

@@ -110,6 +110,17 @@ def check_same_data(runs: Sequence[Run]) -> list[str]:
     return unchecked
 
 
+def check_same_indices(runs: Sequence[Run]) -> None:
+    """Refuse runs that certify different inputs of their data set."""
+    first, *others = runs
+    for run in others:
+        if [record.index for record in run.records] != [record.index for record in first.records]:
+            raise InvalidValueError(
+                f"{run.path} and {first.path} certify different inputs ({len(run.records)} and "
+                f"{len(first.records)}): their accuracies don't compare; certify the same inputs"
+            )
+
+
 def certified_accuracy(records: Sequence[Record], radii: Sequence[float]) -> NDArray[np.float64]:
     """For each r of ``radii`` the fraction of all inputs that are correct, not abstained and have radius ≥ r."""
     _check_some(records)

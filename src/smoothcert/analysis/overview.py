@@ -15,6 +15,7 @@ from smoothcert.analysis.metrics import (
     base_accuracy,
     certified_accuracy,
     check_same_data,
+    check_same_indices,
     check_same_norm,
     median_radius,
     noisy_accuracy,
@@ -191,12 +192,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
         _check_some(run)
     check_same_norm([(run.name, stated_norm(run)) for run in runs])
     check_same_data(runs)
-    for run in runs[1:]:
-        if {record.index for record in run.records} != {record.index for record in runs[0].records}:
-            raise InvalidValueError(
-                f"{run.path} and {runs[0].path} certify different inputs ({len(run.records)} and "
-                f"{len(runs[0].records)}): their accuracies don't compare; certify the same inputs"
-            )
+    check_same_indices(runs)
     curves = np.array([certified_accuracy(run.records, radii) for run in runs])
     best = curves.argmax(axis=0)
     return tuple(

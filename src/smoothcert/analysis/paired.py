@@ -12,7 +12,7 @@ from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.rounding import down, up
 
 _DISAGREEMENT_SHARE = 0.1  # of the failures allowed to an interval: how often runs differ at all
-_FLIPS_AT_ONCE = 1 << 22
+_MOST_GENERATORS = 22  # four million patterns
 _TIE = 1e-9  # sums in another order differ in their last bits; a tie must count against the difference
 
 
@@ -74,32 +74,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def sign_flip_p_value(
-    differences: Sequence[float] | NDArray[np.float64], flips: int = 9999, seed: int = 0
-) -> float:
-    """Paired sign-flip test of a mean difference: (1 + flips at least as extreme) / (1 + flips), two-sided.
+def sign_flip_p_value(differences: Sequence[float] | NDArray[np.float64], generators: int = 16) -> float:
+    """Paired sign-flip test of a mean difference, two-sided: the share of sign patterns at least as extreme.
 
     Promise: if for each input both runs are interchangeable (swapping their radii changes no probability), the p-value
-    is at most any level with at most that probability; the random flips are part of the count, so there is no
-    error of simulation to add. Flips rather than Wilcoxon's ranks, because the ACR is a mean and ranks test
-    another thing: a run can win most inputs by a little and lose the ACR. For runs of equal ACR that are *not*
-    interchangeable the test is right only for many inputs; the interval is proved without that assumption.
-    The seed is to be left alone: the smallest of several p-values is no p-value.
+    is at most any level with at most that probability. Up to ``generators`` inputs that differ, all patterns are
+    enumerated; of more, the 2^``generators`` products of as many fixed patterns. Those are a group: flipping the data
+    by one of them only reorders the patterns, so the rank of the data as they are is uniform but for ties, exactly and
+    for every choice of generators; patterns that are drawn once and kept, which are no group, lack this. Flips rather
+    than Wilcoxon's ranks, because the ACR is a mean and ranks test another thing: a run can win most inputs by a
+    little and lose the ACR. For runs of equal ACR that are *not* interchangeable the test is right only for many
+    inputs; the interval is proved without that assumption.
     """
-    check_count("flips", flips)
-    check_count("seed", seed, least=0)
+    check_count("generators", generators)
+    if generators > _MOST_GENERATORS:
+        raise InvalidValueError(f"generators must be at most {_MOST_GENERATORS}, got {generators}")
     d = np.asarray(differences, dtype=np.float64)
     d = d[d != 0]
     if d.size == 0:
         return 1.0
-    observed = abs(float(d.sum()))
-    threshold = observed - _TIE * float(np.abs(d).sum())
-    rng = np.random.default_rng(seed)
-    extreme = 0
-    rows = max(1, _FLIPS_AT_ONCE // d.size)
-    for start in range(0, flips, rows):
-        wanted = min(rows, flips - start)
-        bits = np.unpackbits(rng.integers(0, 256, (wanted, -(-d.size // 8)), dtype=np.uint8), axis=1)
-        sums = d.sum() - 2.0 * (bits[:, : d.size].astype(np.float64) @ d)
-        extreme += int((np.abs(sums) >= threshold).sum())
-    return (1 + extreme) / (1 + flips)
+    threshold = abs(float(d.sum())) - _TIE * float(np.abs(d).sum())
+    sums = _flipped_sums(d, min(generators, d.size))
+    return float((np.abs(sums) >= threshold).mean())
+
+
+def _flipped_sums(d: NDArray[np.float64], generators: int) -> NDArray[np.float64]:
+    """The sum of ``d`` under each of 2^``generators`` sign patterns that form a group; the first flips nothing.
+
+    Bit g of an input's code says whether generator g flips it. Pattern c flips inputs whose code has an odd number of
+    bits in common with c, so the sums of all patterns are the Walsh–Hadamard transform of ``d`` added up by code.
+    """
+    size = 1 << generators
+    # The same whatever the differences are; 0, which no pattern flips, is left out.
+    every = d.size <= generators
+    codes = 1 << np.arange(d.size) if every else np.random.default_rng(0).integers(1, size, d.size)
+    sums = np.bincount(codes, weights=d, minlength=size)
+    for g in range(generators):
+        pairs = sums.reshape(-1, 2, 1 << g)
+        sums = np.stack([pairs[:, 0] + pairs[:, 1], pairs[:, 0] - pairs[:, 1]], axis=1).ravel()
+    return np.asarray(sums, dtype=np.float64)

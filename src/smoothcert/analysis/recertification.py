@@ -1,8 +1,9 @@
 """Recertification: another α or bound for the votes that a run has stored.
 
 Each certificate of the new run holds with probability 1−α if α and bound were chosen for the whole run *without*
-looking at its votes. Choosing them per input, or taking the better of several runs, voids the promise: nothing here
-can tell, so the new run says what it was made from.
+looking at its votes. It has the bits that certifying so would give where the number of votes doesn't depend on α and
+bound (:func:`as_if_certified`). Choosing them per input, or taking the better of several runs, voids the promise:
+nothing here can tell, so the new run says what it was made from.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.analysis.votes import rules_of
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import DiagonalNoise, Noise, save_sigmas
@@ -36,7 +38,8 @@ _SAME = 1e-9  # another version of scipy may round a radius differently in its l
 def recertify(run: Run, out: Path, **changes: Any) -> Run:
     """Write the run that ``changes`` (``alpha``, ``bound``) make of a run's votes to the new directory ``out``.
 
-    Without changes the new run has the results digest of the old one. A run under way is taken as far as it is.
+    Without changes the new run has the results digest of the old one. A run under way is taken as far as it is, and
+    the new run states, as the old one, how many inputs were asked for.
     """
     manifest, records = recertified(run, **changes)
     create_run(out, manifest, records)
@@ -79,10 +82,16 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     return manifest, records
 
 
-def inputs_asked_for(run: Run) -> int | None:
-    """How many inputs the run's data and skip allow, of which it may have been asked for fewer; None if unknown."""
-    size, skip = run.manifest.data.get("inputs"), run.manifest.data.get("skip")
-    return None if size is None or skip is None else len(range(0, size, skip))
+def as_if_certified(run: Run, bound: str) -> bool:
+    """Whether ``certify`` with this bound, at any α, would have cast the run's votes.
+
+    It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
+    same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
+    """
+    rules, votes = rules_of(run.manifest.plan), BOUNDS[bound].votes
+    return not rules or (
+        all(rule.sees == "selection" for rule in rules) and votes == run.manifest.plan.get("votes", votes)
+    )
 
 
 def _check_has_votes(run: Run) -> None:

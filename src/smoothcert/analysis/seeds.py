@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
-from smoothcert.analysis.tables import markdown_table
+from smoothcert.analysis.tables.cells import markdown_table
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
@@ -30,6 +30,27 @@ class SeedGroup:
     def __post_init__(self) -> None:
         if not self.runs:
             raise InvalidValueError(f"{self.method} at σ = {self.sigma:g} has no run to average")
+
+
+def reason_not_to_average(runs: Sequence[Run]) -> str | None:
+    """Why a mean over these runs would be none over seeds, as "A and B …"; None if nothing speaks against it.
+
+    Means are of distinct models on the same inputs: of other inputs the spread would be theirs, and of one model
+    certified twice it would be that of the votes.
+    """
+    first = runs[0]
+    models: dict[str, Run] = {}
+    for run in runs:
+        if run.manifest.data.get("sha256") != first.manifest.data.get("sha256"):
+            return f"{first.path} and {run.path} are on different data"
+        if [record.index for record in run.records] != [record.index for record in first.records]:
+            return f"{first.path} and {run.path} certify different inputs"
+        digest = run.manifest.model.get("sha256")
+        if digest is not None and digest in models:
+            return f"{models[digest].path} and {run.path} certify the same model"
+        if digest is not None:
+            models[digest] = run
+    return None
 
 
 @dataclass(frozen=True)
@@ -76,6 +97,8 @@ def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
                     f"{run.path} has {field} {getattr(summary, field)}, {group.runs[0].path} has "
                     f"{getattr(first, field)}: only runs that differ in their seed alone can be averaged"
                 )
+    if (reason := reason_not_to_average(group.runs)) is not None:
+        raise InvalidValueError(f"{reason}: only runs that differ in their seed alone can be averaged")
     return SeedSummary(
         group.method,
         group.sigma,

@@ -51,9 +51,10 @@ def attack(
 
     For each input and radius, ascending, the attack looks for a point closer than that at which the smoothed
     classifier errs, and fresh votes check it: only if another class beats the label significantly is the input
-    broken. Certified accuracy says what no attack can do, empirical accuracy what this one couldn't.
+    broken. The input itself is checked so first. Certified accuracy says what no attack can do, empirical accuracy
+    what this one couldn't; its interval is over the choice of inputs, and needs a complete run.
 
-    The exit code is 3 if an input was broken where the run certifies it: that is worth looking into.
+    The exit code is 3 if an input was broken closer than the run certifies it: that is worth looking into.
     Runs with gaussian noise and hard votes, of torch models.
 
     Example: `smoothcert attack runs/digits-cert --radii 0.25 0.5 0.75 --attack pgd --steps 40 --copies 64`
@@ -142,7 +143,7 @@ def attack(
         )
     if out is not None:
         write_atomically(out, _lines(report).encode())
-    _show(chosen, report, typed, output)
+    _show(chosen, report, typed, output, whole.shortfall)
     if report.contradictions():
         _report_contradictions(chosen, report)
         sys.exit(3)
@@ -176,16 +177,25 @@ def _lines(report: AttackReport) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOptions) -> None:
-    """The accuracies: a table for people, an object for scripts, nothing when quiet."""
+def _show(
+    run: Run, report: AttackReport, typed: list[str], output: OutputOptions, shortfall: str | None
+) -> None:
+    """The accuracies: a table for people, an object for scripts, nothing when quiet.
+
+    The interval of a rate is left out where the run isn't known to be complete (``shortfall``): none would hold.
+    """
     from rich.console import Console
     from rich.table import Table
 
+    from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
     count, plan = len(report.inputs), report.plan
+    intervals = [
+        rate_interval(standing, count) if shortfall is None else None for standing in report.standing()
+    ]
     if output.json:
         found: dict[str, Any] = {
             "run": str(run.path),
@@ -195,6 +205,7 @@ def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOption
             "radii": typed,
             "certified_accuracy": dict(zip(typed, certified)),
             "empirical_accuracy": dict(zip(typed, empirical)),
+            "empirical_interval": dict(zip(typed, intervals)),
             "broken": dict(zip(typed, broken)),
             "contradictions": [_contradiction(one) for one in report.contradictions()],
         }
@@ -205,17 +216,26 @@ def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOption
     console = Console(highlight=False)
     console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
     table = Table()
-    for heading in ("radius", "certified", "empirical", "broken"):
+    for heading in ("radius", "certified", "empirical", "interval", "broken"):
         table.add_column(heading, justify="right")
-    for radius, proved, left, fell in zip(typed, certified, empirical, broken):
-        table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", str(fell))
+    for radius, proved, left, ends, fell in zip(typed, certified, empirical, intervals, broken):
+        between = "–" if ends is None else f"{percent_down(ends[0])} to {percent_up(ends[1])}"
+        table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", between, str(fell))
     console.print(table)
+    interval = (
+        "interval: 95 %, over the choice of inputs, of the share that this attack leaves standing; each radius alone"
+        if shortfall is None
+        else f"no interval: the run holds {shortfall}"
+    )
     console.print(
         f"{plan.attack}, {plan.steps} steps, {plan.copies} noise copies, {plan.restarts} "
         f"{'try' if plan.restarts == 1 else 'tries'}, judged by {plan.n} votes (α = {plan.alpha:g}); "
-        f"wrong without attack: {report.wrong}\n"
+        f"shown wrong without attack: {report.wrong}\n"
         f"certified: no attack changes the answer (each wrong with probability at most "
-        f"{report.certificate_alpha:g})\nempirical: this attack didn't; a stronger one might"
+        f"{report.certificate_alpha:g})\n"
+        "empirical: shown neither wrong nor broken by this attack; a stronger one might show more\n"
+        f"{interval}",
+        soft_wrap=True,
     )
 
 

@@ -42,11 +42,12 @@ def compare(
     b
         Another, on the same data.
     radii
-        Radii to compare at, separated by commas (default: up to the largest that the runs' n and alpha allow).
+        Radii to compare at, separated by commas (default: up to the largest that the runs' n and alpha allow; logs that
+        don't state them need it).
     confidence
         Probability with which the intervals of all radii hold together.
     common
-        Compare on the inputs that both runs have, where one has more (or is under way).
+        Compare on the inputs that both runs have, where one has more. Both must be complete.
     json
         One JSON object with full precision on standard output.
     """
@@ -54,11 +55,17 @@ def compare(
 
     from smoothcert.analysis.comparison import compare as compare_runs
     from smoothcert.analysis.comparison import in_words
-    from smoothcert.commands.radii import chosen_radii
+    from smoothcert.commands.radii import chosen_beforehand
+    from smoothcert.errors import InvalidValueError
     from smoothcert.runs import read_run
 
     runs = [read_run(path) for path in (a, b)]
-    typed = chosen_radii(radii, runs)
+    typed = chosen_beforehand(radii, runs)
+    if typed is None:
+        raise InvalidValueError(
+            "--radii is missing: the runs don't state how large radii could be, and radii that the results choose void "
+            "the tests; give those you want to know about, such as --radii 0.25,0.5"
+        )
     found = compare_runs(runs[0], runs[1], [float(r) for r in typed], confidence=confidence, common=common)
     if json:
         print(json_format.dumps({**asdict(found), "in_words": in_words(found)}, ensure_ascii=False))

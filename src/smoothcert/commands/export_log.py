@@ -31,6 +31,7 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
     digits
         Decimals of the radius in a tsv.
     """
+    from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
     from smoothcert.files import write_atomically
     from smoothcert.runs import read_run
@@ -42,11 +43,15 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
         if out is None:
             raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
         write_parquet(read_run(run), out)
-    elif out is None:
-        write_field_log(read_run(run).records, sys.stdout, digits)
+        return
+    whole = read_run(run)
+    if whole.shortfall is not None:
+        note(f"{run} holds {whole.shortfall}; a tsv doesn't say so: whoever reads it takes it for all")
+    if out is None:
+        write_field_log(whole.records, sys.stdout, digits)
     else:
         stream = io.StringIO()
-        write_field_log(read_run(run).records, stream, digits)
+        write_field_log(whole.records, stream, digits)
         write_atomically(out, stream.getvalue().encode())
 
 

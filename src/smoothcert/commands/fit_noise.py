@@ -172,7 +172,11 @@ def fit_noise(
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
     quiet = output.quiet or output.json
-    note(f"{inputs.name}, {data.split} split: {len(places)} inputs, {validation} of them kept apart", quiet)
+    note(
+        f"{inputs.name}, {data.split} split: {len(places)} inputs, {validation} of them kept apart from the fit"
+        + (", not from the model's training" if data.split == "train" else ""),
+        quiet,
+    )
     origin: dict[str, Any] = {"model": model, "dataset": data_name, "split": data.split}
     if (names := feature_names(data_name)) is not None:
         origin["feature_names"] = names
@@ -237,7 +241,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
     points = ladder_points(fits)
     write_blanket(out, points)
     try:
-        plot_clean_accuracy([(out.name, points)], out / "clean-accuracy.png")
+        plot_clean_accuracy([(f"{out.name}, {split_of(fits[0])}", points)], out / "clean-accuracy.png")
     except (MissingExtraError, InvalidValueError) as error:
         note(f"no clean-accuracy.png: {error}", quiet)
 
@@ -256,7 +260,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
         return
     if output.quiet:
         return
-    table = Table(title="on the inputs kept apart: at the start → fitted", title_justify="left")
+    table = Table(title=f"on {_kept_apart(fits[0])}: at the start → fitted", title_justify="left")
     for name in ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to"):
         table.add_column(name, justify="right")
     for fit in fits:
@@ -275,6 +279,16 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     console.print(
         f"Next: smoothcert certify MODEL --noise {chosen} --out …  (area: Σ ln σ + D ln gap)", markup=False
     )
+
+
+def split_of(fit: Fit) -> str:
+    """Which split a fit's figures are of: what the model was trained on, it may know by heart."""
+    return f"{fit.manifest.origin.get('split') or 'unknown'} split"
+
+
+def _kept_apart(fit: Fit) -> str:
+    seen = " but not from the model's training" if split_of(fit) == "train split" else ""
+    return f"inputs of the {split_of(fit)}, kept apart from the fit{seen}"
 
 
 def _area(area: float | None) -> str:

@@ -84,8 +84,13 @@ def import_log(
             alpha=alpha,
             data_name=dataset,
             method=method,
+            read=read,
         )
         records, files = read.records, {}
-        dropped = " The last line was cut off and left out." if read.dropped_tail is not None else ""
+        dropped = (
+            ""
+            if read.dropped_tail is None
+            else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
+        )
     restore_run(out, manifest, records, files)
     note(f"{len(records)} inputs imported into {out}.{dropped}")

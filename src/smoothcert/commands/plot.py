@@ -72,7 +72,7 @@ def plot(
     if not runs and kind != "samples":
         raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
     if kind == "clean-accuracy":
-        plots.plot_clean_accuracy([(path.resolve().name, _ladder_points(path)) for path in runs], out, width)
+        plots.plot_clean_accuracy([_ladder_points(path) for path in runs], out, width)
         return
     if kind == "noise":
         plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
@@ -101,10 +101,13 @@ def plot(
             note(sentence)
 
 
-def _ladder_points(path: Path) -> list[Point]:
+def _ladder_points(path: Path) -> tuple[str, list[Point]]:
+    """A ladder's name, with the split that its figures are of, and its points."""
+    from smoothcert.commands.fit_noise import split_of
     from smoothcert.noise_fit import ladder_points, read_ladder
 
-    return ladder_points(read_ladder(path))
+    fits = read_ladder(path)
+    return f"{path.resolve().name}, {split_of(fits[0])}", ladder_points(fits)
 
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:

@@ -28,9 +28,10 @@ def recertify(
 ) -> None:
     """Compute a run's certificates anew from its stored votes, at another alpha or with another bound.
 
-    A run keeps the votes of every input, so this takes seconds and no model. Certificates come out as if the run had
-    been certified so in the first place. Another σ, noise, n, n0 or seed needs new votes: that is `certify`.
-    Without `--alpha` and `--bound` it checks that the results follow from the votes.
+    A run keeps the votes of every input, so this takes seconds and no model. Certificates hold as if the run had been
+    certified so in the first place, and are the same to the last bit where each input has n votes (no `--stop` but
+    wrong); other rules would have ended the voting elsewhere. Another σ, noise, n, n0 or seed needs new votes: that
+    is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the votes.
 
     **Choose alpha and bound for the whole run, and before you see what they give.** Trying several and keeping the
     best, or choosing per input, voids the promise: certificates would be wrong more often than alpha says. The new
@@ -52,7 +53,7 @@ def recertify(
     bound
         two-class, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
-    from smoothcert.analysis.recertification import inputs_asked_for
+    from smoothcert.analysis.recertification import CHANGEABLE, as_if_certified
     from smoothcert.analysis.recertification import recertify as write_recertified
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note
@@ -62,11 +63,18 @@ def recertify(
     made = write_recertified(
         source, out, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
     )
-    most = inputs_asked_for(source)
-    if most is not None and len(made.records) < most:
+    quiet = output.quiet or output.json
+    if source.shortfall is not None:
+        note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
+    before, after = ({key: one.manifest.plan[key] for key in CHANGEABLE} for one in (source, made))
+    if before != after and not as_if_certified(source, made.manifest.plan["bound"]):
         note(
-            f"{run} holds {len(made.records)} of the {most} inputs its data allow; if it is under way, what it adds "
-            f"later won't be in {out}",
-            output.quiet or output.json,
+            f"the certificates hold, but certify with {_stated(after)} would have stopped at other numbers of votes: "
+            f"{run} stopped by {' '.join(source.manifest.plan['stop'])} with {_stated(before)}",
+            quiet,
         )
     show_run(made, output)
+
+
+def _stated(plan: dict[str, object]) -> str:
+    return " and ".join(f"{key} {value}" for key, value in plan.items())

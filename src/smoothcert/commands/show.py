@@ -31,7 +31,8 @@ def show(
     *smoothed* accuracy that of the smoothed classifier, the only one that certificates speak of. "Proved" is a lower
     bound for inputs from the same distribution, false certificates allowed for; the statements of all radii hold
     together with the probability `--confidence`. A mean radius can be carried by a few inputs of which the model is
-    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has.
+    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has. Of a run under way there
+    are counts so far; statements and intervals wait until it is complete.
 
     Example: `smoothcert show runs/digits-cert --radii 0,0.25,0.5`
 
@@ -47,14 +48,20 @@ def show(
         One JSON object with full precision on standard output.
     """
     from smoothcert.analysis.overview import overview
+    from smoothcert.analysis.tables import default_radii
     from smoothcert.analysis.votes import votes_used
-    from smoothcert.commands.radii import chosen_radii
+    from smoothcert.commands.radii import chosen_beforehand
     from smoothcert.runs import read_run
 
     read = read_run(run)
-    typed = chosen_radii(radii, [read])
+    chosen = chosen_beforehand(radii, [read])
+    typed = default_radii([read]) if chosen is None else chosen
     whole = overview(read, [float(radius) for radius in typed])
-    proved = _statements(read, typed, confidence)
+    proved: list[str] | str = (
+        f"{run} doesn't state how large radii could be, so its results chose those above; give --radii for statements"
+        if chosen is None
+        else _statements(read, chosen, confidence)
+    )
     if json_:
         used = votes_used(read)
         votes = {} if used is None else {"votes": asdict(used)}
@@ -78,11 +85,13 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from rich.console import Console
     from rich.markup import escape
 
+    from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.votes import votes_used
 
     console = Console(highlight=False)
     summary = whole.summary
-    console.print(f"[bold]{escape(summary.run)}[/]: {summary.inputs} inputs", soft_wrap=True)
+    held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
+    console.print(f"[bold]{escape(summary.run)}[/]: {held}", soft_wrap=True)
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),
@@ -99,11 +108,22 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         console.print(f"  votes: {used.in_words()}", soft_wrap=True)
     console.print(_spread_line(whole), soft_wrap=True)
     console.print(_class_table(whole, typed))
+    if (printed := printed_radii(run)) is not None:
+        console.print(
+            f"Radii are as the log prints them, rounded to {printed.digits} digits; statements and intervals allow for "
+            "half a unit of the last one.",
+            soft_wrap=True,
+        )
     if isinstance(proved, str):
         console.print(f"Nothing is proved about other inputs: {escape(proved)}.", soft_wrap=True)
         return
     for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
+    if run.manifest.plan.get("recertified_from"):
+        console.print(
+            "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
+            soft_wrap=True,
+        )
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:

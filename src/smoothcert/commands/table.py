@@ -16,8 +16,9 @@ def table(
     """Print a table: certified accuracy in % (right, and certified at radius ≥ r) and average certified radius.
 
     `--layout runs` has a row for each run, with the bound, n and α it rests on. `--layout paper` is the papers' own:
-    methods grouped by σ, the best value of each column within a σ in bold (markdown and latex), a block with a heading
-    for each data set, and mean±sd where runs of one method differ in their seed alone. A run's method is what it was
+    methods grouped by σ, the best value of each column within a σ in bold (markdown and latex) where its rows are on
+    the same inputs, a block with a heading for each data set, and mean±sd where runs of one method are of distinct
+    models on the same inputs and differ in their seed alone. A run's method is what it was
     trained with, or `import-log --method`; else its directory's name without σ and seed.
 
     Example: `smoothcert table runs/* --radii 0,0.25,0.5 --format latex`

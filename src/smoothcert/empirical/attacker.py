@@ -51,8 +51,9 @@ def attack_run(
 ) -> AttackReport:
     """Attack every input of a certify run at ascending ℓ2 ``radii``, with the model and data it was made with.
 
-    An input is right without attack if no class has more of the run's votes than its label, and broken at r if an
-    adversary at a distance below r is shown to be (:class:`AttackPlan`); what is broken at r stays so beyond.
+    An input is wrong without attack if fresh votes at it show that, and broken at r if fresh votes at an adversary
+    closer than r do (:class:`AttackPlan`); what is broken at r stays so beyond. An input that stands isn't shown to be
+    right: its votes may be too few to tell.
     Adversaries stay in [0, 1] where the data lie there. To attack fewer inputs, pass a run with fewer records.
 
     Noise copies and votes follow from the run's seed, the input's index and the radius, whatever else is attacked:
@@ -145,10 +146,9 @@ class _Attacker:
 
     def attack(self, records: Sequence[Record], settled: Callable[[int], None]) -> Iterator[AttackedInput]:
         """Attack a batch of inputs; answers come in their order."""
-        wrong = {record.index for record in records if _wrong_without_attack(record)}
-        settled(len(wrong) * len(self.radii))
-        standing = [record for record in records if record.index not in wrong]
-        breaks: dict[int, Break] = {}
+        breaks = self._judged(records, self._inputs(records), 0.0)
+        settled(len(breaks) * len(self.radii))
+        standing = [record for record in records if record.index not in breaks]
         for number, radius in enumerate(self.radii):
             if not standing:
                 break
@@ -157,24 +157,37 @@ class _Attacker:
             breaks |= found
             standing = [record for record in standing if record.index not in found]
         for record in records:
-            yield AttackedInput(record, record.index in wrong, breaks.get(record.index))
+            yield AttackedInput(record, breaks.get(record.index))
 
     def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
         """Those of the inputs that an adversary within ``radius`` breaks, by index."""
-        x = torch.from_numpy(self.dataset.inputs([record.index for record in records]))
+        x = self._inputs(records)
         adversaries = self._in_parallel(records, x, radius)
         distances = norms(adversaries.double() - x.double())
         inside = distances < radius
         if not bool(inside.all()):
             raise RuntimeError(f"{self.plan.attack} left the ball of radius {radius}: {distances.tolist()}")
+        return self._judged(records, adversaries, radius, distances.tolist())
+
+    def _inputs(self, records: Sequence[Record]) -> Tensor:
+        return torch.from_numpy(self.dataset.inputs([record.index for record in records]))
+
+    def _judged(
+        self,
+        records: Sequence[Record],
+        points: Tensor,
+        radius: float,
+        distances: Sequence[float] | None = None,
+    ) -> dict[int, Break]:
+        """Those of the inputs at whose points fresh votes show the label beaten; without distances, at themselves."""
         jobs = (
             Job(record.index, point.numpy(), self.noise, _poll(self.plan.n))
-            for record, point in zip(records, adversaries)
+            for record, point in zip(records, points)
         )
         engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution, self.grid)
         tallies = {done.job.index: done.answer for done in engine.run(jobs)}
         found = {}
-        for record, distance in zip(records, distances.tolist()):
+        for record, distance in zip(records, distances or [0.0] * len(records)):
             votes = tallies[record.index].counts
             rival, p_value = strongest_rival(votes, record.label)
             if p_value <= self.level:
@@ -247,13 +260,6 @@ def _seed(purpose: str, seed: int, radius: float) -> int:
     """Names streams of this purpose and radius, none of which any run has drawn from."""
     key = f"smoothcert attack 1|{purpose}|{seed}|{radius.hex()}".encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
-
-
-def _wrong_without_attack(record: Record) -> bool:
-    assert record.estimation is not None  # every record of a certify run has its votes
-    assert record.selection is not None
-    votes = (record.estimation if record.estimation.n else record.selection).counts
-    return votes[record.label] < max(votes)
 
 
 def _ascending(radii: Sequence[float]) -> tuple[float, ...]:

@@ -20,8 +20,9 @@ class AttackPlan:
     """What is tried against each input at each radius, and how sure its failure must be.
 
     ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
-    promising adversary gets ``n`` fresh votes. With probability at least 1−``alpha`` over those votes, no input is
-    called broken at a point where the smoothed classifier is right, at any of its radii.
+    promising adversary gets ``n`` fresh votes, and so does the input itself before any attack. With probability at
+    least 1−``alpha`` over those votes, an input is called neither wrong nor broken at a point where the smoothed
+    classifier is right, at any of its radii.
     """
 
     attack: str = "pgd"
@@ -38,8 +39,8 @@ class AttackPlan:
         check_probability("alpha", self.alpha)
 
     def level(self, radii: int, classes: int) -> float:
-        """The level of a single test: α shared among all radii of an input and all rivals of its label."""
-        return self.alpha / (radii * (classes - 1))
+        """The level of a single test: α shared among the input itself, all its radii, and all rivals of its label."""
+        return self.alpha / ((radii + 1) * (classes - 1))
 
     def warn_if_hopeless(self, level: float) -> None:
         """Say so when not even a unanimous vote could show an input broken."""
@@ -55,7 +56,10 @@ class AttackPlan:
 
 @dataclass(frozen=True)
 class Break:
-    """An adversary closer than ``radius`` at which ``rival`` got significantly more votes than the label."""
+    """A point at which ``rival`` got significantly more fresh votes than the label.
+
+    It is at ``distance`` and was looked for closer than ``radius``; both are 0 for the input itself.
+    """
 
     radius: float
     distance: float
@@ -69,15 +73,16 @@ class AttackedInput:
     """What became of one input of the run."""
 
     record: Record
-    wrong: bool
-    """Whether another class has more of the run's own votes than the label: no attack was needed."""
     broken: Break | None = None
+
+    @property
+    def wrong(self) -> bool:
+        """Whether it is shown to be wrong as it is: no attack was needed."""
+        return self.broken is not None and self.broken.radius == 0
 
     @property
     def broken_at(self) -> float | None:
         """The smallest radius tried at which it is wrong: 0 if no attack was needed, None if it held."""
-        if self.wrong:
-            return 0.0
         return None if self.broken is None else self.broken.radius
 
     @property
@@ -87,8 +92,8 @@ class AttackedInput:
 
     @property
     def contradicts(self) -> bool:
-        """Whether it was broken inside the ball in which the run certifies its label."""
-        return self.broken is not None and self.broken.radius <= self.certified_radius
+        """Whether it was broken inside the open ball in which the run certifies its label."""
+        return self.broken is not None and self.broken.distance < self.certified_radius
 
 
 @dataclass(frozen=True)
@@ -102,18 +107,21 @@ class AttackReport:
 
     @property
     def wrong(self) -> int:
-        """How many inputs are wrong without any attack."""
+        """How many inputs are shown to be wrong without any attack."""
         return sum(one.wrong for one in self.inputs)
 
     def broken(self) -> tuple[int, ...]:
         """At each radius, how many inputs the attack has broken there or at a smaller one."""
-        radii = [one.broken.radius for one in self.inputs if one.broken is not None]
+        radii = [one.broken.radius for one in self.inputs if one.broken is not None and not one.wrong]
         return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
 
     def empirical_accuracy(self) -> tuple[float, ...]:
-        """At each radius, the fraction of all inputs that are right and weren't broken."""
-        count = len(self.inputs)
-        return tuple((count - self.wrong - broken) / count for broken in self.broken())
+        """At each radius, the fraction of all inputs that were shown neither wrong nor broken."""
+        return tuple(standing / len(self.inputs) for standing in self.standing())
+
+    def standing(self) -> tuple[int, ...]:
+        """At each radius, how many inputs were shown neither wrong nor broken."""
+        return tuple(len(self.inputs) - self.wrong - broken for broken in self.broken())
 
     def contradictions(self) -> tuple[AttackedInput, ...]:
         """Inputs broken where they are certified: a certificate or a test has erred."""

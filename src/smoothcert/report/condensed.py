@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.evidence import certain_radii, is_sample, printed_radii
 from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import VotesUsed, votes_used
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, load_sigmas
 from smoothcert.runs import Manifest, Record, Run
 from smoothcert.runs.manifest import FILE_NAME
+from smoothcert.runs.printed import Printed
 from smoothcert.runs.records import results_digest
 from smoothcert.tally import ABSTAIN, SOFT_UNIT, Tally
 
@@ -45,7 +47,10 @@ class Votes:
 
 @dataclass(frozen=True, eq=False)
 class Condensed:
-    """One run. ``expected`` is the number of inputs it will have when done, None where that isn't known."""
+    """One run. ``certain`` are the radii that statements rest on: of a log half a unit below those it prints.
+
+    ``shortfall`` says in words what a run that isn't known to be complete holds.
+    """
 
     name: str
     manifest: Manifest
@@ -54,11 +59,15 @@ class Condensed:
     label: Ints
     predicted: Ints
     radius: Floats
+    certain: Floats
     sigma: Floats
     base: Ints
     votes: Votes
     ceiling: float | None
-    expected: int | None
+    shortfall: str | None
+    sample: bool
+    """Whether tests and intervals over the choice of inputs hold for it."""
+    printed: Printed | None
     used: VotesUsed | None
     results_sha256: str
     manifest_sha256: str | None
@@ -98,6 +107,10 @@ class Condensed:
         """How many inputs are right and certified at ``radius`` or more."""
         return int(np.count_nonzero(self.correct & (self.radius >= radius)))
 
+    def certain_at(self, radius: float) -> int:
+        """How many of them certainly are, whatever a log's rounding was."""
+        return int(np.count_nonzero(self.correct & (self.certain >= radius)))
+
 
 def condense(run: Run, name: str) -> Condensed:
     """What the page needs of a run, which is called ``name`` on it."""
@@ -111,12 +124,15 @@ def condense(run: Run, name: str) -> Condensed:
         label=_ints(record.label for record in records),
         predicted=_ints(record.predicted for record in records),
         radius=np.array([record.radius for record in records], dtype=np.float64),
+        certain=certain_radii(run),
         sigma=np.array([record.sigma for record in records], dtype=np.float64),
         base=_ints(NONE if record.base is None else record.base for record in records),
         votes=_votes(records),
         ceiling=radius_ceiling(run),
         used=votes_used(run),
-        expected=_expected(run.manifest),
+        shortfall=run.shortfall,
+        sample=is_sample(run),
+        printed=printed_radii(run),
         results_sha256=results_digest(records),
         manifest_sha256=hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None,
         scales=_scales(run),
@@ -188,10 +204,3 @@ def _chosen(record: Record) -> int:
     if not record.abstained:
         return record.predicted
     return NONE if record.selection is None else record.selection.top()
-
-
-def _expected(manifest: Manifest) -> int | None:
-    inputs, skip = manifest.data.get("inputs"), manifest.data.get("skip", 1)
-    if not isinstance(inputs, int) or not isinstance(skip, int) or skip < 1:
-        return None
-    return len(range(0, inputs, skip))

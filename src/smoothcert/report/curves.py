@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis.intervals import rate_interval
-from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import check_count
 from smoothcert.report.condensed import Condensed, Floats, Ints
 from smoothcert.rounding import decimal_down
@@ -75,12 +74,12 @@ def _kept(falling: list[int], loss: int) -> list[int]:
 def curve_json(run: Condensed) -> dict[str, Any]:
     """Radii (cut to six decimals, so never to the right of the truth), counts, and the pointwise 95 % band.
 
-    The band is None where inputs depend on one another: none would hold.
+    The band is None where inputs depend on one another, or aren't all done: none would hold.
     """
     everything = certified_steps(run.correct_radii())
     steps = thin(everything)
     total = len(run)
-    banded = not inputs_depend(run.manifest)
+    banded = run.sample
     return {
         "radii": [float(decimal_down(radius, 6)) for radius in steps.radii.tolist()],
         "counts": steps.counts.tolist(),

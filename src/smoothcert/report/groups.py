@@ -71,8 +71,11 @@ def slider_radii(reach: float) -> list[str]:
 
 
 def comparison_json(group: Group) -> dict[str, Any] | None:
-    """For every run and input, one byte: at how many of the slider's radii it is right and certified."""
-    runs = [run for run in group.runs if len(run)]
+    """For every run and input, one byte: at how many of the slider's radii it is right and certified.
+
+    Of runs that a test holds for: complete ones, whose inputs don't depend on one another.
+    """
+    runs = [run for run in group.runs if len(run) and run.sample]
     if len(runs) < 2:
         return None
     radii = slider_radii(group.reach())

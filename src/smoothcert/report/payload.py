@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import smoothcert
+from smoothcert.analysis.intervals import percent_down, percent_up
 from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
@@ -22,14 +23,7 @@ from smoothcert.report.explorer import MOST_RUNS, choose_inputs, counts_json, ex
 from smoothcert.report.groups import Group, comparison_json, group_runs, table_radii
 from smoothcert.report.pictures import Gallery
 from smoothcert.report.provenance import provenance_json
-from smoothcert.report.statements import (
-    HeadlineRadius,
-    guarantee,
-    headline,
-    norm_name,
-    percent_down,
-    percent_up,
-)
+from smoothcert.report.statements import HeadlineRadius, guarantee, headline, norm_name
 
 
 @dataclass(frozen=True)
@@ -130,13 +124,13 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
 def _rate(run: Condensed, count: int) -> dict[str, Any]:
     """A rate in percent to one decimal as tables print it, and its 95 % interval rounded outwards.
 
-    No interval where inputs depend on one another: none would hold.
+    No interval where inputs depend on one another, or aren't all done: none would hold.
     """
     rate = {"count": count, "percent": f"{100 * (count / len(run)):.1f}", "low": None, "high": None}
-    if inputs_depend(run.manifest):
+    if not run.sample:
         return rate
     low, high = interval(count, len(run))
-    return rate | {"low": percent_down(low).removesuffix(" %"), "high": percent_up(high).removesuffix(" %")}
+    return rate | {"low": percent_down(low), "high": percent_up(high)}
 
 
 def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dict[str, Any]:
@@ -167,20 +161,20 @@ def _banners(run: Condensed) -> list[str]:
     if not len(run):
         return [f"{run.name}: nothing has been certified yet."]
     found = []
-    if run.expected is not None and len(run) < run.expected:
+    if run.shortfall is not None:
         found.append(
-            f"{run.name}: {len(run)} of {run.expected} inputs so far. The run is under way, or was ended early by "
-            "--max; all figures are about the inputs done."
+            f"{run.name}: {run.shortfall}. All figures are counts of the inputs done, those decided quickly first: "
+            "nothing is stated about others, and tests and intervals are left out, until it is complete."
         )
     if spreads_a_total(run.manifest.plan):
         found.append(
-            f"{run.name}: one total of votes was spread over its inputs, so their results depend on one another. The "
-            "headline holds; 95 % intervals wouldn't, and are left out."
+            f"{run.name}: one total of votes was spread over its inputs, so their results depend on one another. "
+            "Tests and 95 % intervals wouldn't hold, and are left out; a headline does."
         )
     elif inputs_depend(run.manifest):
         found.append(
-            f"{run.name}: answers of a region memory depend on one another. 95 % intervals wouldn't hold, and are left "
-            "out."
+            f"{run.name}: answers of a region memory depend on one another. Tests and 95 % intervals wouldn't hold, "
+            "and are left out."
         )
     return found
 

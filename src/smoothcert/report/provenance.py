@@ -52,8 +52,9 @@ def certify_command(run: Condensed) -> str | None:
             words += [f"--{option}", f"{plan[option]}"]
     words += _search_words(plan) + _stop_words(plan.get("stop", ()))
     words += ["--skip", str(manifest.data.get("skip", 1))]
-    if run.expected is not None and len(run) < run.expected:
-        words += ["--max", str(len(run))]
+    asked = len(run) if manifest.planned is None else len(manifest.planned)
+    if manifest.allowed is not None and asked < len(manifest.allowed):
+        words += ["--max", str(asked)]
     return shlex.join([*words, "--out", f"{run.name}-again"])
 
 

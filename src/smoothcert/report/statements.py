@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from smoothcert.analysis.intervals import population_lower_bound
+from smoothcert.analysis.ceiling import at_most
+from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.report.condensed import Condensed
-from smoothcert.rounding import decimal_down
+from smoothcert.rounding import down
 
 RHO = 0.01
 """Failure probability of a headline."""
@@ -29,6 +31,8 @@ class Statement:
     figure: str
     rest: str
     notes: tuple[str, ...]
+    proved: bool = False
+    """Whether it promises something; else it only counts."""
 
     def as_json(self) -> dict[str, Any]:
         """In plain values."""
@@ -44,7 +48,7 @@ class HeadlineRadius:
     """The radius of a headline, and the share of ρ that is spent on it.
 
     A radius fixed beforehand gets all of ρ. One chosen after looking is the k-th multiple of a step that the plan
-    fixes, and gets ρ/((k+1)(k+2)): over all multiples that sums to ρ, so the statement holds whichever is chosen.
+    fixes, k ≥ 1, and gets ρ/(k(k+1)): over all multiples that sums to ρ, so the statement holds whichever is chosen.
     """
 
     value: float
@@ -62,7 +66,7 @@ class HeadlineRadius:
         step = _step(run.stated_sigma)
         radii = np.where(run.correct, run.radius, 0.0)
         k = max(1, math.floor(float(np.median(radii)) / step)) if len(run) else 1
-        return cls(k * step, RHO / ((k + 1) * (k + 2)), step)
+        return cls(float(k * Decimal(repr(step))), down(RHO / (k * (k + 1))), step)
 
     def for_run(self, run: Condensed) -> HeadlineRadius:
         """This radius if the run's plan has the same step, else one among the run's own multiples."""
@@ -74,17 +78,27 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
     if not len(run):
         return Statement("Nothing has been certified yet: ", "no figures", ".", ())
     certified, total = run.certified(radius.value), len(run)
-    ball = f"{norm_name(run.norm)} norm below {radius.value:g}"
-    counted = (
-        f"{certified} of these {total} inputs ({percent_down(certified / total)}) are right and certified"
-    )
+    ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}"
+    share_of_these = f"{percent_down(Fraction(certified, total))} %"
+    counted = f"{certified} of these {total} inputs ({share_of_these}) are right and certified"
+    if run.shortfall is not None:
+        return Statement(
+            "So far nothing is stated about other inputs: ",
+            f"{certified} of {total}",
+            f" inputs done are classified rightly and certified against changes of {ball}.",
+            (
+                f"It holds {run.shortfall}.",
+                "Inputs that are decided quickly come first, so those done are no fair sample, and whoever looks again "
+                "and again finds a lucky moment: the statement waits until all are done.",
+            ),
+        )
     if run.alpha is None:
         return Statement(
             f"Of the {total} inputs of this log, ",
-            percent_down(certified / total),
+            share_of_these,
             f" are said to be classified rightly with no possible change of {ball} altering that.",
             (
-                f"{counted} at radius {radius.value:g}.",
+                f"{counted} at radius {all_digits(radius.value)}.",
                 "What can't be said: the run states no failure probability α, so no probability belongs to this "
                 "figure, and nothing follows from it for other inputs. If you know α, import the log with --alpha.",
             ),
@@ -92,25 +106,38 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
     if run.manifest.subject == "memory":
         return Statement(
             f"Of these {total} inputs, ",
-            percent_down(certified / total),
+            share_of_these,
             f" are answered rightly by this memory, which from now on answers every point within {ball} of them alike.",
             (
-                f"{counted} at radius {radius.value:g}.",
+                f"{counted} at radius {all_digits(radius.value)}.",
                 "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
                 "order of questions could have given other answers. Nothing follows for other inputs.",
             ),
+            proved=True,
         )
-    share = population_lower_bound(certified, total, run.alpha, radius.rho)
+    if run.ceiling is not None and bool((run.certain > at_most(run.ceiling)).any()):
+        return Statement(
+            f"Of the {total} inputs of this run, ",
+            share_of_these,
+            f" are said to be classified rightly with no possible change of {ball} altering that.",
+            (
+                f"{counted} at radius {all_digits(radius.value)}.",
+                f"What can't be said: radii up to {float(run.certain.max()):g} are more than the noise, n, α and bound "
+                f"it states allow ({run.ceiling:.6g}), so it was made with others or altered, and no probability "
+                "belongs to this figure.",
+            ),
+        )
+    share = population_lower_bound(run.certain_at(radius.value), total, run.alpha, radius.rho)
     notes = [
-        f"{counted} at radius {radius.value:g}; the headline is lower because other inputs are drawn, and because "
-        f"each certificate may fail with probability {run.alpha:g}.",
+        f"{counted} at radius {all_digits(radius.value)}; the headline is lower because other inputs are drawn, and "
+        f"because each certificate may fail with probability {all_digits(run.alpha)}.",
         f"It takes the {total} inputs to be independent draws from what the classifier will meet, and the seed to be "
         "chosen without looking.",
     ]
     if radius.step is not None:
         notes.append(
-            f"The radius was chosen after looking, among multiples of {radius.step:g}; the probability pays for that "
-            "choice."
+            f"The radius was chosen after looking, among multiples of {all_digits(radius.step)}; the probability pays "
+            "for that choice."
         )
     if run.manifest.plan.get("recertified_from"):
         notes.append(
@@ -125,12 +152,18 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         )
     if run.manifest.kind == "import":
         notes.append("The figures are another program's; smoothcert didn't check how they were made.")
+    if run.printed is not None:
+        notes.append(
+            f"The log prints radii rounded to {run.printed.digits} digits: for the headline, half a unit of the last "
+            "one is subtracted."
+        )
     return Statement(
         "Of the inputs this test set was drawn from, at least ",
-        percent_down(share),
+        f"{percent_down(share)} %",
         f" are classified rightly by the smoothed classifier{whose}, and no change of {ball} can alter that: with "
-        f"probability {percent_down(1 - RHO, 0)}.",
+        f"probability {_complement(RHO)}.",
         tuple(notes),
+        proved=True,
     )
 
 
@@ -150,7 +183,7 @@ def guarantee(run: Condensed) -> str:
         )
     frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
     return (
-        f"For each input, with probability at least {percent_down(1 - run.alpha, _digits(run.alpha))} over the noise "
+        f"For each input, with probability at least {_complement(run.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "
         f"{norm}, whoever chooses that point; nothing is promised about the base classifier alone."
     )
@@ -161,17 +194,9 @@ def norm_name(norm: str) -> str:
     return _NORM_NAMES.get(norm, norm)
 
 
-def percent_down(share: float, digits: int = 1) -> str:
-    """``0.61298`` as ``61.2 %``: cut off, never rounded up."""
-    # In decimals from the shortest text: 1 − 0.001 is 99.9 %, though its binary value lies below.
-    return f"{decimal_down(float(Decimal(repr(share)) * 100), digits)} %"
-
-
-def percent_up(share: float, digits: int = 1) -> str:
-    """``0.61212`` as ``61.3 %``: never rounded down."""
-    scale = Decimal(10) ** digits
-    scaled = -(-(Decimal(repr(share)) * 100 * scale)).to_integral_value(ROUND_FLOOR)
-    return f"{scaled / scale:.{digits}f} %"
+def _complement(probability: float) -> str:
+    """1 − a stated probability in percent, with all its digits: 0.001, whatever its binary value, leaves 99.9 %."""
+    return f"{percent_down(1 - Fraction(repr(probability)), _digits(probability))} %"
 
 
 def _digits(alpha: float) -> int:

@@ -8,10 +8,10 @@ import math
 import re
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import smoothcert
 from smoothcert.bounds import BOUNDS
@@ -19,6 +19,7 @@ from smoothcert.errors import DataError, check_count, check_positive, check_prob
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.printed import Printed
 from smoothcert.runs.records import Record
 from smoothcert.tally import ABSTAIN
 
@@ -35,10 +36,14 @@ _CLOCK = re.compile(r"(?:([0-9]+) days?, )?([0-9]+):([0-5][0-9]):([0-5][0-9](?:\
 
 @dataclass(frozen=True)
 class FieldLog:
-    """A log that was read. ``dropped_tail`` is the last line if its writer was stopped in the middle of it."""
+    """A log that was read. ``dropped_tail`` is the last line if its writer was stopped in the middle of it.
+
+    ``printed`` is how its radii are printed, which takes no part in what it says.
+    """
 
     records: list[Record]
     dropped_tail: str | None = None
+    printed: Printed | None = field(default=None, compare=False)
 
 
 class _LineError(ValueError):
@@ -57,6 +62,7 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
     lines = _text(path).split("\n")
     columns = _columns(path, lines[0])
     records: list[Record] = []
+    radii: list[str] = []
     line_of: dict[int, int] = {}
     dropped = None
     for number, line in enumerate(lines[1:], start=2):
@@ -77,9 +83,10 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
             raise DataError(f"{path}, line {number}: {error} (the line is {_shortened(line)!r})") from None
         line_of[record.index] = number
         records.append(record)
+        radii.append(fields[columns.index("radius")])
     if not records:
         raise DataError(f"{path} holds a header but no finished input; let the certification run first")
-    return FieldLog(records, dropped)
+    return FieldLog(records, dropped, Printed.of(radii))
 
 
 def write_field_log(records: Iterable[Record], stream: TextIO, digits: int = 4) -> None:
@@ -115,10 +122,12 @@ def import_manifest(
     alpha: float | None = None,
     data_name: str | None = None,
     method: str | None = None,
+    read: FieldLog | None = None,
 ) -> Manifest:
     """The manifest of an imported log. A log doesn't say how it was made: what isn't given here stays None.
 
-    ``method``, by which a paper's table calls the run, goes to its origin.
+    ``method``, by which a paper's table calls the run, goes to its origin. From ``read``, the log itself, it states
+    which inputs the log is of (unknown if it was cut off) and how its radii are printed.
     """
     check_positive("sigma", sigma)
     if noise not in _NORMS:
@@ -146,11 +155,24 @@ def import_manifest(
             "name": data_name,
             "log": path.name,
             "log_sha256": hashlib.sha256(_content(path)).hexdigest(),
+            **({} if read is None else _seen(read)),
         },
         versions={"smoothcert": smoothcert.__version__},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin={} if method is None else {"method": method},
     )
+
+
+def _seen(read: FieldLog) -> dict[str, Any]:
+    """What the log shows of itself, for the manifest's ``data``."""
+    printed = {} if read.printed is None else read.printed.as_json()
+    if read.dropped_tail is not None:
+        return printed | {"planned": None}
+    indices = sorted(record.index for record in read.records)
+    skip = indices[1] - indices[0] if len(indices) > 1 else 1
+    if indices == list(range(0, skip * len(indices), skip)):
+        return printed | {"skip": skip, "planned": len(indices)}
+    return printed | {"planned": indices}
 
 
 def _shortened(line: str) -> str:

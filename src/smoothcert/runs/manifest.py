@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
 
 FILE_NAME = "run.json"
 _FORMAT = 1
+_MOST = 2**62  # numbers of inputs; larger ones are no numbers that a run could have stated
+
+_OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
+"""Fields that are named unlike the options that set them."""
 
 Subject = Literal["one classifier", "frozen sigma", "memory"]
 """One smoothed classifier for all inputs; for each input the one frozen at its own σ, of which an input nearby may get
@@ -42,6 +47,27 @@ class Manifest:
         if self.plan.get("stateful"):
             return "memory"
         return "frozen sigma" if self.plan.get("sigma_search") else "one classifier"
+
+    @property
+    def planned(self) -> Sequence[int] | None:
+        """The inputs that were asked for, ascending: ``data`` has their number (of every ``skip``-th) or lists them.
+
+        None where it says neither, as runs of earlier versions and logs that were cut off don't.
+        """
+        stated = self.data.get("planned")
+        if isinstance(stated, list) and all(_is_count(index) for index in stated):
+            return tuple(sorted(stated))
+        skip, size = self.data.get("skip", 1), self.data.get("inputs")
+        if not (_is_count(stated) and _is_count(skip) and skip > 0):
+            return None
+        asked = range(0, stated * skip, skip)
+        return asked if not _is_count(size) or asked == asked[: len(range(0, size, skip))] else None
+
+    @property
+    def allowed(self) -> Sequence[int] | None:
+        """Every ``skip``-th input of the data, the most that could have been asked for; None where it isn't stated."""
+        skip, size = self.data.get("skip", 1), self.data.get("inputs")
+        return range(0, size, skip) if _is_count(size) and _is_count(skip) and skip > 0 else None
 
     def identity(self) -> dict[str, Any]:
         """What fixes the results, flat: ``plan.n``, ``model.sha256``, …"""
@@ -83,8 +109,11 @@ class Manifest:
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
         mine, theirs = self.identity(), other.identity()
+        # A run of an earlier version never said how many were asked for.
+        if "planned" not in self.data:
+            theirs.pop("data.planned", None)
         return [
-            f"{key}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
+            f"{_OPTIONS.get(key, key)}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
@@ -106,6 +135,10 @@ def current_versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "machine": platform.machine(),
     }
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
 
 
 def _shown(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,40 @@ class Run:
     def stateful(self) -> bool:
         """Whether the answers depend on what a memory was asked before."""
         return self.manifest.subject == "memory"
+
+    @property
+    def planned(self) -> Sequence[int] | None:
+        """The inputs that the run was asked for, ascending; None where its statement doesn't say."""
+        return self.manifest.planned
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known to hold every input it was asked for, and no other.
+
+        A run that doesn't say what was asked for is complete only if it holds all that its data allow.
+        """
+        asked = self.planned if "planned" in self.manifest.data else self.manifest.allowed
+        return (
+            asked is not None
+            and len(asked) == len(self.records)
+            and all(index == record.index for index, record in zip(asked, self.records))
+        )
+
+    @property
+    def shortfall(self) -> str | None:
+        """What a run that isn't known to be complete holds, in words; None for a complete one."""
+        if self.complete:
+            return None
+        done, asked = len(self.records), self.planned
+        if asked is not None and {record.index for record in self.records} <= set(asked):
+            return f"{done} of the {len(asked)} inputs asked for so far"
+        if asked is not None:
+            return f"{done} inputs, others than the {len(asked)} asked for among them"
+        if self.manifest.kind == "import" and "planned" in self.manifest.data:
+            return f"{done} inputs of a log that was cut off"
+        allowed = self.manifest.allowed
+        of = "" if allowed is None else f" of {len(allowed)}"
+        return f"{done}{of} inputs so far; it doesn't say how many were asked for"
 
 
 def read_run(path: Path, tallies: bool = True) -> Run:

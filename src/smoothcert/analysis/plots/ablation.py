@@ -11,7 +11,7 @@ from smoothcert.analysis.figures import GREY, check_picture_path
 from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
-from smoothcert.analysis.seeds import Spread
+from smoothcert.analysis.seeds import Spread, reason_not_to_average
 from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
 from smoothcert.errors import InvalidValueError
@@ -71,7 +71,12 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
     lines = ablation_lines(runs, over)
     seeded = any(spread.sd is not None for line in lines for spread in line.acr)
     partial = ", ".join(sorted({text for run in runs if (text := partial_inputs(run))}))
-    notes = {"bars: one standard deviation over seeds": seeded, f"some runs have {partial}": bool(partial)}
+    differ = len({tuple(record.index for record in run.records) for run in runs}) > 1
+    notes = {
+        "bars: one standard deviation over seeds": seeded,
+        f"some runs have {partial}": bool(partial),
+        "runs are on different inputs": differ and not partial,
+    }
     shown_notes = [words for words, holds in notes.items() if holds]
     axis = _Axis(sorted({value for line in lines for value in line.values}, key=_order))
     with new_sheet(out, width, [*(line.method for line in lines), *shown_notes], more_left=0.1) as sheet:
@@ -222,4 +227,8 @@ def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
         raise InvalidValueError(
             f"{named}: the same method, {over} = {value} and seed; leave one out, or name their methods apart "
             "(import-log --method)"
+        )
+    if over != _SEED and (reason := reason_not_to_average(runs)) is not None:
+        raise InvalidValueError(
+            f"{reason}: only runs that differ in their seed alone can be averaged; leave one out"
         )

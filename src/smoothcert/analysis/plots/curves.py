@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
-from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.analysis.metrics import check_same_indices, check_same_norm
 from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
 from smoothcert.analysis.plots.steps import (
@@ -22,7 +23,6 @@ from smoothcert.analysis.plots.steps import (
 )
 from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
 from smoothcert.analysis.tables.naming import check_one_dataset
-from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _MOST_BANDS = 4  # more of them hide one another
 _CEILING = "largest radius that n and α allow"
 _BAND = "band: 95 % confidence interval over the test set, for each radius alone"
-_SOME_BANDS = " (none where inputs depend on one another)"
+_SOME_BANDS = " (none where inputs depend on one another or aren't all done)"
 _SEED_BAND = "band: one standard deviation over seeds"
 
 
@@ -53,7 +53,7 @@ def plot_certified_accuracy(
 
     A thin dotted line marks the ceiling: the radius a unanimous vote would get with the run's n and α. ``band`` adds
     95 % Clopper–Pearson limits over the test set at each radius (default: for up to four runs); a run whose inputs
-    depend on one another gets none, since none would hold.
+    depend on one another, or aren't all done, gets none, since none would hold.
     """
     check_picture_path(out)
     summaries = checked(runs)
@@ -61,11 +61,9 @@ def plot_certified_accuracy(
     curves = []
     for run, label in zip(runs, run_labels(runs, summaries)):
         radii, accuracy = certified_accuracy_steps(run.records)
-        limits = (
-            pointwise_band(accuracy, len(run.records)) if banded and not inputs_depend(run.manifest) else None
-        )
+        limits = pointwise_band(accuracy, len(run.records)) if banded and is_sample(run) else None
         curves.append(_Drawn(label, radii, accuracy, limits, radius_ceiling(run)))
-    words = _BAND + (_SOME_BANDS if any(inputs_depend(run.manifest) for run in runs) else "")
+    words = _BAND + ("" if all(map(is_sample, runs)) else _SOME_BANDS)
     _draw(curves, summaries[0].norm, out, width, words)
 
 
@@ -90,6 +88,7 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     check_picture_path(out)
     summaries = checked(runs)
     check_one_dataset(runs)
+    check_same_indices(runs)
     labels = [
         f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs",
         *run_labels(runs, summaries),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
 from smoothcert.analysis.tables.cells import norm_name
-from smoothcert.analysis.tables.naming import chosen_inputs, dataset_of
+from smoothcert.analysis.tables.naming import dataset_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -38,9 +38,13 @@ def _label(run: Run, summary: RunSummary, with_dataset: bool) -> str:
 
 
 def partial_inputs(run: Run) -> str | None:
-    """``20 of 500 inputs`` for a run under way or limited with --max."""
-    chosen = chosen_inputs(run)
-    return None if chosen is None or len(run.records) >= chosen else f"{len(run.records)} of {chosen} inputs"
+    """``20 of 500 inputs`` for a run that isn't known to be complete."""
+    if run.complete:
+        return None
+    asked = run.planned if run.planned is not None else run.manifest.allowed
+    return (
+        f"{len(run.records)} inputs so far" if asked is None else f"{len(run.records)} of {len(asked)} inputs"
+    )
 
 
 def radius_label(norm: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from smoothcert.analysis.seeds import reason_not_to_average
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -31,9 +32,9 @@ def method_of(run: Run) -> str:
 
 
 def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
-    """Whether a mean over the runs is a mean over seeds."""
+    """Whether a mean over the runs is a mean over seeds: distinct models on the same inputs, under one plan."""
     seeds = [run.manifest.plan.get("seed") for run in runs]
-    if None in seeds or len(set(seeds)) < len(seeds):
+    if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
         return False
     plans = [
         {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL} for run in runs
@@ -79,17 +80,6 @@ def check_one_dataset(runs: Sequence[Run]) -> None:
     check_same_inputs(runs)
 
 
-def chosen_inputs(run: Run) -> int | None:
-    """How many inputs the run was to certify, had it no --max; None if it doesn't say."""
-    size, skip = run.manifest.data.get("inputs"), run.manifest.data.get("skip", 1)
-    if not isinstance(size, int) or not isinstance(skip, int):
-        return None
-    return len(range(0, size, skip))
-
-
 def coverage(run: Run) -> str | None:
-    """A sentence for a run that doesn't cover all it could: it may be under way or limited with --max."""
-    chosen = chosen_inputs(run)
-    if chosen is None or len(run.records) >= chosen:
-        return None
-    return f"{run.path}: {len(run.records)} of {chosen} inputs so far (under way, or limited with --max)"
+    """A sentence for a run that isn't known to hold all the inputs it was asked for."""
+    return None if run.shortfall is None else f"{run.path}: {run.shortfall}"

@@ -27,6 +27,8 @@ class PaperRow:
     accuracy: tuple[Spread, ...]
     most_votes: int | None = None
     """The most votes an input could get, where voting may end early; None where each has n."""
+    indices: tuple[int, ...] = ()
+    """Which inputs of the data set the figures are of."""
 
     def printed(self) -> tuple[str, ...]:
         """ACR and the percentages, as they stand in the table."""
@@ -35,16 +37,24 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class SigmaBlock:
-    """The methods of one σ, whose figures may be compared."""
+    """The methods of one σ; their figures compare if they are of the same inputs."""
 
     sigma: float | None
     rows: tuple[PaperRow, ...]
 
+    @property
+    def same_inputs(self) -> bool:
+        """Whether all rows are of the same inputs."""
+        return len({row.indices for row in self.rows}) == 1
+
     def best(self) -> tuple[tuple[bool, ...], ...]:
-        """For each row and figure, whether none of the block is printed higher; zeros and lone rows are no best."""
+        """For each row and figure, whether none of the block is printed higher.
+
+        Zeros, lone rows and rows on different inputs are no best.
+        """
         means = [[float(cell.partition("±")[0]) for cell in row.printed()] for row in self.rows]
         highest = [max(column) for column in zip(*means)]
-        rivals = len(self.rows) > 1
+        rivals = len(self.rows) > 1 and self.same_inputs
         return tuple(tuple(rivals and value == top > 0 for value, top in zip(row, highest)) for row in means)
 
 
@@ -73,8 +83,8 @@ class PaperTable:
 def paper_table(runs: Sequence[Run], radii_as_typed: Sequence[str]) -> PaperTable:
     """Sort runs into data sets, σ and methods. Norms don't mix; data sets never share a block.
 
-    Runs of one method and σ that differ in their seed alone are averaged (mean ± standard deviation); others of one
-    name are told apart by the names of their directories.
+    Runs of one method and σ that differ in their seed alone (distinct models, the same inputs) are averaged (mean ±
+    standard deviation); others of one name are told apart by the names of their directories.
     """
     if not runs or not radii_as_typed:
         raise InvalidValueError(
@@ -130,4 +140,5 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         summary.acr,
         summary.accuracy,
         most_votes(plan) if rules_of(plan) else None,
+        tuple(record.index for record in runs[0].records),
     )

@@ -47,7 +47,7 @@ def _markdown(table: PaperTable) -> str:
             for sigma, row, cells in _lines(part)
         ]
         heading = f"{_heading(block)}: certified accuracy (%) at {norm_name(table.norm)} radius"
-        note = f"{heading}, {_basis(block.rows)}; bold: best of its σ."
+        note = f"{heading}, {_basis(block.rows)}; bold: best of its σ{_without_best(block)}."
         parts.append(f"{note}\n\n{markdown_table(header, rows, text_columns={1})}")
     return "\n".join(parts)
 
@@ -64,7 +64,7 @@ def _latex(table: PaperTable) -> str:
         " & ".join([r"$\sigma$", "method", "ACR", *table.radii]) + r" \\",
     ]
     for block in table.datasets:
-        heading = f"{_heading(block)}: {_basis(block.rows)}"
+        heading = f"{_heading(block)}: {_basis(block.rows)}{_without_best(block)}"
         lines += [r"\midrule", rf"\multicolumn{{{width}}}{{l}}{{\textit{{{_latex_words(heading)}}}}} \\"]
         for part in block.sigmas:
             lines.append(r"\midrule")
@@ -135,6 +135,12 @@ def _lines(block: SigmaBlock) -> Iterator[tuple[str, PaperRow, list[tuple[str, b
 
 def _heading(block: DatasetBlock) -> str:
     return block.dataset or "data set not stated"
+
+
+def _without_best(block: DatasetBlock) -> str:
+    """Where rows are on different inputs, and none is called the best."""
+    sigmas = [sigma_text(part.sigma, unknown="unknown") for part in block.sigmas if not part.same_inputs]
+    return f" (no best at σ = {', '.join(sigmas)}: rows on different inputs)" if sigmas else ""
 
 
 def _basis(rows: Sequence[PaperRow]) -> str:

@@ -36,17 +36,19 @@ function crossCounts(first, second, radii) {
 }
 
 function comparable() {
-  return certified.filter((run) => run.group.comparison);
+  return certified.filter((run) => run.group.comparison && run.group.comparison.levels[run.name] !== undefined);
 }
 
 function showCompare() {
   const offered = comparable();
   if (offered.length < 2) {
     return place("compare", el("h2", { id: "compare-title" }, "Comparison"), el("p", { class: "note" },
-      "Two runs on the same inputs would be compared here, input by input."));
+      certified.length > 1 ? "No two runs here can be compared: a test takes complete runs on the same data, whose inputs don’t depend on one another."
+        : "Two runs on the same inputs would be compared here, input by input."));
   }
   const first = offered.find((run) => String(run.id) === state.a) || offered[0];
   const rivals = offered.filter((run) => run.group === first.group && run !== first);
+  const leftOut = certified.filter((run) => run.group === first.group && !offered.includes(run)).map((run) => run.name);
   const second = rivals.find((run) => String(run.id) === state.b) || rivals[0];
   const radii = first.group.comparison.radii;
   let nearest = 0;
@@ -78,6 +80,7 @@ function showCompare() {
   }
   place("compare", el("h2", { id: "compare-title" }, "Comparison"),
     first.group.byLabels ? el("p", { class: "note" }, "The logs state no hash of their data: they are taken to be about the same inputs because all indices and labels agree.") : "",
+    leftOut.length ? el("p", { class: "note" }, `No test holds for ${leftOut.join(", ")}: not complete, or inputs depend on one another.`) : "",
     el("div", { class: "controls" },
       field("Run", runSelect("compare-a", first, offered, (id) => { change({ a: id, b: "", r: "" }); showCompare(); })),
       field("against", runSelect("compare-b", second, rivals, (id) => { change({ b: id }); showCompare(); })),

@@ -6,9 +6,9 @@ function showStatement() {
     ["α", run.alpha], ["bound", run.bound]];
   const parts = [
     runs.length > 1
-      ? el("div", { class: "kicker" }, el("label", { for: "statement-run" }, run.alpha === null ? "What is said of" : "What is proved of"),
+      ? el("div", { class: "kicker" }, el("label", { for: "statement-run" }, said.proved ? "What is proved of" : "What is said of"),
         runSelect("statement-run", run, certified.length ? certified : runs, chooseRun))
-      : el("p", { class: "kicker" }, run.alpha === null ? "What is said of" : "What is proved of", el("b", {}, run.name)),
+      : el("p", { class: "kicker" }, said.proved ? "What is proved of" : "What is said of", el("b", {}, run.name)),
     el("h1", { id: "statement-title" }, said.lead, el("strong", {}, said.figure), said.rest.replaceAll(" %", "\u00a0%").replace("probability ", "probability\u00a0")),
     el("p", { class: "guarantee" }, el("b", {}, "Each certificate. "), run.guarantee),
     el("ul", { class: "facts" }, ...facts.map(([name, value]) =>

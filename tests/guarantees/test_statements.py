@@ -1,0 +1,180 @@
+"""Statements about other inputs are false no more often than they say: of complete runs alone, of logs as printed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom, norm
+
+from smoothcert.analysis.comparison import compare
+from smoothcert.analysis.intervals import (
+    acr_interval,
+    population_lower_bound,
+    robust_radius_lower_bound,
+    statement,
+)
+from smoothcert.errors import RunError
+from smoothcert.report.condensed import condense
+from smoothcert.report.statements import HeadlineRadius, headline
+from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.field_log import import_manifest, read_field_log
+from smoothcert.runs.printed import Printed
+
+PLAN = {
+    "noise": "gaussian",
+    "sigma": 0.25,
+    "norm": "l2",
+    "bound": "clopper-pearson",
+    "n": 1000,
+    "alpha": 0.001,
+}
+
+
+def quickest_first(seed: int, inputs: int = 200) -> list[Record]:
+    """Half the inputs are robust at 0.5 and decided at once; the others take long. In the order they are done."""
+    robust = np.random.default_rng(seed).random(inputs) < 0.5
+    done = np.argsort(~robust, kind="stable").tolist()
+    return [Record(index, 1, 1, 0.6 if robust[index] else 0.1, 0.25, 1.0) for index in done]
+
+
+def run_of(records: list[Record], planned: int) -> Run:
+    data = {"name": "drawn", "sha256": "d" * 64, "inputs": planned, "skip": 1, "planned": planned}
+    ordered = tuple(sorted(records, key=lambda record: record.index))
+    return Run(Path("run"), Manifest("certify", PLAN, {"sha256": "m" * 64}, data), ordered)
+
+
+@pytest.mark.parametrize("done", [1, 20, 60, 199])
+def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
+    records = quickest_first(0)
+    begun = run_of(records[:done], 200)
+    # What would be stated of those done is false: half of all inputs are robust.
+    if done in (20, 60):
+        share = sum(record.radius >= 0.5 for record in begun.records)
+        assert population_lower_bound(share, done, 0.001, 0.01) > 0.5
+    whole = run_of(records, 200)
+    for refused in (
+        lambda: statement(begun, 0.5),
+        lambda: acr_interval(begun),
+        lambda: robust_radius_lower_bound(begun, 0.01),
+        lambda: compare(begun, whole, [0.5], common=True),
+        lambda: compare(whole, begun, [0.5], common=True),
+    ):
+        with pytest.raises(RunError, match=f"{done} of the 200 inputs asked for"):
+            refused()
+    said = headline(condense(begun, "run"), HeadlineRadius.fixed(0.5))
+    assert not said.proved
+    assert "at least" not in said.text()
+    assert headline(condense(whole, "run"), HeadlineRadius.fixed(0.5)).proved
+
+
+def test_statements_of_complete_runs_hold() -> None:
+    trials, level = 300, 0.01
+    false = sum(
+        population_lower_bound(
+            sum(record.radius >= 0.5 for record in run_of(quickest_first(seed), 200).records),
+            200,
+            0.001,
+            level,
+        )
+        > 0.5
+        for seed in range(trials)
+    )
+    assert false <= binom.ppf(0.9999, trials, level)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"inputs": 300, "skip": 1},
+        {"planned": "all"},
+        {"planned": True},
+        {"planned": 10**40},
+        {"inputs": 200, "planned": None},
+        {"inputs": 200, "planned": 400},
+    ],
+)
+def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(
+    data: dict[str, object],
+) -> None:
+    run = run_of(quickest_first(0), 200)
+    old = replace(run, manifest=replace(run.manifest, data=data))
+    assert not old.complete
+    with pytest.raises(RunError, match="isn't known to be complete"):
+        statement(old, 0.5)
+    assert not headline(condense(old, "run"), HeadlineRadius.fixed(0.5)).proved
+    whole = replace(run, manifest=replace(run.manifest, data={"inputs": 200, "skip": 1}))
+    assert whole.complete
+    assert statement(whole, 0.5)
+
+
+def printed_log(path: Path, radii: list[float], form: str = "{:.3}") -> Path:
+    lines = [f"{i}\t1\t1\t{form.format(radius)}\t1\t0:00:01\n" for i, radius in enumerate(radii)]
+    path.write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n" + "".join(lines))
+    return path
+
+
+def imported(path: Path, log: Path) -> Run:
+    read = read_field_log(log, 0.25)
+    manifest = import_manifest(log, 0.25, bound="clopper-pearson", n=1000, alpha=0.001, read=read)
+    create_run(path, manifest, read.records)
+    return read_run(path)
+
+
+@pytest.mark.parametrize("form", ["{:.3}", "{:.2f}", "{:.1}", "{:.4f}", "{!r}", "{:.3e}"])
+def test_no_certified_radius_is_above_what_is_taken_for_certain_nor_below(form: str) -> None:
+    radii = [*np.random.default_rng(0).exponential(0.1, 500).tolist(), 0.0, 0.0995, 9.996, 1.2e-05]
+    texts = [form.format(radius) for radius in radii]
+    printed = np.array([float(text) for text in texts])
+    doubts = Printed.of(texts).half_units(printed)
+    assert (printed - doubts <= radii).all()
+    assert (printed + doubts >= radii).all()
+
+
+def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path: Path) -> None:
+    """All are certified at 0.4996 and printed 0.5: that any is robust at 0.5 must not be claimed."""
+    run = imported(tmp_path / "run", printed_log(tmp_path / "log.tsv", [0.4996] * 99 + [0.123]))
+    assert {record.radius for record in run.records} == {0.5, 0.123}  # figures stay as they are published
+    assert statement(run, 0.5).startswith("at least 0.0 %")
+    assert not statement(run, 0.499).startswith("at least 0.0 %")
+
+
+def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path: Path) -> None:
+    """Radii of 0.549 and of 0.451 are both printed 0.5: the interval of the log holds those of both."""
+    for radius in (0.549, 0.451):
+        log = printed_log(tmp_path / "log.tsv", [radius] * 100, "{:.1f}")
+        low, high = acr_interval(imported(tmp_path / str(radius), log))
+        exact = run_of([Record(index, 1, 1, radius, 0.25, 1.0) for index in range(100)], 100)
+        assert low <= acr_interval(exact)[0]
+        assert high >= acr_interval(exact)[1]
+        assert robust_radius_lower_bound(imported(tmp_path / f"{radius}x", log), 0.01) <= radius - 0.001
+
+
+def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path: Path) -> None:
+    ceiling = 0.25 * norm.ppf(0.001 ** (1 / 1000))
+    assert float(f"{ceiling:.3}") > ceiling
+    run = imported(tmp_path / "run", printed_log(tmp_path / "log.tsv", [ceiling] * 60 + [0.1234] * 40))
+    low, high = acr_interval(run)
+    assert low < 0.6 * ceiling + 0.4 * 0.1234 < high
+    assert robust_radius_lower_bound(run, 0.01) < low + 0.01
+    # Beyond rounding, the plan that was stated isn't the log's: no probability follows from it.
+    other = imported(tmp_path / "other", printed_log(tmp_path / "other.tsv", [ceiling + 0.01] * 100))
+    for refused in (lambda: statement(other, 0.5), lambda: acr_interval(other)):
+        with pytest.raises(RunError, match="it states allow"):
+            refused()
+
+
+def test_a_log_states_its_own_inputs_and_a_cut_one_none(tmp_path: Path) -> None:
+    log = printed_log(tmp_path / "log.tsv", [0.5] * 20)
+    assert imported(tmp_path / "whole", log).complete
+    log.write_text(log.read_text()[:-12])
+    cut = imported(tmp_path / "cut", log)
+    assert not cut.complete
+    with pytest.raises(RunError, match="19 inputs of a log that was cut off"):
+        statement(cut, 0.1)
+    gaps = tmp_path / "gaps.tsv"
+    gaps.write_text("".join(line for k, line in enumerate(log.read_text().splitlines(True)[:-1]) if k != 3))
+    assert imported(tmp_path / "gaps", gaps).complete
