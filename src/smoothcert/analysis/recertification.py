@@ -139,13 +139,16 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
         (record.selection, plan.votes_of(record.index, Phase.SELECTION), record.selection.n == plan.n0),
         (record.estimation, plan.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
     )
-    whole = all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams)
+    if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
+        raise RunError(
+            f"{run.path}: the result of input {record.index} doesn't follow from its votes, which aren't those that the "
+            "plan asks for; the run was altered or is damaged: restore it or certify again"
+        )
     again = _decided(record, plan)
     same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)
     doubtful = max(again.radius, record.radius) <= _SAME * plan.noise.sigma
     if not (
-        whole
-        and math.isclose(record.sigma, plan.noise.sigma, rel_tol=_SAME)
+        math.isclose(record.sigma, plan.noise.sigma, rel_tol=_SAME)
         and _close(again.volume_radius, record.volume_radius)
         and same
         and (again.predicted == record.predicted or doubtful)
@@ -158,14 +161,10 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
 
 
 def _possible(record: Record, plan: CertifyPlan) -> bool:
-    """Whether the plan can have given the record so many votes; where it fixes n beforehand, only n or none."""
+    """Whether the plan can have given the record so many votes; none only where it says why it has none."""
     assert record.estimation is not None
     votes = record.estimation.n
-    if votes == 0:
-        return record.stopped is not None and record.abstained
-    if all(rule.sees == "selection" for rule in plan.rules):
-        return votes == plan.n
-    return votes <= plan.most_votes
+    return plan.allows_votes(votes) and (votes > 0 or (record.stopped is not None and record.abstained))
 
 
 def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -23,7 +24,7 @@ from smoothcert.errors import (
     check_count,
     check_positive,
 )
-from smoothcert.noise import Gaussian, draw_unit
+from smoothcert.noise import Gaussian, draw_unit, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
@@ -162,12 +163,19 @@ class _Attacker:
     def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
         """Those of the inputs that an adversary within ``radius`` breaks, by index."""
         x = self._inputs(records)
-        adversaries = self._in_parallel(records, x, radius)
-        distances = norms(adversaries.double() - x.double())
+        points = self._on_grid(x, self._in_parallel(records, x, radius))
+        distances = norms(points - self._on_grid(x, x))
         inside = distances < radius
         if not bool(inside.all()):
             raise RuntimeError(f"{self.plan.attack} left the ball of radius {radius}: {distances.tolist()}")
-        return self._judged(records, adversaries, radius, distances.tolist())
+        return self._judged(records, points, radius, distances.tolist())
+
+    def _on_grid(self, x: Tensor, adversaries: Tensor) -> Tensor:
+        """Adversaries that can be voted on as they are: moved to the grid, each coordinate towards its input."""
+        steps = on_grid(self.noise, self.grid, self.dataset.input_shape).steps_per_unit
+        center = np.rint(x.double().numpy() * steps)
+        moved = np.trunc((adversaries.double() - x.double()).numpy() * steps)
+        return torch.from_numpy((center + moved) / steps)
 
     def _inputs(self, records: Sequence[Record]) -> Tensor:
         return torch.from_numpy(self.dataset.inputs([record.index for record in records]))
