@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import queue
 import threading
 import time
@@ -20,6 +21,8 @@ from smoothcert.sampling.lanes import Block, Place, Round
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import one_openmp_thread
+
+_NUMBERS_TOGETHER = 1 << 18  # of noise, about; which numbers a block is made of depends on it
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ class Workers:
     def _work(self) -> None:
         bits = BlockBits()
         layout = self._layout
-        shape = (layout.slots, min(layout.block, layout.chunk), *self.prepared.input_shape)
+        shape = (layout.slots, self._rows_drawn_together(), *self.prepared.input_shape)
         with torch.inference_mode():
             buffer = torch.zeros(shape, dtype=self.prepared.numerics.noise_dtype())
             while (task := self._tasks.get()) is not None:
@@ -82,6 +85,14 @@ class Workers:
                     self._results.put([cast for one in task for cast in self._cast(one, buffer, bits)])
                 except BaseException as error:  # carried to the caller's thread, which raises it
                     self._results.put(error)
+
+    def _rows_drawn_together(self) -> int:
+        """Of small inputs several passes: after a pass the sampler's tables have left the cache."""
+        layout = self._layout
+        if layout.passes == 1:
+            return layout.block
+        together = max(1, _NUMBERS_TOGETHER // (layout.chunk * math.prod(self.prepared.input_shape)))
+        return layout.chunk * min(layout.passes, together)
 
     def _cast(self, one: Round, buffer: torch.Tensor, bits: BlockBits) -> list[Cast]:
         """One round: draw each block's noise, add its input, ask the model, count the votes."""
@@ -113,12 +124,17 @@ class Workers:
         return self.prepared.outputs(buffer.flatten(0, 1))
 
     def _several_passes(self, block: Block, buffer: torch.Tensor, bits: BlockBits) -> torch.Tensor:
-        """One block in as many passes as its votes need; noise is drawn pass by pass, while it is in the cache."""
-        state = bits.seek(block.stream, block.number)
-        outputs = []
-        for _ in range(0, block.last, self._layout.chunk):
-            _fill(buffer, block.place, state)
-            outputs.append(self.prepared.outputs(buffer))
+        """One block in as many passes as its votes need, noise being drawn for several of them at a time.
+
+        What is drawn together doesn't depend on how many votes are needed: a vote is always the same draw.
+        """
+        layout, state = self._layout, bits.seek(block.stream, block.number)
+        outputs: list[torch.Tensor] = []
+        for start in range(0, block.last, len(buffer)):
+            rows = buffer[: layout.block - start]
+            _fill(rows, block.place, state)
+            needed = range(0, min(len(rows), block.last - start), layout.chunk)
+            outputs += [self.prepared.outputs(rows[first : first + layout.chunk]) for first in needed]
         return torch.cat(outputs)
 
     def _count(self, ballots: Ballots, slot: int, block: Block) -> NDArray[np.int64]:
