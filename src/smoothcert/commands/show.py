@@ -114,6 +114,12 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "half a unit of the last one.",
             soft_wrap=True,
         )
+    if run.manifest.kind == "certify" and "stream" not in run.manifest.plan:
+        console.print(
+            "Noise was added in floating point, as in every version before: certificates don't cover "
+            "classifiers that read low-order bits. Certify again for those that do.",
+            soft_wrap=True,
+        )
     if isinstance(proved, str):
         console.print(f"Nothing is proved about other inputs: {escape(proved)}.", soft_wrap=True)
         return
