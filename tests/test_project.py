@@ -25,7 +25,8 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"registry", "rounding", "files", "inputs"},
+    {"npy"},
+    {"registry", "rounding", "files", "inputs", "databases", "plain_text"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -11,6 +11,7 @@ from smoothcert.errors import InvalidValueError
 SOFT_UNIT = 2**32
 """Soft votes are summed in whole multiples of 2⁻³², so that sums are exact in any order."""
 
+_MOST = 2**63 - 1  # of a count or a sum
 
 ABSTAIN = -1
 """The class reported when the votes don't decide."""
@@ -102,8 +103,16 @@ class Tally:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Tally:
-        """The inverse of :meth:`as_json`."""
+        """The inverse of :meth:`as_json`; ValueError, KeyError or TypeError for what isn't."""
         counts = tuple(fields["counts"])
+        for name in ("counts", "sums", "squares"):
+            whole = fields.get(name, counts)
+            if not whole or len(whole) != len(counts) or set(map(type, whole)) != {int}:
+                raise ValueError(f"{name} must be a whole number for each class")
+            if min(whole) < 0 or max(whole) > _MOST:
+                raise ValueError(f"{name} must lie in 0..{_MOST}, got {min(whole)} to {max(whole)}")
+        if not all(type(fields[name]) is int and fields[name] >= 0 for name in ("seed", "index", "start")):
+            raise ValueError("a tally needs whole numbers for its seed, index and start")
         return cls(
             Stream(fields["seed"], fields["index"], Phase[fields["phase"].upper()]),
             fields["start"],
