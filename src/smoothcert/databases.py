@@ -96,10 +96,9 @@ def distrust(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
-    if hasattr(connection, "setconfig"):  # from Python 3.12 on; before, the check of the schema stands alone
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_TRIGGER, False)
-        connection.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_VIEW, False)
+    if configure := getattr(connection, "setconfig", None):  # from Python 3.12 on; before, the schema's check stands alone
+        for name, on in (("DEFENSIVE", True), ("ENABLE_TRIGGER", False), ("ENABLE_VIEW", False)):
+            configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), on)
 
 
 def foreign_object(connection: sqlite3.Connection, tables: dict[str, Collection[str]]) -> str | None:

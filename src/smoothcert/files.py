@@ -122,7 +122,7 @@ def read_file(path: Path, most: int, links: bool = True) -> bytes:
     """A whole file of at most ``most`` bytes; its size is looked at before memory is taken."""
     with opened_file(path, links) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(most + 1) if size <= most else b""
+        content = file.read(size + 1) if size <= most else b""  # room is made for what is asked for
         if size > most or len(content) > most:
             raise DataError(f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for")
         return content
