@@ -1,4 +1,4 @@
-"""Databases that others may have made: addresses without their credentials, SQLite files whose schema can do nothing."""
+"""Databases that others may have made: addresses without credentials, SQLite files whose schema can do nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg", "postgres+ps
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _LARGEST_VALUE = 2**26  # bytes of a text or blob: more than any record has
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_KEYWORDS = re.compile(r"\b(?:password|passfile|sslpassword|user|host|hostaddr|dbname|service)\s*=", re.IGNORECASE)
+_KEYWORDS = re.compile(
+    r"\b(?:password|passfile|sslpassword|user|host|hostaddr|dbname|service)\s*=", re.IGNORECASE
+)
 
 
 def is_address(text: str) -> bool:
@@ -85,7 +87,9 @@ def check_plain_files(path: Path, writing: bool) -> None:
         if not stat.S_ISREG(found.st_mode):
             raise DataError(f"{one} is no plain file")
         if writing and found.st_nlink > 1:
-            raise DataError(f"{one} has another name elsewhere (a hard link): what is added would go there; copy it")
+            raise DataError(
+                f"{one} has another name elsewhere (a hard link): what is added would go there; copy it"
+            )
 
 
 def distrust(connection: sqlite3.Connection) -> None:
@@ -96,7 +100,9 @@ def distrust(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LARGEST_VALUE)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     connection.setlimit(sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH, 1)
-    if configure := getattr(connection, "setconfig", None):  # from Python 3.12 on; before, the schema's check stands alone
+    if configure := getattr(
+        connection, "setconfig", None
+    ):  # from Python 3.12 on; before, the schema's check stands alone
         for name, on in (("DEFENSIVE", True), ("ENABLE_TRIGGER", False), ("ENABLE_VIEW", False)):
             configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), on)
 

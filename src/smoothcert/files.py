@@ -105,7 +105,9 @@ def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
     Without ``links`` a link is refused too: inside a directory that somebody else made, it would choose the file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW))
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+        )
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -114,7 +116,9 @@ def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
         raise DataError(f"{path} can't be read: {reason}") from None
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DataError(f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device")
+            raise DataError(
+                f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device"
+            )
         yield file
 
 
@@ -124,7 +128,9 @@ def read_file(path: Path, most: int, links: bool = True) -> bytes:
         size = os.fstat(file.fileno()).st_size
         content = file.read(size + 1) if size <= most else b""  # room is made for what is asked for
         if size > most or len(content) > most:
-            raise DataError(f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for")
+            raise DataError(
+                f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for"
+            )
         return content
 
 

@@ -1,4 +1,4 @@
-"""NumPy's .npy files, also inside .npz archives: what a header claims is held against the bytes before memory is taken."""
+"""NumPy's .npy files, also inside .npz archives: a header's claim is held against the bytes before memory is taken."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise ValueError(f"its header claims {claimed} bytes, the file has {size}")
     content = stream.read(claimed + 1)
     if len(content) != claimed:
-        raise ValueError(f"its header claims {claimed} bytes, it holds {'more' if len(content) > claimed else 'fewer'}")
+        raise ValueError(
+            f"its header claims {claimed} bytes, it holds {'more' if len(content) > claimed else 'fewer'}"
+        )
     flat = np.frombuffer(bytearray(content), dtype)
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 

@@ -64,7 +64,9 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
     }
 
 
-def test_a_table_of_both_accuracies(run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_of_both_accuracies(
+    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     main(["attack", str(run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
     shown = capsys.readouterr().out
     assert "accuracy (%) over 20 inputs at ℓ2 radius" in shown
@@ -76,7 +78,20 @@ def test_json_and_lines_agree(
     run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "inputs.tsv"
-    main(["attack", str(run), "--model", str(digits_model), "--radii", "0.25,.5,1.5", *FAST, "--json", "--out", str(out)])
+    main(
+        [
+            "attack",
+            str(run),
+            "--model",
+            str(digits_model),
+            "--radii",
+            "0.25,.5,1.5",
+            *FAST,
+            "--json",
+            "--out",
+            str(out),
+        ]
+    )
     shown = capsys.readouterr()
     assert shown.err == ""
     found = json.loads(shown.out)
@@ -101,8 +116,25 @@ def test_json_and_lines_agree(
         assert float(row["certified_radius"]) == pytest.approx(record.correct * record.radius, abs=2e-6)
 
 
-def test_fewer_inputs_in_both_columns(run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["attack", str(run), "--model", str(digits_model), "--skip", "2", "--max", "4", "--radii", "0.5", *FAST, "--json"])
+def test_fewer_inputs_in_both_columns(
+    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(
+        [
+            "attack",
+            str(run),
+            "--model",
+            str(digits_model),
+            "--skip",
+            "2",
+            "--max",
+            "4",
+            "--radii",
+            "0.5",
+            *FAST,
+            "--json",
+        ]
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == 4
     expected = certified_accuracy(read_run(run).records[0:8:2], [0.5]).tolist()

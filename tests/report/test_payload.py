@@ -153,7 +153,10 @@ def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
     (group,) = page_of(run)["groups"]
     assert group["data"]["kind"] is None
     assert "Pictures are missing" in group["data"]["note"]
-    assert f"not opened unasked; if you want its inputs on the page, add --dataset {spec}" in group["data"]["note"]
+    assert (
+        f"not opened unasked; if you want its inputs on the page, add --dataset {spec}"
+        in group["data"]["note"]
+    )
     (group,) = page_of(run, inputs=12, place=DataPlace(spec))["groups"]
     found = group["data"]
     assert found["kind"] == "pictures"

@@ -170,10 +170,10 @@ def _lines(report: AttackReport) -> str:
 
 def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOptions) -> None:
     """The accuracies: a table for people, an object for scripts, nothing when quiet."""
-    from rich.console import Console
     from rich.table import Table
 
     from smoothcert.analysis.metrics import certified_accuracy
+    from smoothcert.commands.console import stdout
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -194,7 +194,7 @@ def _show(run: Run, report: AttackReport, typed: list[str], output: OutputOption
         return
     if output.quiet:
         return
-    console = Console(highlight=False)
+    console = stdout()
     console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
     table = Table()
     for heading in ("radius", "certified", "empirical", "broken"):

@@ -57,8 +57,8 @@ class NamedModel:
             raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
         if self.dataset not in DATASETS:
             raise InvalidValueError(
-                "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it is "
-                f"the one you mean, add {suggested_options({'dataset': self.dataset})}"
+                "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it "
+                f"is the one you mean, add {suggested_options({'dataset': self.dataset})}"
             )
         return self.dataset
 

@@ -58,7 +58,9 @@ def _parse(stream: BinaryIO, path: Path, dimensions: int, most: int) -> NDArray[
     shape = struct.unpack(f">{dimensions}I", header)
     expected = math.prod(shape)
     if expected > most:
-        raise DataError(f"{path}: its header claims {expected} values of shape {shape}, where {most} are the most")
+        raise DataError(
+            f"{path}: its header claims {expected} values of shape {shape}, where {most} are the most"
+        )
     body = _read_at_most(stream, expected + 1)
     if len(body) != expected:
         found = "more" if len(body) > expected else str(len(body))

@@ -125,7 +125,9 @@ def _inflated(content: memoryview) -> bytes:
         raise _DamagedError("a compressed element without its end")
     kind, size = struct.unpack("<II", tag)
     if kind != _MATRIX or size > MOST_BYTES:
-        raise _DamagedError(f"a compressed element of type {kind} that claims {size} bytes, where {MOST_BYTES} are the most")
+        raise _DamagedError(
+            f"a compressed element of type {kind} that claims {size} bytes, where {MOST_BYTES} are the most"
+        )
     rest = inflater.decompress(inflater.unconsumed_tail, size + 8)
     if not inflater.eof and not inflater.decompress(inflater.unconsumed_tail, 1) and not inflater.eof:
         raise _DamagedError("a compressed element without its end")

@@ -88,8 +88,8 @@ def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
         raise DataError(
             f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
             if named is None
-            else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you want "
-            f"its inputs on the page, add {suggested_options({'dataset': named})}"
+            else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
+            f"want its inputs on the page, add {suggested_options({'dataset': named})}"
         )
     dataset = library.load(spec, place.split or origin.get("split") or "test", place.data_dir)
     if stated is None:

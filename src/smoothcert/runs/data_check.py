@@ -65,4 +65,6 @@ def open_inputs_of(
         if data_dir is not None or origin.get("data_dir") is None:
             raise
         hint = suggested_options({"data_dir": origin["data_dir"]})
-        raise DataError(f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so") from None
+        raise DataError(
+            f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so"
+        ) from None

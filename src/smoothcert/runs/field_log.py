@@ -205,8 +205,8 @@ def _columns(path: Path, header: str) -> list[str]:
     missing = [name for name in _REQUIRED if name not in columns]
     if missing:
         raise DataError(
-            f"{path}, line 1: the header {header.strip()[:_SHOWN_OF_A_LINE]!r} has no {', '.join(missing)}; a log begins "
-            f"with the tab-separated names {' '.join(_REQUIRED)} time"
+            f"{path}, line 1: the header {header.strip()[:_SHOWN_OF_A_LINE]!r} has no {', '.join(missing)}; a log "
+            f"begins with the tab-separated names {' '.join(_REQUIRED)} time"
         )
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:

@@ -141,7 +141,9 @@ _CHECKS: dict[str, _Checks] = {
         **dict.fromkeys(("noise", "norm", "bound", "sigma_search", "sigmas_sha256", "device"), _text),
         **dict.fromkeys(("sigma", "least_sigma", "init"), _size),
         **dict.fromkeys(("n0", "n", "dimension"), _whole(1)),
-        "votes": lambda value: _text(value) or _whole(1)(value),  # a kind in certify's plans, a number in fits'
+        "votes": lambda value: (
+            _text(value) or _whole(1)(value)
+        ),  # a kind in certify's plans, a number in fits'
         "alpha": _probability,
         "seed": _whole(0, None),
         "stop": _texts,

@@ -96,11 +96,13 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
 
 
 def _check_claims(path: Path, source: Any, arrow: Any) -> None:
-    """Refuse other columns than a run's, and more values than the file's size speaks for: a few bytes can repeat one."""
+    """Refuse other columns than a run's, and more values than the file's size speaks for: few bytes can repeat one."""
     expected = {field.name: field.type for field in _schema(arrow)}
     for field in source.schema_arrow:
         if field.name not in expected or field.type != expected[field.name]:
-            raise DataError(f"{path} has a column {field.name!r} of {field.type}, which no run has; export the run again")
+            raise DataError(
+                f"{path} has a column {field.name!r} of {field.type}, which no run has; export the run again"
+            )
     footer = source.metadata
     if footer.num_rows > MOST_LINES:
         raise DataError(f"{path} claims {footer.num_rows} inputs, where {MOST_LINES} are the most")

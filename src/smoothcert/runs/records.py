@@ -52,7 +52,9 @@ class Record:
 
 def check_record(record: Record) -> None:
     """ValueError for a record read from a file whose values can't be a record's: figures are computed from them."""
-    classes = [(record.label, 0), (record.predicted, ABSTAIN)] + ([] if record.base is None else [(record.base, 0)])
+    classes = [(record.label, 0), (record.predicted, ABSTAIN)] + (
+        [] if record.base is None else [(record.base, 0)]
+    )
     sizes = [record.radius, record.sigma] + ([] if record.volume_radius is None else [record.volume_radius])
     if type(record.index) is not int or not 0 <= record.index <= MOST_INPUTS:
         raise ValueError(f"no input has the number {record.index!r}")
@@ -71,7 +73,9 @@ def check_votes(record: Record) -> None:
     """ValueError for an answer or votes that are of other classes than the votes they rest on."""
     widths = {len(tally.counts) for tally in (record.selection, record.estimation) if tally is not None}
     if len(widths) > 1 or any(record.predicted >= width for width in widths):
-        raise ValueError(f"input {record.index} is answered, or voted on, with classes that the votes don't have")
+        raise ValueError(
+            f"input {record.index} is answered, or voted on, with classes that the votes don't have"
+        )
 
 
 def results_digest(records: Iterable[Record]) -> str:
