@@ -37,7 +37,7 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise ValueError(f"version {version[0]}.{version[1]} of the format isn't read")
     try:
         shape, fortran, dtype = _VERSIONS[version](stream)
-    except (RecursionError, MemoryError, SyntaxError, TypeError) as error:
+    except Exception as error:  # it is parsed as Python is, which can fail in many ways
         raise ValueError(f"its header can't be read ({type(error).__name__})") from None
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded: they are pickles, which run code when opened")

@@ -101,6 +101,9 @@ class Manifest:
                 raise ValueError(f"{name} is {type(value).__name__}")
         for part, checks in _CHECKS.items():
             _check_fields(part, stated.get(part, {}), checks)
+        plan = stated["plan"]
+        if plan.get("stop") and (plan.get("n0") is None or plan.get("n") is None):
+            raise ValueError("plan.stop is stated without n0 and n, the most votes it can end")
         if not all(isinstance(value, str) for value in stated.get("versions", {}).values()):
             raise ValueError("versions must be texts")
         return cls(**stated)
