@@ -82,6 +82,7 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
                 raise DataError(f"{path} was not written by smoothcert export-log: it holds no manifest")
             _check_claims(path, source, arrow)
             table = source.read(use_threads=False)
+            table.validate(full=True)
     except (arrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise DataError(f"{path} can't be read as Parquet ({error}); export the run again") from None
     try:
