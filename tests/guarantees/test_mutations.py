@@ -1,5 +1,8 @@
-"""Damaged and hostile variants of everything that commands read: whatever a file says, nothing is run, nothing is written
-outside ``--out``, memory stays below a stated bound, and a refusal is one message."""
+"""Damaged and hostile variants of everything that commands read.
+
+Whatever a file says, nothing is run, nothing is written outside ``--out``, memory stays below a stated bound, and a
+refusal is one message.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ import numpy as np
 import pytest
 import torch
 
+from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.commands import main
 from smoothcert.noise import DiagonalGaussian, save_sigmas
 from smoothcert.runs import create_run, read_run
 from smoothcert.runs.field_log import write_field_log
 from smoothcert.runs.parquet import write_parquet
-from smoothcert.weights import load_model
 from tests.report.made_reports import statement, toy_records
 
 MOST_MEGABYTES = 1024
@@ -55,7 +58,7 @@ sys.addaudithook(_hook)
 @contextmanager
 def nothing_runs() -> Iterator[None]:
     """No program is started, no pickle's class looked up, no library loaded."""
-    global _watching  # noqa: PLW0603 - an audit hook can't be taken away again, only told to rest
+    global _watching  # an audit hook can't be taken away again, only told to rest
     _watching = []
     try:
         yield
@@ -74,9 +77,33 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 ODD_VALUES = [
-    b"1e999", b"-1", b"0", b"null", b"NaN", b"[]", b"{}", b'""', b"9" * 400, b"1.5", b"true", b"[" * 3000, b'"\\u001b]0;x"',
-    b'"../../etc"', b"9223372036854775808", b"1e-320", b'"cat"', b"=1", b"-", b"\x00", b"\xff\xfe", b"1" * 70,
-]  # fmt: skip
+    *(
+        b"1e999",
+        b"-1",
+        b"0",
+        b"null",
+        b"NaN",
+        b"[]",
+        b"{}",
+        b'""',
+        b"1.5",
+        b"true",
+        b'"cat"',
+        b"=1",
+        b"-",
+        b"1e-320",
+    ),
+    *(
+        b"9" * 400,
+        b"1" * 70,
+        b"[" * 3000,
+        b'"\\u001b]0;x"',
+        b'"../../etc"',
+        b"9223372036854775808",
+        b"\x00",
+        b"\xff\xfe",
+    ),
+]
 
 
 def mutated(content: bytes, chance: random.Random, text: bool) -> bytes:
@@ -154,18 +181,23 @@ def drawing(run: Path, out: Path) -> list[list[str | Path]]:
     return [["plot", run, "--kind", kind, "--out", out / f"{kind}.svg"] for kind in kinds]
 
 
+def exit_code(words: list[str | Path]) -> int:
+    """How the command ends; a bug would end in another exception."""
+    try:
+        main([str(word) for word in words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
 def try_all(theirs: Path, out: Path, commands: list[list[str | Path]]) -> list[int]:
     """Exit codes of the commands; anything but a clean end or a refusal fails, and so does a trace left behind."""
     before = tree(theirs)
     codes = []
     for words in commands:
         with nothing_runs():
-            try:
-                main([str(word) for word in words])
-                codes.append(0)
-            except SystemExit as ended:
-                assert ended.code in (0, 2), words
-                codes.append(int(ended.code or 0))
+            codes.append(exit_code(words))
+        assert codes[-1] in (0, 2), words
         assert tree(theirs) == before, words
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir()
@@ -194,7 +226,7 @@ def explore(
     target = make(theirs)
     originals = {name: (theirs / name).read_bytes() for name in names}
     every = commands(target, out)
-    assert 0 in try_all(theirs, out, every)
+    assert try_all(theirs, out, every).count(0) >= len(every) // 2  # untouched, they are read
     with within_memory():
         for number in range(tries):
             chance = random.Random(1000 * seed + number)
@@ -212,8 +244,8 @@ def explore(
             (theirs / name).write_bytes(originals[name])
 
 
-FEW = pytest.param(0, 60, id="few")
-MANY = [pytest.param(seed, 400, id=f"many-{seed}", marks=pytest.mark.slow) for seed in (1, 2)]
+FEW = pytest.param(0, 25, id="few")
+MANY = [pytest.param(1, 150, id="many", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
@@ -227,7 +259,7 @@ def test_runs_with_files_beside_them(tmp_path: Path, seed: int, tries: int) -> N
     explore(tmp_path, run_with_noise, names, reading, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 12, id="few"), *MANY[:1]])
+@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 8, id="few"), *MANY])
 def test_drawings_of_runs(tmp_path: Path, seed: int, tries: int) -> None:
     pytest.importorskip("matplotlib")
     names = ["run/run.json", "run/journal.sqlite", "run/sigmas.npy"]
@@ -257,26 +289,45 @@ def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
     explore(tmp_path, make, ["log.tsv", "log.gz", "log.parquet"], commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 40, id="few"), *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 18, id="few"), *MANY])
 def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     def make(folder: Path) -> Path:
         shutil.copytree(digits_model, folder / "model")
-        module, _ = load_model(digits_model)
+        lenet = initialise(ModelSpec("lenet", (1, 28, 28), tuple("0123456789")), seed=0)
         for name, zipped in (("new.pth", True), ("old.pth", False)):
-            state = {"arch": "small-cnn", "state_dict": module.state_dict()}
+            state = {"arch": "lenet", "state_dict": lenet.state_dict()}
             torch.save(state, folder / name, _use_new_zipfile_serialization=zipped)
+        onnx = pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+        tensors = [("x", ["rows", 1, 8, 8]), ("scores", ["rows", 10])]
+        ends = [
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in tensors
+        ]
+        weights = onnx.numpy_helper.from_array(np.eye(64, 10, dtype=np.float32), "w")
+        steps = [
+            onnx.helper.make_node("Flatten", ["x"], ["flat"]),
+            onnx.helper.make_node("MatMul", ["flat", "w"], ["scores"]),
+        ]
+        graph = onnx.helper.make_graph(steps, "g", ends[:1], ends[1:], [weights])
+        opset = [onnx.helper.make_opsetid("", 17)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "model.onnx")
         return folder
 
     def commands(folder: Path, out: Path) -> list[list[str | Path]]:
-        few = ["-d", "digits", "--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1"]
-        named = [
-            [folder / "model"],
-            [folder / "new.pth"],
-            [folder / "old.pth", "--architecture", "small-cnn"],
-        ]
-        return [["predict", *model, *few, "--out", out / "answers"] for model in named]
+        np.savez(tmp_path / "data.npz", x=np.zeros((2, 1, 28, 28)), y=np.zeros(2, np.int64))
+        few = ["--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1", "--out", out / "answers"]
+        named = {"model": "digits", "new.pth": "npz", "old.pth": "npz", "model.onnx": "digits"}
+        data = {"digits": "digits", "npz": f"npz:{tmp_path / 'data.npz'}"}
+        return [["predict", folder / name, "-d", data[kind], *few] for name, kind in named.items()]
 
-    names = ["model/model.json", "model/model.safetensors", "model/recipe.toml", "new.pth", "old.pth"]
+    names = [
+        "model/model.json",
+        "model/model.safetensors",
+        "model/recipe.toml",
+        "new.pth",
+        "old.pth",
+        "model.onnx",
+    ]
     explore(tmp_path, make, names, commands, tries, seed)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import shown_name
 from smoothcert.runs import Run
 
 _CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
@@ -23,6 +24,7 @@ def method_of(run: Run) -> str:
     """
     stated = run.manifest.origin.get("method")
     if isinstance(stated, str) and stated:
+        stated = shown_name(stated)
         search = run.manifest.plan.get("sigma_search")
         method = f"{stated} + σ search ({search})" if isinstance(search, str) else stated
         return f"{method} (stateful)" if run.stateful else method
@@ -44,7 +46,7 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
 def dataset_of(run: Run) -> str | None:
     """The data set the run states; None for a log imported without one."""
     name = run.manifest.data.get("name")
-    return name if isinstance(name, str) and name else None
+    return shown_name(name) if isinstance(name, str) and name else None
 
 
 def check_same_inputs(runs: Sequence[Run]) -> None:
