@@ -332,6 +332,28 @@ def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> No
 
 
 @pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_fits(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+    pytest.importorskip("matplotlib")
+
+    def make(folder: Path) -> Path:
+        few = ["--max", "64", "--validation", "8", "--sub-epochs", "1", "--workers", "1", "--quiet"]
+        main(["fit-noise", str(digits_model), "--init", "0.25", *few, "--out", str(folder / "fit")])
+        return folder / "fit"
+
+    def commands(fit: Path, out: Path) -> list[list[str | Path]]:
+        few = ["-d", "digits", "--n", "20", "--max", "1", "--workers", "1"]
+        return [
+            ["sensitivity", fit],
+            ["plot", fit, "--kind", "noise", "--out", out / "noise.svg"],
+            ["plot", fit, "--kind", "clean-accuracy", "--out", out / "clean.svg"],
+            ["predict", digits_model, "--noise", fit, *few, "--out", out / "answers"],
+        ]
+
+    names = ["fit/run.json", "fit/sigmas.npy", "fit/checkpoint.pt", "fit/sub-epochs/0.npy"]
+    explore(tmp_path, make, names, commands, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
 def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     image = pytest.importorskip("PIL.Image")
     endings = ("png", "jpg", "bmp", "webp", "ppm", "tif")

@@ -20,11 +20,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 
 from smoothcert import datasets
 from smoothcert.analysis.tables.cells import csv_escaped, latex_escaped, markdown_escaped
 from smoothcert.commands import main
-from smoothcert.commands.console import _Guard
+from smoothcert.commands.console import _Guard, _Screen
 from smoothcert.errors import DataError, InvalidValueError, ModelError, OutputError, RunError, SmoothcertError
 from smoothcert.files import append_line, write_atomically
 from smoothcert.noise import load_sigmas
@@ -346,6 +349,20 @@ def test_whoever_prints_goes_through_the_guard() -> None:
     guard.writelines(["\x9b", "\udcff"])
     assert stream.getvalue() == "a\tb\\u001b]0;owned\\u0007\n\\u009b\\udcff"
     assert not guard.isatty()
+
+
+def test_a_terminal_gets_colours_and_no_title() -> None:
+    stream = io.StringIO()
+    screen = _Screen(file=stream, force_terminal=True, markup=False, color_system="standard")
+    table = Table("name", title=f"title{ESCAPE}")
+    table.add_row(f"cell{ESCAPE}", Text(f"text{ESCAPE}", style="bold red"))
+    screen.print(table, f"plain{ESCAPE}", Text(f"more{ESCAPE}"), Panel(f"panel{ESCAPE}"))
+    assert "\x1b[1;31m" in stream.getvalue()
+    assert "\x1b]" not in stream.getvalue()
+    assert "\x07" not in stream.getvalue()
+    assert (
+        stream.getvalue().count("\\u001b]0;") >= 5
+    )  # rich itself takes a bell out of a Text, and may cut it
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])

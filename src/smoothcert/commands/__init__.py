@@ -11,7 +11,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 import smoothcert
-from smoothcert.commands.console import guarded_output, help_console, report_mistake, show_warnings
+from smoothcert.commands.console import guarded_output, help_console, report_mistake, show_warnings, stderr
 
 COMMANDS = (
     "quickstart",
@@ -56,6 +56,7 @@ def make_app() -> App:
         help_format="markdown",
         suppress_keyboard_interrupt=False,
         console=help_console(),
+        error_console=stderr(),
     )
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -22,6 +22,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
 
 from smoothcert.plain_text import shown
@@ -68,8 +69,13 @@ class _Screen(Console):
     """Sends its own colours and nobody else's: every text is made harmless before it is laid out."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text, with control characters shown."""
+        """The text, with control characters shown: before it is laid out, so that columns are as wide as they look."""
         return super().render_str(shown(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Whatever else is printed, text by text; what moves the cursor for a progress bar is rich's own."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(shown(one.text), one.style)
 
 
 def _screen(stream: TextIO) -> Console:

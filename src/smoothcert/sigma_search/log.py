@@ -35,7 +35,9 @@ def read_found(directory: Path) -> dict[int, Found]:
             fields = parse_json(line)
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
             one = Found(**fields)
-            if type(one.index) is not int or one.index < 0:  # it names a file
+            if (
+                type(one.index) is not int or one.index < 0 or not isinstance(name, str | None)
+            ):  # they name a file
                 continue
         except (ValueError, TypeError, AttributeError):
             continue

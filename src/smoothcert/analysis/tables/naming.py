@@ -94,4 +94,5 @@ def coverage(run: Run) -> str | None:
     chosen = chosen_inputs(run)
     if chosen is None or len(run.records) >= chosen:
         return None
-    return f"{run.path}: {len(run.records)} of {chosen} inputs so far (under way, or limited with --max)"
+    done = f"{len(run.records)} of {chosen} inputs so far (under way, or limited with --max)"
+    return f"{shown_name(str(run.path))}: {done}"
