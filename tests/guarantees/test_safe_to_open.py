@@ -353,7 +353,7 @@ def test_whoever_prints_goes_through_the_guard() -> None:
 
 def test_a_terminal_gets_colours_and_no_title() -> None:
     stream = io.StringIO()
-    screen = _Screen(file=stream, force_terminal=True, markup=False, color_system="standard")
+    screen = _Screen(file=stream, force_terminal=True, markup=False, highlight=False, color_system="standard")
     table = Table("name", title=f"title{ESCAPE}")
     table.add_row(f"cell{ESCAPE}", Text(f"text{ESCAPE}", style="bold red"))
     screen.print(table, f"plain{ESCAPE}", Text(f"more{ESCAPE}"), Panel(f"panel{ESCAPE}"))
