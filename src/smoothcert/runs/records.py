@@ -71,8 +71,11 @@ def check_record(record: Record) -> None:
 
 def check_votes(record: Record) -> None:
     """ValueError for an answer or votes that are of other classes than the votes they rest on."""
-    widths = {len(tally.counts) for tally in (record.selection, record.estimation) if tally is not None}
-    if len(widths) > 1 or any(record.predicted >= width for width in widths):
+    first, second = record.selection, record.estimation
+    if first is None and second is None:
+        return
+    widths = [len(tally.counts) for tally in (first, second) if tally is not None]
+    if widths[0] != widths[-1] or record.predicted >= widths[0]:
         raise ValueError(
             f"input {record.index} is answered, or voted on, with classes that the votes don't have"
         )

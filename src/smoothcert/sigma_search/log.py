@@ -35,13 +35,11 @@ def read_found(directory: Path) -> dict[int, Found]:
             fields = parse_json(line)
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
             one = Found(**fields)
-            if (
-                type(one.index) is not int or one.index < 0 or not isinstance(name, str | None)
-            ):  # they name a file
+            if type(one.index) is not int or one.index < 0:  # it names a file
                 continue
         except (ValueError, TypeError, AttributeError):
             continue
-        if scales is not None:
+        if scales is not None and isinstance(name, str):
             one = replace(one, noise=_read_noise(directory, one.index, name, scales))
         found[one.index] = one
     return found
