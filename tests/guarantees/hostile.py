@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import tracemalloc
@@ -22,6 +21,15 @@ from tests.report.made_reports import statement, toy_records
 
 ESCAPE = "\x1b]0;owned\x07"
 """Sets the title of a terminal."""
+
+# Of the program itself: what the operating system says of a child may be what its parent had when it was made.
+_TELL_MEMORY = """
+import re, resource
+from pathlib import Path
+status = Path("/proc/self/status")
+found = re.search(r"VmHWM:\\s+([0-9]+) kB", status.read_text()) if status.exists() else None
+print(found[1] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
 
 
 def toy_run(path: Path, count: int = 12, origin: dict[str, Any] | None = None, **plan: Any) -> Path:
@@ -63,13 +71,14 @@ def memory_below(megabytes: int) -> Iterator[None]:
 
 def alone(program: str, cwd: Path, *arguments: str | Path, **environment: str) -> tuple[str, int]:
     """Output of a Python program in a process of its own, and the megabytes it took at most."""
-    words = [sys.executable, "-P", "-c", program, *(str(one) for one in arguments)]
+    words = [sys.executable, "-P", "-c", program + _TELL_MEMORY, *(str(one) for one in arguments)]
     done = subprocess.run(
         words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    return done.stdout, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    said, _, kilobytes = done.stdout.rstrip().rpartition("\n")
+    return said, int(kilobytes) // 1024
 
 
 def manifest_of(run: Path) -> Manifest:

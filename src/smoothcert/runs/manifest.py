@@ -102,8 +102,8 @@ class Manifest:
         for part, checks in _CHECKS.items():
             _check_fields(part, stated.get(part, {}), checks)
         plan = stated["plan"]
-        if plan.get("stop") and (plan.get("n0") is None or plan.get("n") is None):
-            raise ValueError("plan.stop is stated without n0 and n, the most votes it can end")
+        if plan.get("stop") and plan.get("n") is None:
+            raise ValueError("plan.stop is stated without n, the most votes it can end")
         if not all(isinstance(value, str) for value in stated.get("versions", {}).values()):
             raise ValueError("versions must be texts")
         return cls(**stated)
