@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError
-from smoothcert.files import opened_file
+from smoothcert.files import check_expansion, opened_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08
@@ -61,6 +61,7 @@ def _parse(stream: BinaryIO, path: Path, dimensions: int, most: int) -> NDArray[
         raise DataError(
             f"{path}: its header claims {expected} values of shape {shape}, where {most} are the most"
         )
+    check_expansion(str(path), expected, path.stat().st_size)
     body = _read_at_most(stream, expected + 1)
     if len(body) != expected:
         found = "more" if len(body) > expected else str(len(body))

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError
-from smoothcert.files import read_file
+from smoothcert.files import check_expansion, read_file
 
 _HEADER = 128
 _VERSION_AND_ORDER = b"\x00\x01IM"  # version 1.0 of the format, little-endian
@@ -128,6 +128,7 @@ def _inflated(content: memoryview) -> bytes:
         raise _DamagedError(
             f"a compressed element of type {kind} that claims {size} bytes, where {MOST_BYTES} are the most"
         )
+    check_expansion("a variable of the MATLAB file", size, len(content))
     rest = inflater.decompress(inflater.unconsumed_tail, size + 8)
     if not inflater.eof and not inflater.decompress(inflater.unconsumed_tail, 1) and not inflater.eof:
         raise _DamagedError("a compressed element without its end")
