@@ -109,7 +109,8 @@ def acr(model: str, data_dir: Path | None, skip: int, n: int) -> None:
     luck = float((grid - floats).std(ddof=1)) / math.sqrt(len(pairs))
     print(
         f"{model}: {len(pairs)} inputs, n = {n}, σ = {sigma:g}: ACR {grid.mean():.4f} on the grid, "
-        f"{floats.mean():.4f} in floating point; difference {grid.mean() - floats.mean():+.4f}, standard error {luck:.4f}"
+        f"{floats.mean():.4f} in floating point; difference {grid.mean() - floats.mean():+.4f}, "
+        f"standard error {luck:.4f}"
     )
 
 

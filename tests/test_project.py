@@ -34,7 +34,8 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"registry", "rounding", "files", "inputs"},
+    {"npy"},
+    {"registry", "rounding", "files", "inputs", "databases", "plain_text"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -113,6 +114,24 @@ def test_every_dependency_has_its_reason() -> None:
     }
     reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     assert {name for name in names if f"| {name} |" not in reasons} == set()
+
+
+def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor() -> None:
+    import tomllib
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {name: group for name, group in project["optional-dependencies"].items() if name != "bench"}
+    for text in [*project["dependencies"], *(one for group in extras.values() for one in group)]:
+        wanted = Requirement(text)
+        if wanted.name != "smoothcert":
+            assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)]), text
+    assert pinned["torch"] == "2.13.0"
 
 
 def test_no_absolute_paths_or_hosts_in_the_tree() -> None:

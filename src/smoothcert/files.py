@@ -1,18 +1,40 @@
-"""Writing files so that a kill or a full disk leaves the old one or the new one, never half of either."""
+"""Files that others may have made or may be writing to: read within limits, written whole, links never followed."""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from smoothcert.errors import OutputError
+from smoothcert.errors import DataError, OutputError
+
+ALWAYS_ADMITTED = 2**28
+MOST_EXPANSION = 200
+"""A file may claim :data:`ALWAYS_ADMITTED` bytes of contents, or so many times its own size: data compress less."""
+MOST_TEXT = 2**26
+"""Bytes of a statement, description or list of lines."""
+
+_LONGEST_INTEGER = 100  # digits; a seed may have 39
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace ``path`` by a complete file, durable before it is visible."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """Replace ``path`` by a complete file, durable before it is visible; a link of that name is replaced, not followed.
+
+    Until then it has a name that nobody can guess, and is refused where that exists.
+    """
+    temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
-        with temporary.open("wb") as file:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        raise OutputError(f"{path} can't be written: {error.strerror}") from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -25,8 +47,8 @@ def write_atomically(path: Path, content: bytes) -> None:
 def append_line(path: Path, line: str) -> None:
     """Add a line and wait until it is on disk; a line that a kill cut off before it stays a line of its own."""
     try:
-        with path.open("ab") as file:
-            if file.tell() and not _ends_a_line(path):
+        with os.fdopen(open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+") as file:
+            if file.tell() and not _ends_a_line(file):
                 line = "\n" + line
             file.write(f"{line}\n".encode())
             file.flush()
@@ -35,15 +57,118 @@ def append_line(path: Path, line: str) -> None:
         raise OutputError(f"{path} can't be written: {error.strerror}") from None
 
 
+def open_own(path: Path, flags: int) -> int:
+    """A descriptor of a plain file of one name, which is made if ``flags`` say so.
+
+    A link is an OSError, as is anything that isn't a file or that another directory knows by another name: whoever
+    made the directory would choose what is written to.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(0, "it is no plain file")
+        if found.st_nlink > 1:
+            raise OSError(0, "it has another name elsewhere (a hard link); copy it")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def make_folder(path: Path) -> None:
+    """A folder inside a directory of ours; a link in its place is refused."""
+    try:
+        path.mkdir(exist_ok=True)
+        if path.is_symlink():
+            raise OutputError(f"{path} is a link and not followed; remove it or choose another directory")
+    except OSError as error:
+        raise OutputError(f"{path} can't be made: {error.strerror}") from None
+
+
 def read_lines(path: Path) -> list[str]:
     """The lines of a file that :func:`append_line` writes, none if there is no file.
 
     A line that a kill cut off, or damaged bytes, come as they are: whoever parses a line must expect to skip it.
     """
-    return path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    try:
+        content = read_file(path, 8 * MOST_TEXT, links=False)
+    except FileNotFoundError:
+        return []
+    return content.decode("utf-8", errors="replace").splitlines()
 
 
-def _ends_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+@contextmanager
+def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
+    """A plain file to read. Anything else is a DataError: a pipe would keep us waiting, a device never end.
+
+    Without ``links`` a link is refused too: inside a directory that somebody else made, it would choose the file.
+    """
+    try:
+        descriptor = os.open(
+            path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)
+        )
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        is_link = not links and path.is_symlink()
+        reason = "it is a link, and not followed" if is_link else error.strerror
+        raise DataError(f"{path} can't be read: {reason}") from None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DataError(
+                f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device"
+            )
+        yield file
+
+
+def read_file(path: Path, most: int, links: bool = True) -> bytes:
+    """A whole file of at most ``most`` bytes; its size is looked at before memory is taken."""
+    with opened_file(path, links) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1) if size <= most else b""  # room is made for what is asked for
+        if size > most or len(content) > most:
+            raise DataError(
+                f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for"
+            )
+        return content
+
+
+def check_expansion(what: str, claimed: int, stored: int) -> None:
+    """Refuse contents so much larger than the bytes they come from that they can't be data."""
+    if claimed > max(ALWAYS_ADMITTED, MOST_EXPANSION * stored):
+        raise DataError(
+            f"{what} claims {claimed} bytes of contents, {claimed // max(1, stored)} times the {stored} bytes that it "
+            f"has; more than {MOST_EXPANSION} times is taken for a decompression bomb. If it is real, save it "
+            "uncompressed"
+        )
+
+
+def parse_json(text: str | bytes) -> Any:
+    """JSON from a file. ValueError for all that isn't: nesting too deep to parse and endless integers included."""
+    try:
+        return json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _LONGEST_INTEGER:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)
+
+
+def _real(digits: str) -> float:
+    value = float(digits)
+    if math.isinf(value):
+        raise ValueError(f"{digits[:20]} is beyond all numbers")
+    return value
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"

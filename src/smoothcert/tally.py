@@ -11,6 +11,8 @@ from smoothcert.errors import InvalidValueError
 SOFT_UNIT = 2**32
 """Soft votes are summed in whole multiples of 2⁻³², so that sums are exact in any order."""
 
+_MOST = 2**63 - 1  # votes, or units of soft ones
+_INTEGERS = {int}
 
 ABSTAIN = -1
 """The class reported when the votes don't decide."""
@@ -105,16 +107,25 @@ class Tally:
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Tally:
-        """The inverse of :meth:`as_json`."""
-        counts = tuple(fields["counts"])
-        return cls(
-            Stream(fields["seed"], fields["index"], Phase[fields["phase"].upper()]),
-            fields["start"],
-            fields["start"] + sum(counts),
-            counts,
-            tuple(fields["sums"]) if "sums" in fields else None,
-            tuple(fields["squares"]) if "squares" in fields else None,
-        )
+        """The inverse of :meth:`as_json`; ValueError, KeyError or TypeError for what isn't."""
+        counts = _whole(fields["counts"], "counts")
+        seed, index, start = fields["seed"], fields["index"], fields["start"]
+        if not (type(seed) is type(index) is type(start) is int) or seed < 0 or index < 0 or start < 0:
+            raise ValueError("a tally needs whole numbers for its seed, index and start")
+        sums = _whole(fields["sums"], "sums") if "sums" in fields else None
+        squares = _whole(fields["squares"], "squares") if "squares" in fields else None
+        if any(one is not None and len(one) != len(counts) for one in (sums, squares)):
+            raise ValueError("a tally needs sums and squares for each class it counts")
+        stream = Stream(seed, index, Phase[fields["phase"].upper()])
+        return cls(stream, start, start + sum(counts), counts, sums, squares)
+
+
+def _whole(values: Any, name: str) -> tuple[int, ...]:
+    """A whole number for each class, none of them negative; ValueError for anything else."""
+    found = tuple(values)
+    if set(map(type, found)) != _INTEGERS or min(found) < 0 or sum(found) > _MOST:
+        raise ValueError(f"{name} must be a whole number of votes for each class")
+    return found
 
 
 def _added(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,12 +10,13 @@ import hashlib
 import json
 import os
 import pickle
+import pickletools
 import re
 import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import safetensors
 import safetensors.torch
@@ -24,8 +25,8 @@ from torch import Tensor, nn
 
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, build, check_architecture, initialise
 from smoothcert.architectures.statistics import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD
-from smoothcert.errors import ModelError, OutputError, SmoothcertError
-from smoothcert.files import write_atomically
+from smoothcert.errors import DataError, ModelError, OutputError, SmoothcertError
+from smoothcert.files import ALWAYS_ADMITTED, MOST_TEXT, opened_file, parse_json, read_file, write_atomically
 
 FORMAT_VERSION = 1
 WEIGHTS_NAME = "model.safetensors"
@@ -42,6 +43,10 @@ _PUBLISHED: dict[str, tuple[int, tuple[float, ...] | None, tuple[float, ...] | N
 }
 _STATISTICS_NAMES = (("0.means", "0.sds"), ("0.mean", "0.std"))
 _STATE_KEYS = ("state_dict", "net")
+
+_MOST_WEIGHTS = 2**36
+_ALWAYS_STATED = 2**24  # counters of steps and the like, which are no sizes
+_LEADING_PICKLES = 5  # magic number, version, machine, the object, the names of its storages
 
 
 def save_model(model: nn.Module, spec: ModelSpec, path: str | os.PathLike[str]) -> Path:
@@ -102,11 +107,16 @@ def load_model(
         raise ModelError(
             f"{source} is not a model file: expected .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
         )
+    remedy = "is it of another architecture or input shape?"
     try:
+        # Before memory is taken for it: a description of a few bytes can ask for a network of any size.
+        if spec.architecture in ARCHITECTURES:
+            _check_state(_expected_state(spec), state, str(source), remedy)
         model = initialise(spec, seed=0)
-    except SmoothcertError as error:
-        raise ModelError(f"{source}: {error}") from error
-    _check_state(model.state_dict(), state, str(source), "is it of another architecture or input shape?")
+        _check_state(model.state_dict(), state, str(source), remedy)
+    except (SmoothcertError, RuntimeError, TypeError, ValueError, OverflowError) as error:
+        text = str(error)
+        raise ModelError(text if text.startswith(str(source)) else f"{source}: {text}") from error
     model.load_state_dict(state)
     return model.eval(), spec
 
@@ -120,11 +130,13 @@ def _expected_state(spec: ModelSpec) -> Mapping[str, Tensor]:
     return initialise(spec, seed=0).state_dict()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, most: int = MOST_TEXT) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path, most)
     except OSError as error:
         raise ModelError(f"{path} can't be read: {error.strerror or error}") from error
+    except DataError as error:
+        raise ModelError(str(error)) from None
 
 
 def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -134,7 +146,7 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
             f"{weights_path} has no {json_path.name} beside it: copy both files that save_model wrote"
         )
     try:
-        description = json.loads(_read(json_path))
+        description = parse_json(_read(json_path))
     except ValueError as error:
         raise ModelError(
             f"{json_path} is not JSON ({error}): copy it again or save the model again"
@@ -146,7 +158,7 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
             f"{json_path} has format_version {description.get('format_version')!r}, this smoothcert reads "
             f"{FORMAT_VERSION}: install the version that wrote it, or save the model again"
         )
-    weights = _read(weights_path)
+    weights = _read(weights_path, _MOST_WEIGHTS)
     digest = hashlib.sha256(weights).hexdigest()
     if digest != description.get("weights_sha256"):
         raise ModelError(
@@ -191,6 +203,8 @@ def _form(tensor: Tensor) -> str:
 def _read_checkpoint(
     source: Path, architecture: str | None, input_shape: tuple[int, ...] | None, trust_pickle: bool
 ) -> tuple[ModelSpec, dict[str, Tensor]]:
+    if not trust_pickle:
+        _check_claims(source)
     payload = _unpickle(source, trust_pickle)
     state: object = payload.state_dict() if isinstance(payload, nn.Module) else payload
     if isinstance(payload, Mapping):
@@ -199,6 +213,14 @@ def _read_checkpoint(
     if not _is_state(state):
         raise ModelError(
             f"{source} holds no weights: expected a state_dict, or a dict with 'arch' and 'state_dict'"
+        )
+    # A tensor may repeat one number as often as it says, and becomes as large when it is used.
+    claimed = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    if any(tensor.layout != torch.strided for tensor in state.values()) or claimed > max(
+        ALWAYS_ADMITTED, 2 * source.stat().st_size
+    ):
+        raise ModelError(
+            f"{source} claims {claimed} bytes of weights, far more than it holds: it is damaged or hostile"
         )
     if not isinstance(architecture, str):
         raise ModelError(
@@ -255,6 +277,43 @@ def _interpret_state(
         return ModelSpec(architecture, input_shape, classes, mean, std), state
     except SmoothcertError as error:
         raise ModelError(f"{source}: {error}") from error
+
+
+def load_tensors(path: Path) -> Any:
+    """What one of our own checkpoints holds, whoever wrote it: tensors and plain values. No code in the file is run."""
+    with opened_file(path, links=False):
+        _check_claims(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def _check_claims(source: Path) -> None:
+    """Refuse a checkpoint that claims more bytes than it has, before room is made for them."""
+    size = source.stat().st_size
+    try:
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as archive:
+                claimed = sum(one.file_size for one in archive.infolist())
+                packed = any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist())
+        else:
+            claimed, packed = _largest_number(source), False
+    except (ValueError, OSError, zipfile.BadZipFile, NotImplementedError):
+        return  # whatever it is, the loader says so
+    if packed or claimed > max(size, _ALWAYS_STATED):
+        raise ModelError(
+            f"{source} claims {claimed} bytes of weights but has {size}, or packs them as no checkpoint does: it is "
+            "cut short, damaged or hostile; fetch it again"
+        )
+
+
+def _largest_number(source: Path) -> int:
+    """Of the pickles that a checkpoint of PyTorch before 1.6 begins with: the sizes of its tensors are among them."""
+    largest = 0
+    with source.open("rb") as file:
+        for place in range(_LEADING_PICKLES):
+            for _, argument, _ in pickletools.genops(file):
+                if isinstance(argument, int) and place:  # the first is a magic number, and large
+                    largest = max(largest, argument)
+    return largest
 
 
 def _unpickle(source: Path, trust_pickle: bool) -> object:

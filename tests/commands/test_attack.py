@@ -66,17 +66,34 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
     }
 
 
-def test_a_table_of_both_accuracies(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["attack", str(run), "--radii", "1.5", "0.25", *FAST])
+def test_a_table_of_both_accuracies(
+    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["attack", str(run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
     shown = capsys.readouterr().out
     assert "accuracy (%) over 20 inputs at ℓ2 radius" in shown
     assert all(heading in shown for heading in ("radius", "certified", "empirical", "broken"))
     assert shown.index("0.25") < shown.index("1.5")
 
 
-def test_json_and_lines_agree(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_and_lines_agree(
+    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "inputs.tsv"
-    main(["attack", str(run), "--radii", "0.25,.5,1.5", *FAST, "--json", "--out", str(out)])
+    main(
+        [
+            "attack",
+            str(run),
+            "--model",
+            str(digits_model),
+            "--radii",
+            "0.25,.5,1.5",
+            *FAST,
+            "--json",
+            "--out",
+            str(out),
+        ]
+    )
     shown = capsys.readouterr()
     assert shown.err == ""
     found = json.loads(shown.out)
@@ -101,16 +118,33 @@ def test_json_and_lines_agree(run: Path, tmp_path: Path, capsys: pytest.CaptureF
         assert float(row["certified_radius"]) == pytest.approx(record.correct * record.radius, abs=2e-6)
 
 
-def test_fewer_inputs_in_both_columns(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["attack", str(run), "--skip", "2", "--max", "4", "--radii", "0.5", *FAST, "--json"])
+def test_fewer_inputs_in_both_columns(
+    run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(
+        [
+            "attack",
+            str(run),
+            "--model",
+            str(digits_model),
+            "--skip",
+            "2",
+            "--max",
+            "4",
+            "--radii",
+            "0.5",
+            *FAST,
+            "--json",
+        ]
+    )
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == 4
     expected = certified_accuracy(read_run(run).records[0:8:2], [0.5]).tolist()
     assert list(found["certified_accuracy"].values()) == expected
 
 
-def test_quiet_says_nothing(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["attack", str(run), "--max", "2", *FAST, "--quiet"])
+def test_quiet_says_nothing(run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["attack", str(run), "--model", str(digits_model), "--max", "2", *FAST, "--quiet"])
     assert capsys.readouterr() == ("", "")
 
 
@@ -134,7 +168,9 @@ def test_a_moved_model_stops_neither_resume_nor_attack(
     main(["certify", str(moved), "--max", "2", *words])
     forget(mine, [3])
     moved = moved.rename(tmp_path / "elsewhere")
-    assert f"{tmp_path / 'moved'}, which isn't there; give it with --model" in refusal(capsys, "attack", mine)
+    assert f"smoothcert attack {mine} --model {tmp_path / 'moved'} --dataset digits" in refusal(
+        capsys, "attack", mine
+    )
     main(["certify", str(moved), "--max", "2", *words])
     assert len(read_run(mine).records) == 2
     main(["attack", str(mine), "--model", str(moved), *FAST, "--quiet"])
@@ -150,7 +186,9 @@ def test_another_model_or_split_is_refused(
     other.mkdir()
     save_model(module, spec, other)
     assert "is not the model that" in refusal(capsys, "attack", run, "--model", other)
-    assert "does not hold the inputs that" in refusal(capsys, "attack", run, "--split", "train")
+    assert "does not hold the inputs that" in refusal(
+        capsys, "attack", run, "--model", digits_model, "--split", "train"
+    )
 
 
 def test_runs_that_cannot_be_attacked_say_why(
@@ -165,19 +203,20 @@ def test_runs_that_cannot_be_attacked_say_why(
     )
     function = ["certify", "mymodel_to_attack:scores", "--dataset", "digits", "--sigma", "0.1"]
     main([*function, *common, "--out", "function"])
-    assert "attacks follow gradients" in refusal(capsys, "attack", "function")
-    assert "radius must be positive" in refusal(capsys, "attack", "function", "--radii", "0")
+    words = ["attack", "function", "--model", "mymodel_to_attack:scores"]
+    assert "attacks follow gradients" in refusal(capsys, *words)
+    assert "radius must be positive" in refusal(capsys, *words, "--radii", "0")
 
 
 def test_a_run_with_false_radii_is_found_out(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     false = tmp_path / "false"
     shutil.copytree(run, false)
     with sqlite3.connect(false / "journal.sqlite") as journal:
         journal.execute("UPDATE records SET radius = radius + 3 WHERE predicted = label")
     journal.close()
-    words = ["attack", false, "--radii", "3", *FAST, "--quiet"]
+    words = ["attack", false, "--model", digits_model, "--radii", "3", *FAST, "--quiet"]
     shown = refusal(capsys, *words, code=3)
     assert "contradicts its certificate: class" in shown
     assert "contradict their certificates" in shown

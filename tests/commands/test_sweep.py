@@ -64,9 +64,10 @@ def test_a_diverged_training_is_told_and_the_others_go_on(tmp_path: Path, capsys
     ]
 
 
-def test_attack_finds_the_model_of_a_sweep(tmp_path: Path, capsys) -> None:
+def test_a_sweeps_run_can_be_attacked(tmp_path: Path, capsys) -> None:
     main([*WORDS[:4], *WORDS[5:], "--out", str(tmp_path), *SMALL])
     capsys.readouterr()
-    run = tmp_path / "gaussian-sigma0.25-seed0" / "certified"
-    main(["attack", str(run), "--radii", "0.1", "--steps", "2", "--copies", "2", "--n", "100", "--json"])
+    cell = tmp_path / "gaussian-sigma0.25-seed0"
+    fast = ["--radii", "0.1", "--steps", "2", "--copies", "2", "--n", "100", "--json"]
+    main(["attack", str(cell / "certified"), "--model", str(cell / "model"), *fast])
     assert json.loads(capsys.readouterr().out)

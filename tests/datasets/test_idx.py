@@ -34,7 +34,7 @@ def test_reads_plain_and_gzipped_whatever_the_name(tmp_path: Path, name: str, gz
         (idx_bytes(IMAGES)[:9], "expected a header of 16 bytes, found 9"),
         (idx_bytes(IMAGES)[:-1], r"expected 24 bytes of values for shape \(2, 3, 4\), found 23"),
         (idx_bytes(IMAGES) + b"\0", "expected 24 bytes .* found more"),
-        (b"\0\0\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3) + b"\0", "found 1"),
+        (b"\0\0\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3) + b"\0", "are the most"),
     ],
 )
 def test_wrong_contents_are_named(tmp_path: Path, content: bytes, message: str, gzipped: bool) -> None:

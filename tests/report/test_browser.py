@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binomtest
 
 from smoothcert import datasets
-from smoothcert.report import ReportOptions, write_report
+from smoothcert.report import DataPlace, ReportOptions, write_report
 from smoothcert.runs import Record, read_run
 from tests.report.made_reports import HOSTILE, pictures_file, statement, toy_records, toy_run
 
@@ -86,7 +86,8 @@ def toy_page(folder: Path, shape: tuple[int, ...] = (8, 8), names: tuple[str, ..
         "skip": 1,
     }
     runs = [toy_run(folder / f"run-{k}", toy_records(seed=k), statement(data=data)) for k in range(2)]
-    return write_report(runs, folder / "report", ReportOptions()).path
+    options = ReportOptions(place=DataPlace(f"npz:{file}"))
+    return write_report(runs, folder / "report", options).path
 
 
 @pytest.fixture(scope="module")

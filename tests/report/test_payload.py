@@ -173,7 +173,14 @@ def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
     spec = f"npz:{file}"
     data = {"name": spec, "sha256": datasets.load(spec).fingerprint(), "inputs": 40, "skip": 1}
     run = stated(tmp_path / "a", toy_records(), data=data)
-    (group,) = page_of(run, inputs=12)["groups"]
+    (group,) = page_of(run)["groups"]
+    assert group["data"]["kind"] is None
+    assert "Pictures are missing" in group["data"]["note"]
+    assert (
+        f"not opened unasked; if you want its inputs on the page, add --dataset {spec}"
+        in group["data"]["note"]
+    )
+    (group,) = page_of(run, inputs=12, place=DataPlace(spec))["groups"]
     found = group["data"]
     assert found["kind"] == "pictures"
     assert found["classes"] == ["north", "east", "south", "west"]
@@ -182,10 +189,8 @@ def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
     )
     assert found["inputs"] != found["noisy"]["0.5"]
     file.rename(tmp_path / "moved.npz")
-    (group,) = page_of(run)["groups"]
-    assert group["data"]["kind"] is None
-    assert "Pictures are missing" in group["data"]["note"]
-    assert "no such file" in group["data"]["note"]
+    with pytest.raises(DataError, match="no such file"):
+        page_of(run, place=DataPlace(spec))
     (group,) = page_of(run, place=DataPlace(f"npz:{tmp_path / 'moved.npz'}"))["groups"]
     assert group["data"]["kind"] == "pictures"
     other = pictures_file(tmp_path / "other.npz", shape=(6, 6))
@@ -201,7 +206,8 @@ def test_tabular_inputs_are_features(tmp_path: Path) -> None:
         "inputs": 40,
         "skip": 1,
     }
-    (group,) = page_of(stated(tmp_path / "a", toy_records(), data=data))["groups"]
+    run = stated(tmp_path / "a", toy_records(), data=data)
+    (group,) = page_of(run, place=DataPlace(f"npz:{file}"))["groups"]
     assert group["data"]["kind"] == "features"
     assert np.allclose(group["data"]["inputs"]["3"], datasets.load(f"npz:{file}").input(3), rtol=1e-3)
 

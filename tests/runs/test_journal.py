@@ -18,8 +18,8 @@ from smoothcert.tally import Phase, Stream, Tally
 def record(index: int) -> Record:
     return Record(
         index=index,
-        label=3,
-        predicted=3,
+        label=1,
+        predicted=1,
         radius=0.1 + 1e-17 + index / 3,
         sigma=0.25,
         seconds=1.5,

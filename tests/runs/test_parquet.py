@@ -51,10 +51,10 @@ SUMS = (990 * SOFT_UNIT + 1, 10 * SOFT_UNIT - 1)
 SOFT = Tally(Stream(7, 2, Phase.ESTIMATION), 0, 1000, (999, 1), SUMS, SUMS)
 RECORDS = (
     Record(
-        0, 3, 3, 0.1 + 0.2, 0.25, 1 / 3, hard(0, Phase.SELECTION, 9, 1), hard(0, Phase.ESTIMATION, 70, 30), 3
+        0, 1, 1, 0.1 + 0.2, 0.25, 1 / 3, hard(0, Phase.SELECTION, 9, 1), hard(0, Phase.ESTIMATION, 70, 30), 3
     ),
     Record(1, 4, -1, 0.0, 5e-324, 0.0),
-    Record(2, 0, 1, 1.7976931348623157e308, 0.3, 2.0, hard(2, Phase.SELECTION, 10, 0), SOFT),
+    Record(2, 0, 1, 1.7976931348623157e49, 0.3, 2.0, hard(2, Phase.SELECTION, 10, 0), SOFT),
 )
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
-from smoothcert.analysis.tables.cells import markdown_table
+from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
@@ -171,7 +171,7 @@ def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
     for summary in summaries:
         spreads = [summary.acr, *summary.accuracy]
         figures = [figure for spread in spreads for figure in (spread.mean, spread.sd)]
-        writer.writerow([summary.method, summary.sigma, summary.seeds, summary.inputs, *figures])
+        writer.writerow([csv_escaped(summary.method), summary.sigma, summary.seeds, summary.inputs, *figures])
     return stream.getvalue()
 
 

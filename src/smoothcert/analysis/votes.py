@@ -50,6 +50,8 @@ def votes_used(run: Run) -> VotesUsed | None:
     rules = rules_of(plan)
     if not rules or not run.records or any(record.estimation is None for record in run.records):
         return None
+    if plan.get("n0") is None:
+        return None
     total = sum(_votes(record, rules) for record in run.records)
     inputs = len(run.records)
     reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)

@@ -11,7 +11,7 @@ from pathlib import Path
 from cyclopts import App, CycloptsError
 
 import smoothcert
-from smoothcert.commands.console import report_mistake, show_warnings
+from smoothcert.commands.console import guarded_output, help_console, report_mistake, show_warnings, stderr
 
 COMMANDS = (
     "quickstart",
@@ -56,6 +56,8 @@ def make_app() -> App:
         version=smoothcert.__version__,
         help_format="markdown",
         suppress_keyboard_interrupt=False,
+        console=help_console(),
+        error_console=stderr(),
     )
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
@@ -90,7 +92,8 @@ def main(tokens: list[str] | None = None) -> None:
 
     show_warnings()
     try:
-        make_app()(tokens, exit_on_error=False, print_error=True, result_action="return_value")
+        with guarded_output():
+            make_app()(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         sys.exit(2)
     except SmoothcertError as error:
@@ -100,6 +103,11 @@ def main(tokens: list[str] | None = None) -> None:
         # The reader of a pipe has seen enough (`… | head`); closing quietly is what it expects.
         sys.stderr.close()
         sys.exit(0)
+    except (MemoryError, RecursionError) as error:
+        report_mistake(
+            f"{type(error).__name__}: what was asked, or what a file claims, needs more memory or depth than there is"
+        )
+        sys.exit(2)
     except OSError as error:
         report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}")
         sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import DataOptions, ModelOptions, OutputOptions, SpeedOptions
+from smoothcert.commands.options import ModelOptions, OutputOptions, SpeedOptions
 
 if TYPE_CHECKING:
     from smoothcert.empirical import AttackedInput, AttackReport
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 AttackName = Literal["ddn", "gradient-free", "pgd"]
 
-_ORIGIN = Group("Where model and data are now (default: where certify found them)", sort_key=5)
+_ORIGIN = Group("Where model and data are (what a run names is not opened unasked)", sort_key=5)
 _INPUTS = Group("Which inputs of the run", sort_key=4)
 
 _MOST_SHOWN = 10  # contradictions spelled out on the screen; --json has them all
@@ -57,7 +58,7 @@ def attack(
     The exit code is 3 if an input was broken closer than the run certifies it: that is worth looking into.
     Runs with gaussian noise and hard votes, of torch models.
 
-    Example: `smoothcert attack runs/digits-cert --radii 0.25 0.5 0.75 --attack pgd --steps 40 --copies 64`
+    Example: `smoothcert attack runs/digits-cert --model runs/digits --radii 0.25 0.5 0.75 --steps 40 --copies 64`
 
     Parameters
     ----------
@@ -85,13 +86,13 @@ def attack(
     max
         Stop after M inputs, whatever --skip is.
     model
-        The model, if it has moved; it must be the very one that was certified.
+        The model: a training run, weight file or module:function. It must be the very one that was certified.
     architecture
         Network of a bare state dict.
     trust_pickle
         Unpickle the checkpoint fully. It can run any code: only for files you trust.
     dataset
-        The data set, if its path has changed.
+        The data set, unless the run names a registered one, such as mnist.
     split
         Split of the data set.
     data_dir
@@ -106,6 +107,7 @@ def attack(
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
     from smoothcert.runs import read_run
+    from smoothcert.runs.data_check import open_inputs_of
 
     execution = speed.execution()
     choice = Choice(skip, max)
@@ -116,19 +118,10 @@ def attack(
     alpha = float(whole.manifest.plan["alpha"]) if alpha is None else alpha
     plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
     chosen = replace(whole, records=tuple(whole.records[i] for i in choice.indices(len(whole.records))))
-    origin = whole.manifest.origin
-    named = load_named_model(
-        _model_of(whole) if model is None else model,
-        ModelOptions(
-            architecture or origin.get("architecture"),
-            outputs=origin.get("outputs"),
-            thread_safe=origin.get("thread_safe"),
-            trust_pickle=trust_pickle,
-        ),
-        "hard",
-    )
-    data = DataOptions(split or origin.get("split", "test"), data_dir or _path(origin.get("data_dir")))
-    inputs = data.load(dataset or origin.get("dataset") or whole.manifest.data["name"])
+    if model is None:
+        raise _model_missing(whole)
+    named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")
+    inputs = open_inputs_of(whole, dataset, split, data_dir)
     with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
@@ -149,21 +142,20 @@ def attack(
         sys.exit(3)
 
 
-def _model_of(run: Run) -> str:
+def _model_missing(run: Run) -> Exception:
     from smoothcert.errors import RunError
+    from smoothcert.runs.data_check import suggested_options
 
-    named = run.manifest.origin.get("model")
-    if named is None:
-        raise RunError(
-            f"{run.path} doesn't say where its model ({run.manifest.model['name']}) was found; give it with --model"
+    origin = run.manifest.origin
+    named = {key: origin.get(key) for key in ("model", "architecture", "dataset", "data_dir")}
+    if named["model"] is None:
+        return RunError(
+            f"{run.path} doesn't say where its model ({run.manifest.model.get('name')}) was found; give it with --model"
         )
-    if ":" not in named and not Path(named).exists():
-        raise RunError(f"{run.path} was made with the model {named}, which isn't there; give it with --model")
-    return str(named)
-
-
-def _path(named: str | None) -> Path | None:
-    return None if named is None else Path(named)
+    return RunError(
+        f"--model is missing: nothing that a run names is opened unasked, because a run may be somebody else's. If you "
+        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {suggested_options(named)}"
+    )
 
 
 def _lines(report: AttackReport) -> str:
@@ -184,11 +176,11 @@ def _show(
 
     The interval of a rate is left out where the run isn't known to be complete (``shortfall``): none would hold.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
+    from smoothcert.commands.console import stdout
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -213,7 +205,7 @@ def _show(
         return
     if output.quiet:
         return
-    console = Console(highlight=False)
+    console = stdout()
     console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
     table = Table()
     for heading in ("radius", "certified", "empirical", "interval", "broken"):

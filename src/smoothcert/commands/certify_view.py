@@ -7,13 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
-from smoothcert.commands.console import progress_bar
+from smoothcert.commands.console import progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
@@ -55,7 +54,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
     if output.quiet:
         return
     plan = run.manifest.plan
-    console = Console(highlight=False)
+    console = stdout()
     console.print(f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius")
     table = Table()
     for radius in radii:

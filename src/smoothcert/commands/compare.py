@@ -74,17 +74,16 @@ def compare(
 
 
 def _show(found: Comparison, typed: list[str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
+    from smoothcert.commands.console import stdout
 
-    console = Console(highlight=False)
+    console = stdout()
     norm = found.norm.replace("l", "ℓ")
     console.print(
-        f"A = {escape(found.first)}, B = {escape(found.second)}: certified accuracy (%) of {found.inputs} inputs at "
+        f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
         f"{norm} radius",
         soft_wrap=True,
     )
@@ -115,5 +114,5 @@ def _show(found: Comparison, typed: list[str]) -> None:
         soft_wrap=True,
     )
     for remark in found.notes:
-        console.print(f"Note: {escape(remark)}", soft_wrap=True)
-    console.print(escape(in_words(found)), soft_wrap=True)
+        console.print(f"Note: {remark}", soft_wrap=True)
+    console.print(in_words(found), soft_wrap=True)

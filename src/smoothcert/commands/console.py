@@ -1,15 +1,18 @@
-"""What people see: progress on standard error, results on standard output."""
+"""What people see: progress on standard error, results on standard output.
+
+Names in runs, logs and directories may be a stranger's. Whatever is printed passes through here: control characters are
+shown, not sent to the terminal, and nothing in a text is taken for rich's markup.
+"""
 
 from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
-from rich.console import Console
-from rich.markup import escape
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,23 +22,91 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 from rich.text import Text
+
+from smoothcert.plain_text import shown
+
+
+class _Guard:
+    """A stream that no control character passes, whoever prints; it calls itself no terminal, so nobody sends any."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        self.stream.write(shown(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def isatty(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextmanager
+def guarded_output() -> Iterator[None]:
+    """While a command runs, plain printing goes through a guard; :func:`stdout` and :func:`stderr` know a way past."""
+    before = sys.stdout, sys.stderr
+    guards = [one if isinstance(one, _Guard) else cast(TextIO, _Guard(one)) for one in before]
+    sys.stdout, sys.stderr = guards
+    try:
+        yield
+    finally:
+        # Only what is still ours: a test may have put its own in place meanwhile.
+        if sys.stdout is guards[0]:
+            sys.stdout = before[0]
+        if sys.stderr is guards[1]:
+            sys.stderr = before[1]
+
+
+class _Screen(Console):
+    """Sends its own colours and nobody else's: every text is made harmless before it is laid out."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """The text, with control characters shown: before it is laid out, so that columns are as wide as they look."""
+        return super().render_str(shown(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Whatever else is printed, text by text; what moves the cursor for a progress bar is rich's own."""
+        for one in super().render(renderable, options):
+            yield one if one.control else Segment(shown(one.text), one.style)
+
+
+def _screen(stream: TextIO) -> Console:
+    stream = stream.stream if isinstance(stream, _Guard) else stream
+    return _Screen(file=stream, highlight=False, markup=False, emoji=False)
+
+
+def stdout() -> Console:
+    """A console on standard output as it is now (tests replace it)."""
+    return _screen(sys.stdout)
 
 
 def stderr() -> Console:
-    """A console on standard error as it is now (tests replace it)."""
-    return Console(stderr=True, highlight=False)
+    """A console on standard error as it is now."""
+    return _screen(sys.stderr)
+
+
+def help_console() -> Console:
+    """For the command line's own help, which has markup and holds no text but ours."""
+    return Console(file=sys.stdout.stream if isinstance(sys.stdout, _Guard) else sys.stdout)
 
 
 def report_mistake(message: str) -> None:
     """One clear message, no traceback."""
-    stderr().print(f"[bold red]smoothcert:[/] {escape(message)}", soft_wrap=True)
+    stderr().print(Text.assemble(("smoothcert:", "bold red"), " ", shown(message)), soft_wrap=True)
 
 
 def note(message: str, quiet: bool = False) -> None:
     """Something worth knowing that is no result."""
     if not quiet:
-        stderr().print(f"[dim]{escape(message)}[/]", soft_wrap=True)
+        stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
 
 
 def show_warnings() -> None:
@@ -50,11 +121,14 @@ def show_warnings() -> None:
         line: str | None = None,
     ) -> None:
         if category.__module__.startswith("smoothcert"):
-            stderr().print(f"[yellow]warning:[/] {escape(str(message))}", soft_wrap=True)
+            stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(str(message))), soft_wrap=True)
         else:
             sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
     warnings.showwarning = show
+    warnings.filterwarnings(
+        "ignore", message="Image size"
+    )  # Pillow's word on pictures that datasets refuse anyway
 
 
 class _Rate(ProgressColumn):

@@ -248,8 +248,9 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     """What each fit ended with: a table for people, an object for scripts."""
-    from rich.console import Console
     from rich.table import Table
+
+    from smoothcert.commands.console import stdout
 
     if output.json:
         rows = [
@@ -273,7 +274,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
             f"{last.least:.3g}",
             f"{last.greatest:.3g}",
         )
-    console = Console(highlight=False)
+    console = stdout()
     console.print(table)
     chosen = fits[0].path if len(fits) == 1 else f"{out}/INIT"
     console.print(

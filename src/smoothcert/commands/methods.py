@@ -27,16 +27,15 @@ def methods(
     json_
         One JSON object on standard output.
     """
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
+    from smoothcert.commands.console import stdout
     from smoothcert.training.methods import describe, descriptions, markdown_rows
 
     if markdown:
         print(markdown_rows(), end="")
         return
-    console = Console(highlight=False)
+    console = stdout()
     chosen = descriptions() if name is None else [describe(name)]
     if json_:
         print(json.dumps({method.name: method.to_json() for method in chosen}, ensure_ascii=False))
@@ -44,16 +43,17 @@ def methods(
     if name is None:
         table = Table("objective", "what it optimises", "cost of a step", "paper")
         for method in chosen:
-            table.add_row(method.name, escape(method.summary), method.cost, escape(method.paper))
+            table.add_row(method.name, method.summary, method.cost, method.paper)
         console.print(table)
         console.print("Knobs: smoothcert methods NAME")
         return
     (method,) = chosen
-    console.print(f"[bold]{method.name}[/]  {escape(method.paper)}\n\n{escape(method.text)}\n")
+    console.print(method.name, style="bold", end="")
+    console.print(f"  {method.paper}\n\n{method.text}\n")
     console.print(f"cost of a step: {method.cost}")
     table = Table("knob", "default", "what it does")
     for knob in method.knobs:
-        table.add_row(f"--{knob.name.replace('_', '-')}", escape(str(knob.default)), escape(knob.help))
+        table.add_row(f"--{knob.name.replace('_', '-')}", str(knob.default), knob.help)
     if method.knobs:
         console.print(table)
     if method.recipes:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import DataError, InvalidValueError, ModelError
+from smoothcert.files import MOST_TEXT, read_file
 
 if TYPE_CHECKING:
     from smoothcert.bounds import VoteKind
@@ -46,11 +47,19 @@ class NamedModel:
         return self.sigma
 
     def dataset_or(self, given: str | None) -> str:
-        """The data set asked for, else the one the model was trained on."""
+        """The data set asked for, else the one the model was trained on, if that is a registered name and no path."""
+        from smoothcert.datasets.base import DATASETS
+        from smoothcert.runs.data_check import suggested_options
+
         if given is not None:
             return given
         if self.dataset is None:
             raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
+        if self.dataset not in DATASETS:
+            raise InvalidValueError(
+                "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it "
+                f"is the one you mean, add {suggested_options({'dataset': self.dataset})}"
+            )
         return self.dataset
 
     def smoothed(
@@ -77,6 +86,8 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
 
     path = Path(name)
     if path.suffix == ".onnx":
+        if path.exists() and not path.is_file():
+            raise ModelError(f"{name}: can't be read: it is no plain file")
         return NamedModel(_adapted(path, options, votes))
     if path.suffix in _PICKLES:
         raise ModelError(
@@ -91,12 +102,14 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
             f"{name} has one output, and says how many classes: drop --output and --classes"
         )
     trained = _training_facts(path)
+    objective = trained.get("objective")
+    sigma, noise = trained.get("sigma"), trained.get("noise")
     return NamedModel(
         TorchClassifier(module, spec.architecture, options.outputs, spec.classes, options.thread_safe),
-        trained.get("sigma"),
-        trained.get("dataset"),
-        _objective_name(trained),
-        trained.get("noise"),
+        float(sigma) if isinstance(sigma, int | float) else None,
+        _text(trained.get("dataset")),
+        _text(objective.get("name")) if isinstance(objective, dict) else None,
+        noise if noise in ("gaussian", "uniform") else None,  # any other would be a path
     )
 
 
@@ -113,10 +126,8 @@ def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifi
     )
 
 
-def _objective_name(trained: dict[str, Any]) -> str | None:
-    objective = trained.get("objective")
-    name = objective.get("name") if isinstance(objective, dict) else None
-    return name if isinstance(name, str) else None
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _imported(name: str) -> Any:
@@ -139,6 +150,6 @@ def _imported(name: str) -> Any:
 
 def _training_facts(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads((path / TRAINING_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return tomllib.loads(read_file(path / TRAINING_FILE, MOST_TEXT, links=False).decode())
+    except (OSError, DataError, ValueError, RecursionError):
         return {}

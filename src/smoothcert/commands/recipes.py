@@ -23,10 +23,9 @@ def recipes(
     json_
         One JSON object on standard output.
     """
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
+    from smoothcert.commands.console import stdout
     from smoothcert.registry import unknown_name
     from smoothcert.training import shipped_recipes
 
@@ -50,6 +49,6 @@ def recipes(
             recipe.name,
             str(recipe.plan.epochs),
             "–" if recipe.published_acr is None else f"{recipe.published_acr:.3f}",
-            escape(recipe.source),
+            recipe.source,
         )
-    Console(highlight=False).print(table)
+    stdout().print(table)

@@ -34,30 +34,26 @@ def remember(
     run
         Run directory made by certify.
     memory
-        The memory: an SQLite file, made if missing, or postgresql://…/database#schema. It is bound to the run's model.
+        The memory: an SQLite file, made if missing, or postgresql://USER@HOST/DATABASE#SCHEMA, with the password in
+        PGPASSWORD or ~/.pgpass. It is bound to the run's model.
     out
         Directory for the new run.
     dataset
-        The data set, if its path has changed (default: where certify found it).
+        The data set, unless the run names a registered one, such as mnist: a path that it names is not opened unasked.
     split
         Its split.
     data_dir
         Where its files are.
     """
-    from smoothcert import datasets
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note
+    from smoothcert.databases import public_address
     from smoothcert.region_memory.runs import remember as remember_run
     from smoothcert.runs import read_run
+    from smoothcert.runs.data_check import open_inputs_of
 
     whole = read_run(run)
-    origin = whole.manifest.origin
-    stated_dir = origin.get("data_dir")
-    inputs = datasets.load(
-        dataset or origin.get("dataset") or whole.manifest.data["name"],
-        split or origin.get("split") or "test",
-        data_dir or (None if stated_dir is None else Path(stated_dir)),
-    )
+    inputs = open_inputs_of(whole, dataset, split, data_dir)
     made, sources = remember_run(whole, inputs, memory, out)
     show_run(made, output)
     words = {
@@ -67,4 +63,7 @@ def remember(
         "abstained": "abstained",
     }
     told = ", ".join(f"{sources[source]} {text}" for source, text in words.items() if sources[source])  # type: ignore[index]
-    note(f"{told}. Stateful: holds for questions asked of {memory} from now on.", output.quiet or output.json)
+    note(
+        f"{told}. Stateful: holds for questions asked of {public_address(memory)} from now on.",
+        output.quiet or output.json,
+    )

@@ -10,7 +10,7 @@ from cyclopts import Group, Parameter
 
 from smoothcert.commands.options import OutputOptions
 
-_ORIGIN = Group("Where the data is now (default: where certify found it)", sort_key=5)
+_ORIGIN = Group("Where the data is (a path that a run names is not opened unasked)", sort_key=5)
 
 
 def report(
@@ -29,8 +29,9 @@ def report(
     phone, print it and sign it. It states plan, versions and hashes. Runs on several data sets are grouped;
     runs in different norms need a page each.
 
-    Pictures of inputs come from the data set the run was made with, which must have the same sha256. Without it
-    the page says so, and shows everything else.
+    Pictures of inputs come from the data set you name, or from the registered one that the run states (such as mnist,
+    in `--data-dir` or SMOOTHCERT_DATA), if its sha256 is the run's. Without it the page says so, and shows everything
+    else.
 
     Example: `smoothcert report runs/a runs/b --radius 0.5 --out report`
 
@@ -45,7 +46,7 @@ def report(
     inputs
         At most so many inputs of each data set are shown one by one: wrong, abstained, barely certified, others.
     dataset
-        The data set, if its path has changed, or for imported logs.
+        The data set, where it is a path, or for imported logs.
     split
         Split of the data set.
     data_dir

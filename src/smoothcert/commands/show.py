@@ -82,16 +82,15 @@ def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | st
 
 
 def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
-    from rich.console import Console
-    from rich.markup import escape
 
     from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.votes import votes_used
+    from smoothcert.commands.console import stdout
 
-    console = Console(highlight=False)
+    console = stdout()
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
-    console.print(f"[bold]{escape(summary.run)}[/]: {held}", soft_wrap=True)
+    console.print(f"{summary.run}: {held}", style="bold", soft_wrap=True)
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),
@@ -121,7 +120,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             soft_wrap=True,
         )
     if isinstance(proved, str):
-        console.print(f"Nothing is proved about other inputs: {escape(proved)}.", soft_wrap=True)
+        console.print(f"Nothing is proved about other inputs: {proved}.", soft_wrap=True)
         return
     for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
@@ -133,7 +132,6 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
-    from rich.markup import escape
 
     from smoothcert.analysis.intervals import acr_interval
     from smoothcert.errors import RunError
@@ -143,7 +141,7 @@ def _acr_line(run: Run, whole: RunOverview) -> str:
         ends = f"{math.floor(1e3 * low) / 1e3:.3f} to {math.ceil(1e3 * high) / 1e3:.3f}"
         between = f" (95 % interval over the choice of inputs: {ends})"
     except RunError as error:
-        between = f" (no interval: {escape(_reason(run, error))})"
+        between = f" (no interval: {_reason(run, error)})"
     share = (
         "" if whole.acr_share_of_top is None else f", surest tenth {100 * whole.acr_share_of_top:.0f} % of it"
     )

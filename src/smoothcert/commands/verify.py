@@ -163,20 +163,19 @@ def _replay(
 
 
 def _show(report: Report, quiet: bool) -> None:
-    from rich.console import Console
-    from rich.markup import escape
+    from smoothcert.commands.console import stdout
 
-    console = Console(highlight=False)
+    console = stdout()
 
     def lines(title: str, sentences: list[str]) -> None:
         if sentences:
-            console.print(f"[bold]{title}[/]")
+            console.print(title, style="bold")
             for sentence in sentences:
-                console.print(f"  - {escape(sentence)}", soft_wrap=True)
+                console.print(f"  - {sentence}", soft_wrap=True)
 
     if quiet and report.holds:
         return
-    console.print(f"{escape(report.run)}: {_inputs(report)}, {_verdict(report)}", soft_wrap=True)
+    console.print(f"{report.run}: {_inputs(report)}, {_verdict(report)}", soft_wrap=True)
     lines("What doesn't follow", _problems(report))
     if quiet:
         return

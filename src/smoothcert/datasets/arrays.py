@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError
+from smoothcert.npy import NpyArchive, opened_npz
 
 _PAIRS = (("x", "y"), ("images", "labels"), ("inputs", "labels"), ("data", "target"))
 _OTHER_SPLIT_LABELS = {"y_train": "y_test", "y_test": "y_train"}
@@ -45,39 +47,30 @@ def load_npz(path: Path, split: str) -> Dataset:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Mapping[str, Any]]:
+def _opened(path: Path) -> Iterator[NpyArchive]:
     if not path.is_file():
         raise DataError(f"{path}: expected an .npz file, found no such file")
     with path.open("rb") as stream:
-        try:
-            archive = np.load(stream, allow_pickle=False)
-        except Exception as error:  # a damaged zip can raise nearly any exception
-            raise _damaged(path, error) from error
-        if isinstance(archive, np.ndarray):
+        if stream.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX:
             raise DataError(f"{path}: expected an .npz archive with keys x and y, found a single .npy array")
-        with archive:
-            yield archive
+    with opened_npz(path) as archive:
+        yield archive
 
 
-def _read_member(path: Path, archive: Mapping[str, Any], key: str) -> _Array:
+def _read_member(path: Path, archive: NpyArchive, key: str) -> _Array:
     try:
-        member = archive[key]
-    except ValueError as error:  # what numpy raises for pickled objects
+        return archive[key]
+    except DataError:
+        raise
+    except ValueError as error:
         raise DataError(
             f"{path}: {key!r} is refused ({error}). Objects are never unpickled: save a plain array, "
             f"for example np.savez(path, {key}=np.stack(list_of_arrays))"
         ) from error
     except Exception as error:  # a damaged zip can raise nearly any exception
-        raise _damaged(path, error) from error
-    if not isinstance(member, np.ndarray):
-        raise DataError(f"{path}: expected {key!r} to be an array, found raw bytes; save it with np.savez")
-    return member
-
-
-def _damaged(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path}: expected an .npz archive, found a truncated or damaged file ({error}); save it again"
-    )
+        raise DataError(
+            f"{path}: expected an .npz archive, found a truncated or damaged file ({error}); save it again"
+        ) from error
 
 
 def _keys_of_split(path: Path, found: Sequence[str], split: str) -> tuple[str, str]:
@@ -133,7 +126,7 @@ def _checked_labels(path: Path, key: str, labels: _Array) -> NDArray[np.int64]:
 
 
 def _class_names(
-    path: Path, archive: Mapping[str, Any], label_key: str, labels: NDArray[np.int64]
+    path: Path, archive: NpyArchive, label_key: str, labels: NDArray[np.int64]
 ) -> tuple[str, ...]:
     if "classes" in archive:
         return _given_names(path, _read_member(path, archive, "classes"), labels)

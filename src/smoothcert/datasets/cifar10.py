@@ -12,11 +12,13 @@ from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.byte_pickle import PickledArray, load_byte_pickle
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.files import read_file
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 _SHAPE = (3, 32, 32)
 _PIXELS = 3 * 32 * 32
+_MOST_RECORDS = 100_000  # ten times what a batch has
 _BATCHES = {"train": tuple(f"data_batch_{number}" for number in range(1, 6)), "test": ("test_batch",)}
 
 _Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]
@@ -50,7 +52,7 @@ def _read_first(split: str, places: list[Path]) -> list[_Batch]:
 
 
 def _read_binary(path: Path) -> _Batch:
-    content = np.frombuffer(path.read_bytes(), dtype=np.uint8)
+    content = np.frombuffer(read_file(path, _MOST_RECORDS * (1 + _PIXELS)), dtype=np.uint8)
     if len(content) == 0 or len(content) % (1 + _PIXELS):
         raise DataError(
             f"{path}: expected one or more records of {1 + _PIXELS} bytes (a label, then {_PIXELS} values), "

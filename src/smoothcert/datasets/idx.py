@@ -13,25 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError
+from smoothcert.files import check_expansion, opened_file
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTE = 0x08
 _CHUNK = 1 << 20
 
+MOST_VALUES = 2**30
+"""A million images of MNIST's size: more than any published file of the format has."""
 
-def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
-    """The array in ``path``, which must hold unsigned bytes in exactly ``dimensions`` dimensions.
+
+def read_idx(path: Path, dimensions: int, most: int = MOST_VALUES) -> NDArray[np.uint8]:
+    """The array in ``path``, which must hold unsigned bytes in exactly ``dimensions`` dimensions, ``most`` at most.
 
     Whether the file is gzipped is told by its first bytes, since browsers unpack downloads and keep the name.
     """
     try:
-        with path.open("rb") as raw:
+        with opened_file(path) as raw:
             zipped = raw.read(2) == _GZIP_MAGIC
             raw.seek(0)
             if not zipped:
-                return _parse(raw, path, dimensions)
+                return _parse(raw, path, dimensions, most)
             with gzip.open(raw) as unzipped:
-                return _parse(cast(BinaryIO, unzipped), path, dimensions)
+                return _parse(cast(BinaryIO, unzipped), path, dimensions, most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(
             f"{path}: expected a whole gzip file, found a truncated or damaged one ({error}); fetch it again"
@@ -40,7 +44,7 @@ def read_idx(path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise DataError(f"{path}: can't be read ({error.strerror or error})") from error
 
 
-def _parse(stream: BinaryIO, path: Path, dimensions: int) -> NDArray[np.uint8]:
+def _parse(stream: BinaryIO, path: Path, dimensions: int, most: int) -> NDArray[np.uint8]:
     expected_magic = bytes((0, 0, _UNSIGNED_BYTE, dimensions))
     magic = _read_at_most(stream, 4)
     if magic != expected_magic:
@@ -53,6 +57,11 @@ def _parse(stream: BinaryIO, path: Path, dimensions: int) -> NDArray[np.uint8]:
         raise DataError(f"{path}: expected a header of {4 + 4 * dimensions} bytes, found {4 + len(header)}")
     shape = struct.unpack(f">{dimensions}I", header)
     expected = math.prod(shape)
+    if expected > most:
+        raise DataError(
+            f"{path}: its header claims {expected} values of shape {shape}, where {most} are the most"
+        )
+    check_expansion(str(path), expected, path.stat().st_size)
     body = _read_at_most(stream, expected + 1)
     if len(body) != expected:
         found = "more" if len(body) > expected else str(len(body))

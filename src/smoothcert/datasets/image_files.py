@@ -12,9 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, MissingExtraError
+from smoothcert.files import opened_file
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")
+"""What a file must be by its content. Pillow knows others; some of them start programs (EPS: Ghostscript)."""
+MOST_PIXELS = 2**26
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 GREY_MODES = frozenset({"1", "L", "LA"})
@@ -67,7 +72,8 @@ def opened(file: Path) -> Iterator[Image]:
     from PIL import Image as pillow  # noqa: N813 - its class has the same name as its module
 
     try:
-        with pillow.open(file) as image:
+        with opened_file(file) as stream, pillow.open(stream, formats=FORMATS) as image:
+            _check_size(file, image.size)
             yield image
     except DataError:
         raise
@@ -75,6 +81,15 @@ def opened(file: Path) -> Iterator[Image]:
         raise DataError(
             f"{file}: expected an image, found a file that can't be read as one ({error}); fetch it again"
         ) from error
+
+
+def _check_size(file: Path, size: tuple[int, int]) -> None:
+    """A header can claim any size; it is believed only so far."""
+    width, height = size
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"{file}: claims {width}x{height} pixels, where {MOST_PIXELS} are the most; make it smaller before use"
+        )
 
 
 def read_header(file: Path) -> Header:

@@ -22,6 +22,7 @@ from smoothcert.datasets.image_files import (
     require_pillow,
 )
 from smoothcert.errors import DataError
+from smoothcert.files import check_expansion
 
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val")}
 
@@ -87,6 +88,8 @@ def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
         check_eight_bits(file, header.mode)
     mode = "L" if all(header.mode in GREY_MODES for header in headers) else "RGB"
     width, height = expected
+    claimed, stored = len(files) * len(mode) * height * width, sum(file.stat().st_size for file in files)
+    check_expansion(f"{files[0].parent} and its like", claimed, stored)
     images = np.empty((len(files), len(mode), height, width), np.uint8)
     for index, file in enumerate(files):
         images[index] = _read_pixels(file, mode)

@@ -14,6 +14,7 @@ from smoothcert.datasets.image_files import class_folders, image_names, require_
 from smoothcert.datasets.lazy_images import CentreCrop, LazyImages
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.files import MOST_TEXT, read_file
 
 RECIPE = CentreCrop(shorter=256, side=224)
 NAMES_FILE = "LOC_synset_mapping.txt"
@@ -87,7 +88,7 @@ def _read_names(file: Path) -> dict[str, str]:
     if not file.is_file():
         return {}
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_file(file, MOST_TEXT).decode().splitlines()
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: expected text in UTF-8, found {error}; fetch it again") from error
     names: dict[str, str] = {}

@@ -15,6 +15,7 @@ from smoothcert.datasets.image_files import require_pillow
 from smoothcert.datasets.lazy_images import LazyImages, Squeeze
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.files import MOST_TEXT, read_file
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
 RECIPE = Squeeze(side=224)
@@ -74,7 +75,7 @@ def _split_positions(count: int, split: str) -> list[int]:
 def _dominant_class(place: Path, name: str) -> int | None:
     file = place / _LABELS / f"{name}.txt"
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = read_file(file, MOST_TEXT).decode().splitlines()
     except FileNotFoundError as error:
         raise DataError(
             f"{file}: expected the labels of image {name}.png, found no such file; "

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.datasets.idx import read_idx
+from smoothcert.datasets.idx import MOST_VALUES, read_idx
 from smoothcert.datasets.places import missing_files
 from smoothcert.errors import DataError
 
@@ -43,7 +43,7 @@ def _plain_or_gzipped(path: Path) -> Path | None:
 def _read_pair(
     name: str, classes: tuple[str, ...], split: str, image_path: Path, label_path: Path
 ) -> Dataset:
-    labels = read_idx(label_path, dimensions=1)
+    labels = read_idx(label_path, dimensions=1, most=MOST_VALUES // _SIDE**2)
     for (other, other_split), first in _FIRST_LABELS.items():
         if (other, other_split) != (name, split) and tuple(labels[: len(first)].tolist()) == first:
             raise DataError(

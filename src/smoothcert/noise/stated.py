@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import RunError
+from smoothcert.errors import DataError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.noise.base import NOISES, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, sigmas_sha256
+from smoothcert.npy import load_npy
 
 SIGMAS_FILE = "sigmas.npy"
 
@@ -42,16 +43,16 @@ def write_sigmas(path: Path, sigmas: NDArray[np.float64]) -> None:
 def load_sigmas(path: Path) -> NDArray[np.float64]:
     """A σ vector from a .npy file of real numbers, as float64."""
     try:
-        values = np.load(path, allow_pickle=False)
+        values = load_npy(path)
     except FileNotFoundError:
         raise RunError(
             f"{path} is missing: it holds the noise's scale for each dimension; restore it"
         ) from None
-    except OSError as error:
-        raise RunError(f"{path} can't be read: {error.strerror or error}") from None
-    except (ValueError, EOFError) as error:
+    except DataError as error:
+        raise RunError(str(error)) from None
+    except ValueError as error:
         raise RunError(f"{path} is no .npy file of numbers ({error}); restore it") from None
-    if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf":
+    if values.dtype.kind not in "iuf":
         raise RunError(f"{path} must hold one array of real numbers")
     return values.astype(np.float64)
 

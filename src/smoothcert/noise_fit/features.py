@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.npy import opened_npz
 
 
 def feature_names(spec: str) -> list[str] | None:
@@ -17,7 +18,7 @@ def feature_names(spec: str) -> list[str] | None:
     if not (spec.startswith("npz:") or spec.endswith(".npz")):
         return None
     path = Path(spec.removeprefix("npz:")).expanduser()
-    with np.load(path, allow_pickle=False) as archive:
+    with opened_npz(path) as archive:
         if "feature_names" not in archive:
             return None
         try:

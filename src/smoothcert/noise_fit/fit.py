@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import make_folder, write_atomically
 from smoothcert.noise import (
     SIGMAS_FILE,
     DiagonalNoise,
@@ -251,5 +251,5 @@ def _manifest(
 
 def _save_step(out: Path, number: int, sigmas: NDArray[np.float64]) -> None:
     folder = out / STEPS_NAME
-    folder.mkdir(exist_ok=True)
+    make_folder(folder)
     write_sigmas(folder / f"{number}.npy", sigmas)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.files import MOST_TEXT, parse_json, read_file
+from smoothcert.npy import load_npy
 
 FORMS = "pixel, channel, rows, patch:K, a list such as 0,0,1, or a .json or .npy file of labels"
 
@@ -58,9 +59,9 @@ def _given(spec: str) -> NDArray[np.generic]:
     if path.suffix in (".npy", ".json"):
         try:
             if path.suffix == ".npy":
-                return np.asarray(np.load(path, allow_pickle=False))
-            return np.asarray(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
+                return load_npy(path)
+            return np.asarray(parse_json(read_file(path, MOST_TEXT)))
+        except (OSError, ValueError, DataError) as error:
             raise DataError(f"groups: {path} can't be read as integer labels ({error})") from None
     try:
         return np.array([int(label) for label in spec.split(",")])

@@ -11,6 +11,7 @@ import torch
 
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
+from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
 
@@ -56,7 +57,7 @@ def load_state(directory: Path) -> State:
     if not path.exists():
         return State()
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)
+        saved = load_tensors(path)
         return State(tuple(SubEpoch(**one) for one in saved["history"]), saved["tensors"])
     # A damaged file can raise anything at all.
     except Exception as error:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from smoothcert.databases import secrets_of
 from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
@@ -46,12 +47,13 @@ class PostgresStore:
             raise InvalidValueError(f"a schema is named by lower-case letters, digits and _, got {schema!r}")
         self.statement = statement
         self.schema = schema
-        self._conninfo = conninfo
         self._patience = patience
         self._inside = False
         self._database = "PostgreSQL"
         self._process = os.getpid()
         self._driver = _driver()
+        self._conninfo = _checked(conninfo)
+        self._secrets = secrets_of(conninfo)
         self._connection: psycopg.Connection[Any] | None = None
         try:
             with self._explained():
@@ -189,6 +191,13 @@ class PostgresStore:
             cursor.execute(query.format(schema=self.schema), parameters)
             return cursor.fetchall()
 
+    def _line(self, error: Exception) -> str:
+        """The first line of an error, without anything that lets one in."""
+        line = str(error).strip().partition("\n")[0]
+        for secret in self._secrets:
+            line = line.replace(secret, "…")
+        return line
+
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """The driver's errors in the operator's words."""
@@ -204,14 +213,14 @@ class PostgresStore:
                 f"{self.name}: the server's disk is full; free some space and ask again: {NOTHING_LOST}"
             ) from error
         except (errors.UniqueViolation, errors.DataCorrupted, errors.UndefinedTable) as error:
-            raise IncompleteMemoryError(self.name, f"its tables are damaged ({_line(error)})") from error
+            raise IncompleteMemoryError(self.name, f"its tables are damaged ({self._line(error)})") from error
         except self._driver.OperationalError as error:
             raise StoreError(
-                f"{self.name}: the server can't be reached or gave up ({_line(error)}); ask again when it is back: "
-                f"{NOTHING_LOST}"
+                f"{self.name}: the server can't be reached or gave up ({self._line(error)}); ask again when it is "
+                f"back: {NOTHING_LOST}"
             ) from error
         except self._driver.Error as error:
-            raise StoreError(f"{self.name}: {_line(error)}; {NOTHING_LOST}") from error
+            raise StoreError(f"{self.name}: {self._line(error)}; {NOTHING_LOST}") from error
 
 
 def _driver() -> Any:
@@ -227,5 +236,16 @@ def _value(connection: psycopg.Connection[Any], query: str, *parameters: object)
     return None if found is None else found[0]
 
 
-def _line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
+def _checked(conninfo: str) -> str:
+    """Refuse what libpq can't parse without repeating it: its own message may quote a part of the password."""
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        conninfo_to_dict(conninfo)
+    except ProgrammingError:
+        raise InvalidValueError(
+            "the database's address can't be read: write postgresql://USER@HOST/DATABASE#SCHEMA, with special "
+            "characters as %XX, and the password in PGPASSWORD or ~/.pgpass"
+        ) from None
+    return conninfo

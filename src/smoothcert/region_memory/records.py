@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.files import parse_json
 from smoothcert.region_memory.statement import Statement
 from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid, L1Ball, L2Ball
 
@@ -77,7 +78,7 @@ def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[
     ValueError if they are not those of a record of this statement.
     """
     end = payload.index(b"\n")
-    fields = json.loads(payload[:end])
+    fields = parse_json(payload[:end])
     if not isinstance(fields, dict) or not {"class", "kind", "radius", "dtype", "facts"} <= set(fields):
         raise ValueError("its header lacks fields")
     if fields["kind"] not in KINDS[statement.norm] or fields["dtype"] not in _DTYPES:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.databases import public_address
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES, save_sigmas
@@ -70,7 +71,8 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
         plan=run.manifest.plan | {"stateful": True, "memory": source},
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=run.manifest.origin | {"memory": str(address), "remembered_from": str(run.path)},
+        origin=run.manifest.origin
+        | {"memory": public_address(str(address)), "remembered_from": str(run.path)},
     )
     create_run(out, manifest, records)
     if run.manifest.plan["noise"] in DIAGONAL_NOISES:

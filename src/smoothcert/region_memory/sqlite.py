@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothcert.errors import InvalidValueError
+from smoothcert.databases import check_plain_files, distrust, foreign_object
+from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
@@ -20,12 +21,13 @@ from smoothcert.region_memory.witness import Witness
 _APPLICATION = 0x5343524D  # "SCRM", in the file's header: tells a memory from any other database
 _BATCH = 256
 
-_SCHEMA = (
-    "CREATE TABLE statement (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), text TEXT NOT NULL)",
-    "CREATE TABLE records (id INTEGER PRIMARY KEY CHECK (id > 0), payload BLOB NOT NULL, hash BLOB NOT NULL)",
-    "CREATE TABLE head (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), count INTEGER NOT NULL, hash BLOB NOT NULL)",
-    f"PRAGMA application_id = {_APPLICATION}",
-)
+_TABLES = {
+    "statement": "CREATE TABLE statement (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), text TEXT NOT NULL)",
+    "records": "CREATE TABLE records (id INTEGER PRIMARY KEY CHECK (id > 0), payload BLOB NOT NULL, "
+    "hash BLOB NOT NULL)",
+    "head": "CREATE TABLE head (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), count INTEGER NOT NULL, "
+    "hash BLOB NOT NULL)",
+}
 
 
 class SqliteStore:
@@ -45,11 +47,16 @@ class SqliteStore:
         self._appended: Head | None = None
         self._process = os.getpid()
         self._inode: int | None = None
+        try:
+            check_plain_files(path, writing=True)
+        except DataError as error:
+            raise StoreError(str(error)) from None
         with self._explained():
             self._connection = sqlite3.connect(
                 path, timeout=patience, isolation_level=None, check_same_thread=False
             )
             try:
+                distrust(self._connection)
                 self._prepare()
                 self._inode = path.stat().st_ino
                 self._check_witness(known)
@@ -68,6 +75,7 @@ class SqliteStore:
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         if tables and application != _APPLICATION:
             raise StoreError(f"{self.path} is an SQLite file but no region memory; choose another path")
+        self._check_schema()
         self._use_write_ahead_log()
         self._connection.execute("PRAGMA synchronous = FULL")
         self._connection.execute("BEGIN IMMEDIATE")
@@ -75,12 +83,22 @@ class SqliteStore:
             (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
                 self._create()
+            self._check_schema()
             self._connection.execute("COMMIT")
         except BaseException:
             self._roll_back()
             raise
         stored = self._connection.execute("SELECT text FROM statement").fetchone()
         check_statement(self.name, self.statement, None if stored is None else stored[0])
+
+    def _check_schema(self) -> None:
+        """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
+        if (
+            found := foreign_object(self._connection, {name: {text} for name, text in _TABLES.items()})
+        ) is not None:
+            raise IncompleteMemoryError(
+                self.name, f"it holds {found}, which no memory has and which could falsify it"
+            )
 
     def _use_write_ahead_log(self) -> None:
         """SQLite doesn't wait for its turn here; a few processes that open a new file at once must."""
@@ -102,7 +120,7 @@ class SqliteStore:
                 self.name,
                 f"the store is empty but {self._witness.path.name} knows of {witnessed.count} records",
             )
-        for command in _SCHEMA:
+        for command in (*_TABLES.values(), f"PRAGMA application_id = {_APPLICATION}"):
             self._connection.execute(command)
         start = genesis(self.statement)
         self._connection.execute("INSERT INTO statement VALUES (1, ?)", (self.statement.text(),))
@@ -208,7 +226,7 @@ class SqliteStore:
 
     def backup(self, to: Path) -> Head:
         """Copy the store as it is at this moment, with its witness; others may go on writing meanwhile."""
-        if to.exists() or Witness(to).path.exists():
+        if any(os.path.lexists(one) for one in (to, Witness(to).path)):
             raise StoreError(f"{to} exists already; choose a new path for the copy")
         with self._explained():
             copy = sqlite3.connect(to, isolation_level=None)

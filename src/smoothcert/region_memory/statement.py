@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.files import parse_json
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
 from smoothcert.registry import unknown_name
 
@@ -69,7 +70,7 @@ class Statement:
     def differences(self, stored: str) -> list[str]:
         """Each field in which the text a store was made with disagrees, in words."""
         mine = json.loads(self.text())
-        theirs = json.loads(stored)
+        theirs = parse_json(stored)
         if not isinstance(theirs, dict):
             return [f"the store's statement is {stored[:60]!r}, which is none"]
         names = [field.name for field in fields(self)] + sorted(set(theirs) - set(mine))

@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from smoothcert.databases import POSTGRES_SCHEMES, is_address, split_address
+from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory.chain import Head, Row
 from smoothcert.region_memory.statement import Statement
 
@@ -61,17 +63,33 @@ class Store(Protocol):
 
 
 def open_store(address: str | Path, statement: Statement, known: Head | None = None) -> Store:
-    """Open a store, or make it: ``postgresql://…/database#schema``, or the path of an SQLite file.
+    """Open a store, or make it: ``postgresql://USER@HOST/DATABASE#SCHEMA``, or the path of an SQLite file.
+
+    A password is best left to PGPASSWORD, ~/.pgpass or a service file; one that is in the address isn't repeated.
 
     ``known`` is a head noted earlier; only SQLite uses it here, for a file whose witness was lost. Pass it to
     RegionMemory too.
     """
     text = str(address)
-    if text.startswith(("postgresql://", "postgres://")):
+    if is_address(text):
         from smoothcert.region_memory.postgres import DEFAULT_SCHEMA, PostgresStore
 
-        conninfo, _, schema = text.partition("#")
+        conninfo, schema = _conninfo(text)
         return PostgresStore(conninfo, statement, schema or DEFAULT_SCHEMA)
     from smoothcert.region_memory.sqlite import SqliteStore
 
     return SqliteStore(Path(address), statement, known)
+
+
+def _conninfo(address: str) -> tuple[str, str]:
+    """What libpq takes, and the schema; another server than PostgreSQL is refused, and not taken for a path."""
+    if "://" not in address:
+        return address, ""
+    parts = split_address(address)
+    if parts.scheme not in POSTGRES_SCHEMES:
+        raise InvalidValueError(
+            f"a memory is in PostgreSQL or in an SQLite file, got an address of {parts.scheme}://…; write "
+            "postgresql://USER@HOST/DATABASE#SCHEMA, or the path of a file"
+        )
+    place = address.partition("://")[2].partition("#")[0]
+    return f"postgresql://{place}", parts.fragment

@@ -11,6 +11,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from smoothcert.files import open_own
 from smoothcert.region_memory.chain import HASH_BYTES, Head
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
 
@@ -27,9 +28,9 @@ class Witness:
     def read(self) -> Head | None:
         """The latest head that was acknowledged, None if nothing was written yet."""
         try:
-            with self.path.open("rb") as file:
+            with os.fdopen(open_own(self.path, os.O_RDONLY), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH)  # another process may be writing its first head
-                content = file.read()
+                content = file.read(_SIZE + 1)
             return self._parse(content) if content else None
         except FileNotFoundError:
             return None
@@ -39,7 +40,7 @@ class Witness:
     def advance(self, head: Head) -> None:
         """Write ``head`` unless another process has written a later one."""
         try:
-            file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            file = open_own(self.path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise StoreError(
                 f"{self.path} can't be written: {error.strerror}; ask again afterwards"

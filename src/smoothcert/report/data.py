@@ -1,4 +1,4 @@
-"""The data set behind a group of runs: found again where certify found it, and checked before it is shown."""
+"""The data set behind a group of runs: one the user names, or a registered one, checked before it is shown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, SmoothcertError
 from smoothcert.report.condensed import Condensed
 from smoothcert.report.groups import Group
+from smoothcert.runs.data_check import registered_dataset, suggested_options
 
 
 @dataclass(frozen=True)
@@ -80,15 +81,17 @@ def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
 
 def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
     origin, data = run.manifest.origin, run.manifest.data
-    spec = place.dataset or origin.get("dataset") or data.get("name")
-    if spec is None or (run.manifest.kind == "import" and place.dataset is None):
+    stated = data.get("sha256")
+    spec = place.dataset or (None if stated is None else registered_dataset(run.manifest))
+    if spec is None:
+        named = None if run.manifest.kind == "import" else origin.get("dataset") or data.get("name")
         raise DataError(
             f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
+            if named is None
+            else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
+            f"want its inputs on the page, add {suggested_options({'dataset': named})}"
         )
-    stated_dir = origin.get("data_dir")
-    root = place.data_dir or (None if stated_dir is None else Path(stated_dir))
-    dataset = library.load(str(spec), place.split or origin.get("split") or "test", root)
-    stated = data.get("sha256")
+    dataset = library.load(spec, place.split or origin.get("split") or "test", place.data_dir)
     if stated is None:
         _check_labels(run, dataset)
         return FoundData(

@@ -15,6 +15,7 @@ from typing import Any
 
 from smoothcert.errors import OutputError
 from smoothcert.files import write_atomically
+from smoothcert.plain_text import shown_name
 from smoothcert.report.payload import ReportOptions, make_payload
 from smoothcert.report.readers import read_condensed
 
@@ -91,8 +92,8 @@ def headline_lines(payload: dict[str, Any]) -> Iterable[str]:
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
     """The directories' names; those that several share are told apart by their parent or a number."""
-    names = [path.resolve().name or str(path) for path in paths]
-    longer = [f"{path.resolve().parent.name}/{name}" for path, name in zip(paths, names)]
+    names = [shown_name(path.resolve().name or str(path)) for path in paths]
+    longer = [f"{shown_name(path.resolve().parent.name)}/{name}" for path, name in zip(paths, names)]
     names = [long if names.count(name) > 1 else name for name, long in zip(names, longer)]
     return [
         name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from smoothcert.errors import SmoothcertError
 from smoothcert.report.condensed import Condensed, condense
+from smoothcert.report.messages import Answer, decode, encode
 from smoothcert.runs import read_run
 
 _MANY = 16  # fewer runs are read before another interpreter has started
@@ -20,7 +20,6 @@ _MOST_PROCESSES = 8
 _PROGRAM = "from smoothcert.report.readers import answer; answer()"
 
 _Task = tuple[str, str]
-_Answer = Condensed | SmoothcertError
 
 
 def read_condensed(paths: Sequence[Path], names: Sequence[str], many: int = _MANY) -> list[Condensed]:
@@ -42,11 +41,11 @@ def read_condensed(paths: Sequence[Path], names: Sequence[str], many: int = _MAN
 
 def answer() -> None:
     """Condense the runs that standard input names, onto standard output."""
-    sys.stdout.buffer.write(pickle.dumps(_read_here(json.loads(sys.stdin.buffer.read()))))
+    sys.stdout.buffer.write(encode(_read_here(json.loads(sys.stdin.buffer.read()))))
 
 
-def _read_here(tasks: Sequence[_Task]) -> list[_Answer]:
-    answers: list[_Answer] = []
+def _read_here(tasks: Sequence[_Task]) -> list[Answer]:
+    answers: list[Answer] = []
     for path, name in tasks:
         try:
             answers.append(condense(read_run(Path(path)), name))
@@ -55,10 +54,14 @@ def _read_here(tasks: Sequence[_Task]) -> list[_Answer]:
     return answers
 
 
-def _read_elsewhere(tasks: Sequence[_Task]) -> list[_Answer]:
-    """In an interpreter started afresh: a forked one could inherit locks, a spawned one the caller's script."""
+def _read_elsewhere(tasks: Sequence[_Task]) -> list[Answer]:
+    """In an interpreter started afresh: a forked one could inherit locks, a spawned one the caller's script.
+
+    With ``-P`` the working directory is none of the places it imports from: among a stranger's runs there may lie a
+    ``smoothcert.py``. What comes back is data alone.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-P", "-c", _PROGRAM],
         input=json.dumps(tasks).encode(),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -66,5 +69,4 @@ def _read_elsewhere(tasks: Sequence[_Task]) -> list[_Answer]:
     )
     if done.returncode:  # it may not find the library where this process did
         return _read_here(tasks)
-    answers: list[_Answer] = pickle.loads(done.stdout)  # written by ourselves, just now
-    return answers
+    return decode(done.stdout)

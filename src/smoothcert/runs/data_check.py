@@ -1,19 +1,70 @@
-"""Whether a data set holds the inputs that a run was certified on."""
+"""The inputs a run was certified on: opened where the user says, or by a registered name, and checked.
+
+A run that somebody else made may name any path of the reader's disk, and any module. Nothing that it names is opened.
+"""
 
 from __future__ import annotations
 
-from smoothcert.datasets.base import Dataset
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from smoothcert import datasets
+from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.errors import DataError
+from smoothcert.plain_text import shown_name
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import Run
 
 
 def check_inputs_of(run: Run, dataset: Dataset) -> None:
     """Refuse a data set with other contents than the run states."""
-    there, here = run.manifest.data["sha256"], dataset.fingerprint()
+    there, here = str(run.manifest.data.get("sha256")), dataset.fingerprint()
     if there != here:
         raise DataError(
             f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
-            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data['name']}, "
+            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data.get('name')}, "
             f"{run.manifest.data.get('inputs')} inputs); give that data set, split and folder with --dataset, --split "
             "and --data-dir"
         )
+
+
+def registered_dataset(manifest: Manifest) -> str | None:
+    """The data set that the run states, if it is a registered name and no path; the user says where its files are."""
+    stated = manifest.origin.get("dataset") or manifest.data.get("name")
+    return stated if isinstance(stated, str) and stated in DATASETS else None
+
+
+def suggested_options(stated: Mapping[str, Any]) -> str:
+    """What a run says of where things were, as options that somebody who trusts it may give."""
+    words = [
+        word
+        for name in ("model", "architecture", "dataset", "split", "data_dir")
+        if stated.get(name) is not None
+        for word in (f"--{name.replace('_', '-')}", shown_name(str(stated[name])))
+    ]
+    return shlex.join(words)
+
+
+def open_inputs_of(
+    run: Run, dataset: str | None = None, split: str | None = None, data_dir: Path | None = None
+) -> Dataset:
+    """The data set the user names, else the registered one that the run states; whoever uses it checks its contents."""
+    origin = run.manifest.origin
+    spec = dataset or registered_dataset(run.manifest)
+    if spec is None:
+        named = {"dataset": origin.get("dataset") or run.manifest.data.get("name") or "DATASET"}
+        raise DataError(
+            f"{run.path} names a data set by its path, and nothing that a run names is opened unasked. If that is the "
+            f"one you mean, add: {suggested_options(named)}"
+        )
+    try:
+        return datasets.load(spec, split or origin.get("split") or "test", data_dir)
+    except DataError as error:
+        if data_dir is not None or origin.get("data_dir") is None:
+            raise
+        hint = suggested_options({"data_dir": origin["data_dir"]})
+        raise DataError(
+            f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so"
+        ) from None

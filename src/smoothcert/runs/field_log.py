@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import re
 import zlib
@@ -16,11 +17,12 @@ from typing import Any, TextIO
 import smoothcert
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import DataError, check_count, check_positive, check_probability
+from smoothcert.files import read_file
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.printed import Printed
-from smoothcert.runs.records import Record
+from smoothcert.runs.records import FARTHEST, MOST_CLASSES, MOST_INPUTS, Record
 from smoothcert.tally import ABSTAIN
 
 _REQUIRED = ("idx", "label", "predict", "radius", "correct")
@@ -28,6 +30,13 @@ _NORMS = {"gaussian": "l2", "uniform": "l1"}
 _GZIP_START = b"\x1f\x8b"
 
 _SHOWN_OF_A_LINE = 80
+
+MOST_BYTES = 2**27
+MOST_LINES = 2_000_000
+"""What a log may have, unpacked: ImageNet's training set has 1.3 million inputs."""
+_MOST_COLUMNS = 256
+_LONGEST_SECONDS = 1e15
+_LONGEST_FIELD = 64  # no number is longer, and patterns are matched in time that grows with the square
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -59,7 +68,10 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
     as it should be is a DataError, because a line skipped in silence would change every figure.
     """
     check_positive("sigma", sigma)
-    lines = _text(path).split("\n")
+    text = _text(path)
+    if text.count("\n") > MOST_LINES:
+        raise DataError(f"{path} has {text.count(chr(10))} lines, where {MOST_LINES} are the most; split it")
+    lines = text.split("\n")
     columns = _columns(path, lines[0])
     records: list[Record] = []
     radii: list[str] = []
@@ -182,7 +194,7 @@ def _shortened(line: str) -> str:
 
 def _content(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path, MOST_BYTES)
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from None
 
@@ -191,11 +203,14 @@ def _text(path: Path) -> str:
     content = _content(path)
     if content.startswith(_GZIP_START):
         try:
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as unzipped:
+                content = unzipped.read(MOST_BYTES + 1)
         except (EOFError, OSError, zlib.error) as error:
             raise DataError(
                 f"{path} is a damaged gzip file ({error}); fetch it again, or unpack what is left with zcat"
             ) from None
+    if len(content) > MOST_BYTES:
+        raise DataError(f"{path} unpacks to more than {MOST_BYTES} bytes, which no log has; it wasn't read")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -207,11 +222,13 @@ def _text(path: Path) -> str:
 
 def _columns(path: Path, header: str) -> list[str]:
     columns = [name.strip() for name in header.rstrip().split("\t")]
+    if len(columns) > _MOST_COLUMNS:
+        raise DataError(f"{path}, line 1: {len(columns)} columns, where {_MOST_COLUMNS} are the most")
     missing = [name for name in _REQUIRED if name not in columns]
     if missing:
         raise DataError(
-            f"{path}, line 1: the header {header.strip()[:80]!r} has no {', '.join(missing)}; a log begins "
-            f"with the tab-separated names {' '.join(_REQUIRED)} time"
+            f"{path}, line 1: the header {header.strip()[:_SHOWN_OF_A_LINE]!r} has no {', '.join(missing)}; a log "
+            f"begins with the tab-separated names {' '.join(_REQUIRED)} time"
         )
     twice = sorted({name for name in columns if columns.count(name) > 1})
     if twice:
@@ -244,7 +261,7 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
     values = dict(zip(columns, fields))
     predicted = _integer("predict", values["predict"], least=ABSTAIN)
     record = Record(
-        index=_integer("idx", values["idx"]),
+        index=_integer("idx", values["idx"], most=MOST_INPUTS),
         label=_integer("label", values["label"]),
         predicted=predicted,
         radius=_radius(values["radius"]),
@@ -264,39 +281,57 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
     return record
 
 
-def _integer(name: str, text: str, least: int = 0) -> int:
+def _integer(name: str, text: str, least: int = 0, most: int = MOST_CLASSES) -> int:
     if not _INTEGER.fullmatch(text) or int(text) < least:
-        raise _LineError(f"{name} must be an integer of at least {least}, got {text!r}; restore or delete it")
+        raise _LineError(
+            f"{name} must be an integer of at least {least}, got {_shortened(text)!r}; restore or delete it"
+        )
+    if int(text) > most:
+        raise _LineError(f"{name} must be at most {most}, got {text}; restore or delete it")
     return int(text)
 
 
+def _number(text: str) -> float:
+    """A number as text, NaN for what is none."""
+    return float(text) if len(text) <= _LONGEST_FIELD and _NUMBER.fullmatch(text) else math.nan
+
+
 def _radius(text: str) -> float:
-    radius = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not (math.isfinite(radius) and radius >= 0):
-        raise _LineError(f"radius must be a finite number of at least 0, got {text!r}; restore or delete it")
+    radius = _number(text)
+    if not 0 <= radius <= FARTHEST:
+        raise _LineError(
+            f"radius must be a finite number of at least 0, got {_shortened(text)!r}; restore or delete it"
+        )
     return abs(radius)  # "-0.0" is 0
 
 
 def _own_sigma(text: str) -> float:
-    sigma = float(text) if _NUMBER.fullmatch(text) else math.nan
-    if not (math.isfinite(sigma) and sigma > 0):
-        raise _LineError(f"sigma must be positive and finite, got {text!r}; restore it or rename the column")
+    sigma = _number(text)
+    if not 0 < sigma <= FARTHEST:
+        raise _LineError(
+            f"sigma must be positive and finite, got {_shortened(text)!r}; restore it or rename the column"
+        )
     return sigma
 
 
 def _seconds(text: str) -> float:
     seconds = _seconds_or_none(text)
     if seconds is None:
-        raise _LineError(f"time must be h:mm:ss or seconds, got {text!r}; restore it or remove the column")
+        raise _LineError(
+            f"time must be h:mm:ss or seconds, got {_shortened(text)!r}; restore it or remove the column"
+        )
     return seconds
 
 
 def _seconds_or_none(text: str) -> float | None:
+    if len(text) > _LONGEST_FIELD:
+        return None
     if clock := _CLOCK.fullmatch(text):
         days, hours, minutes, rest = clock.groups()
-        return int(days or 0) * 86_400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
-    seconds = float(text) if _NUMBER.fullmatch(text) else math.nan
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+        seconds = int(days or 0) * 86_400 + int(hours) * 3600 + int(minutes) * 60 + float(rest)
+        return seconds if seconds <= _LONGEST_SECONDS else None
+    seconds = _number(text)
+    return seconds if 0 <= seconds <= _LONGEST_SECONDS else None
 
 
 def _clock(seconds: float) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
-from smoothcert.errors import RunError
-from smoothcert.files import write_atomically
+from smoothcert.databases import public_address
+from smoothcert.errors import DataError, RunError
+from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
 
 FILE_NAME = "run.json"
 _FORMAT = 1
-_MOST = 2**62  # numbers of inputs; larger ones are no numbers that a run could have stated
+_MOST = 2**53  # of votes, inputs and numbers of an input
+_LARGEST_SIGMA = 1e50
 
 _OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
 """Fields that are named unlike the options that set them."""
@@ -40,6 +43,11 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     created: str = ""
     origin: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Where a memory is may be kept; how to get in may not, whoever wrote the run.
+        if isinstance(memory := self.origin.get("memory"), str):
+            object.__setattr__(self, "origin", self.origin | {"memory": public_address(memory)})
 
     @property
     def subject(self) -> Subject:
@@ -88,11 +96,11 @@ class Manifest:
         """Read a run's manifest; RunError if there is none or it can't be understood."""
         path = directory / FILE_NAME
         try:
-            fields = json.loads(path.read_text(encoding="utf-8"))
+            fields = parse_json(read_file(path, MOST_TEXT, links=False))
         except FileNotFoundError:
             raise RunError(f"{directory} is not a run: it has no {FILE_NAME}") from None
-        except OSError as error:
-            raise RunError(f"{path} can't be read: {error.strerror}") from None
+        except DataError as error:
+            raise RunError(str(error)) from None
         except ValueError as error:
             raise RunError(
                 f"{path} is damaged ({error}); restore it or certify into a new directory"
@@ -102,9 +110,27 @@ class Manifest:
                 f"{path} is not in format {_FORMAT}: it was written by another version of smoothcert"
             )
         try:
-            return cls(**fields)
-        except TypeError as error:
+            return cls.from_json(fields)
+        except ValueError as error:
             raise RunError(f"{path} is damaged ({error})") from None
+
+    @classmethod
+    def from_json(cls, stated: object) -> Manifest:
+        """A manifest from plain values that may be anybody's; ValueError names the field that can't be right."""
+        known = {each.name for each in fields(cls)}
+        if not isinstance(stated, dict) or not {"kind", "plan", "model", "data"} <= stated.keys() <= known:
+            raise ValueError(f"it must have the fields {', '.join(sorted(known))} and no others")
+        for name, value in stated.items():
+            if not isinstance(value, str if name in ("kind", "created") else dict):
+                raise ValueError(f"{name} is {type(value).__name__}")
+        for part, checks in _CHECKS.items():
+            _check_fields(part, stated.get(part, {}), checks)
+        plan = stated["plan"]
+        if plan.get("stop") and plan.get("n") is None:
+            raise ValueError("plan.stop is stated without n, the most votes it can end")
+        if not all(isinstance(value, str) for value in stated.get("versions", {}).values()):
+            raise ValueError("versions must be texts")
+        return cls(**stated)
 
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
@@ -117,6 +143,63 @@ class Manifest:
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _whole(least: int, most: int | None = _MOST) -> Callable[[object], bool]:
+    return lambda value: type(value) is int and least <= value and (most is None or value <= most)
+
+
+def _size(value: object) -> bool:
+    return type(value) in (int, float) and 0 < value <= _LARGEST_SIGMA  # type: ignore[operator]
+
+
+def _probability(value: object) -> bool:
+    return type(value) is float and 0 < value < 1
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+_Checks = Mapping[str, Callable[[object], bool]]
+_CHECKS: dict[str, _Checks] = {
+    "plan": {
+        **dict.fromkeys(("noise", "norm", "bound", "sigma_search", "sigmas_sha256", "device"), _text),
+        **dict.fromkeys(("sigma", "least_sigma", "init"), _size),
+        **dict.fromkeys(("n0", "n", "dimension", "stream", "levels", "cells_per_sigma"), _whole(1)),
+        "votes": lambda value: (
+            _text(value) or _whole(1)(value)
+        ),  # a kind in certify's plans, a number in fits'
+        "alpha": _probability,
+        "seed": _whole(0, None),
+        "stop": _texts,
+    },
+    "model": {"name": _text, "sha256": _text},
+    "data": {
+        **dict.fromkeys(("name", "sha256", "log", "log_sha256"), _text),
+        "inputs": _whole(0),
+        "skip": _whole(1),
+    },
+    "origin": {
+        **dict.fromkeys(("model", "architecture", "dataset", "split", "data_dir", "method", "memory"), _text),
+        "feature_names": _texts,
+    },
+}
+"""What code that reads a run takes for granted of what is stated; None is unknown, other fields are as they are."""
+
+
+def _check_fields(part: str, stated: Mapping[str, object], checks: _Checks) -> None:
+    for name, fits in checks.items():
+        value = stated.get(name)
+        if value is not None and not fits(value):
+            raise ValueError(f"{part}.{name} can't be {_shown(value)}")
+    for name, value in stated.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"{part}.{name} is {value}")
 
 
 def current_versions() -> dict[str, str]:

@@ -13,9 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import DataError, MissingExtraError, OutputError, RunError, SmoothcertError
-from smoothcert.files import write_atomically
+from smoothcert.files import (
+    ALWAYS_ADMITTED,
+    MOST_EXPANSION,
+    check_expansion,
+    make_folder,
+    opened_file,
+    parse_json,
+    read_file,
+    write_atomically,
+)
+from smoothcert.runs.field_log import MOST_LINES
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.records import Record, results_digest
+from smoothcert.runs.records import Record, check_record, results_digest
 from smoothcert.runs.run import Run, create_run, open_run
 from smoothcert.tally import Tally
 
@@ -33,7 +43,7 @@ _LISTS = ("counts", "sums", "squares")
 def is_parquet(path: Path) -> bool:
     """Whether a file is one, whatever its name."""
     try:
-        with path.open("rb") as file:
+        with opened_file(path) as file:
             return file.read(len(_SIGNATURE)) == _SIGNATURE
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}") from None
@@ -65,21 +75,41 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
     """
     arrow, parquet = _pyarrow()
     try:
-        table = parquet.read_table(path, thrift_string_size_limit=2**31 - 1)
-    except (arrow.ArrowException, OSError) as error:
+        with opened_file(path) as file:
+            source = parquet.ParquetFile(file, thrift_string_size_limit=2**31 - 1)
+            stated = source.schema_arrow.metadata or {}
+            if _MANIFEST not in stated or _DIGEST not in stated:
+                raise DataError(f"{path} was not written by smoothcert export-log: it holds no manifest")
+            _check_claims(path, source, arrow)
+            table = source.read(use_threads=False)
+            table.validate(full=True)
+    except (arrow.ArrowException, OSError, ValueError, TypeError) as error:
         raise DataError(f"{path} can't be read as Parquet ({error}); export the run again") from None
-    stated = table.schema.metadata or {}
-    if _MANIFEST not in stated or _DIGEST not in stated:
-        raise DataError(f"{path} was not written by smoothcert export-log: it holds no manifest")
     try:
-        manifest = Manifest(**json.loads(stated[_MANIFEST]))
+        manifest = Manifest.from_json(parse_json(stated[_MANIFEST]))
         records = [_record(row) for row in table.to_pylist()]
-        files = _unpacked_files(stated)
-    except (ValueError, KeyError, TypeError, zlib.error, SmoothcertError) as error:
+        files = _unpacked_files(path, stated)
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error, SmoothcertError) as error:
         raise DataError(f"{path} is damaged ({error}); export the run again") from None
-    if results_digest(records) != stated[_DIGEST].decode():
+    if results_digest(records) != stated[_DIGEST].decode(errors="replace"):
         raise DataError(f"{path} was changed after its export: its records differ from its results_sha256")
     return manifest, records, files
+
+
+def _check_claims(path: Path, source: Any, arrow: Any) -> None:
+    """Refuse other columns than a run's, and more values than the file's size speaks for: few bytes can repeat one."""
+    expected = {field.name: field.type for field in _schema(arrow)}
+    for field in source.schema_arrow:
+        if field.name not in expected or field.type != expected[field.name]:
+            raise DataError(
+                f"{path} has a column {field.name!r} of {field.type}, which no run has; export the run again"
+            )
+    footer = source.metadata
+    if footer.num_rows > MOST_LINES:
+        raise DataError(f"{path} claims {footer.num_rows} inputs, where {MOST_LINES} are the most")
+    groups = [footer.row_group(k) for k in range(footer.num_row_groups)]
+    values = sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
+    check_expansion(str(path), 8 * values, path.stat().st_size)
 
 
 def restore_run(
@@ -90,11 +120,11 @@ def restore_run(
     Records come last: one that counts has its files, as in the run that was exported.
     """
     for name in files:
-        if (path / name).exists():
+        if (path / name).exists() or (path / name).is_symlink():
             raise RunError(f"{path / name} is there already; choose another --out")
     create_run(path, manifest, [])
     for name, content in files.items():
-        (path / name).parent.mkdir(exist_ok=True)
+        make_folder((path / name).parent)
         write_atomically(path / name, content)
     with open_run(path, manifest) as journal:
         journal.append_all(list(records))
@@ -106,7 +136,8 @@ def _packed_files(directory: Path) -> dict[bytes, bytes]:
     for path in sorted([*directory.glob("*"), *directory.glob("sigmas/*")]):
         name = path.relative_to(directory).as_posix()
         if _KEPT.fullmatch(name) and path.is_file():
-            packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(path.read_bytes()))
+            kept = read_file(path, 2**31, links=False)
+            packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
             size += len(content)
             if size > _MOST_KEPT:
                 raise OutputError(
@@ -116,14 +147,18 @@ def _packed_files(directory: Path) -> dict[bytes, bytes]:
     return packed
 
 
-def _unpacked_files(stated: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    files = {}
+def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, bytes]:
+    files, left = {}, max(ALWAYS_ADMITTED, MOST_EXPANSION * path.stat().st_size)
     for key, content in stated.items():
         if key.startswith(_FILE):
             name = key.removeprefix(_FILE).decode()
             if not _KEPT.fullmatch(name):
                 raise DataError(f"no run keeps a file {name!r}")
-            files[name] = zlib.decompress(base64.b64decode(content, validate=True))
+            inflater = zlib.decompressobj()
+            files[name] = inflater.decompress(base64.b64decode(content, validate=True), left)
+            left -= len(files[name])
+            if not inflater.eof or left <= 0:
+                raise DataError(f"the file {name!r} is cut short, or far larger than its bytes speak for")
     return files
 
 
@@ -173,7 +208,7 @@ def _row(record: Record) -> dict[str, object]:
 
 def _record(row: dict[str, Any]) -> Record:
     selection, estimation = (_tally(row, name, _TALLY_FIELDS) for name in _TALLIES)
-    return Record(
+    record = Record(
         row["index"],
         row["label"],
         row["predicted"],
@@ -186,6 +221,8 @@ def _record(row: dict[str, Any]) -> Record:
         row.get("volume_radius"),  # files of earlier versions have neither
         row.get("stopped"),
     )
+    check_record(record)
+    return record
 
 
 def _tally(row: dict[str, Any], name: str, fields: Sequence[str]) -> Tally | None:

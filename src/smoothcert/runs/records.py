@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from smoothcert.tally import ABSTAIN, Tally
+
+MOST_INPUTS = 2**53
+MOST_CLASSES = 100_000
+FARTHEST = 1e50
+"""What an input's number, a class, and a radius or σ can be at most: beyond, a record is damaged or hostile."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +48,37 @@ class Record:
     def correct(self) -> bool:
         """Whether the certified class is the label; an abstention is not."""
         return self.predicted == self.label and not self.abstained
+
+
+def check_record(record: Record) -> None:
+    """ValueError for a record read from a file whose values can't be a record's: figures are computed from them."""
+    classes = [(record.label, 0), (record.predicted, ABSTAIN)] + (
+        [] if record.base is None else [(record.base, 0)]
+    )
+    sizes = [record.radius, record.sigma] + ([] if record.volume_radius is None else [record.volume_radius])
+    if type(record.index) is not int or not 0 <= record.index <= MOST_INPUTS:
+        raise ValueError(f"no input has the number {record.index!r}")
+    if not all(type(number) is int and least <= number <= MOST_CLASSES for number, least in classes):
+        raise ValueError(f"input {record.index} has a label, answer or base class that is no class")
+    if not all(type(size) is float and 0 <= size <= FARTHEST for size in sizes):
+        raise ValueError(f"input {record.index} has a radius or σ that is no size")
+    if type(record.seconds) is not float or not (math.isfinite(record.seconds) and record.seconds >= 0):
+        raise ValueError(f"input {record.index} took {record.seconds!r} seconds")
+    if record.stopped is not None and type(record.stopped) is not str:
+        raise ValueError(f"input {record.index} ended by {record.stopped!r}")
+    check_votes(record)
+
+
+def check_votes(record: Record) -> None:
+    """ValueError for an answer or votes that are of other classes than the votes they rest on."""
+    first, second = record.selection, record.estimation
+    if first is None and second is None:
+        return
+    widths = [len(tally.counts) for tally in (first, second) if tally is not None]
+    if widths[0] != widths[-1] or record.predicted >= widths[0]:
+        raise ValueError(
+            f"input {record.index} is answered, or voted on, with classes that the votes don't have"
+        )
 
 
 def results_digest(records: Iterable[Record]) -> str:

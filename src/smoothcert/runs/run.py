@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from smoothcert.errors import RunError
+from smoothcert.files import open_own
+from smoothcert.plain_text import shown_name
 from smoothcert.runs import journal as journals
 from smoothcert.runs.journal import Journal
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
@@ -30,7 +32,7 @@ class Run:
     @property
     def name(self) -> str:
         """The directory's name, marked if the answers came out of a memory: they promise something else."""
-        name = self.path.resolve().name
+        name = shown_name(self.path.resolve().name)
         return f"{name} (stateful)" if self.stateful else name
 
     @property
@@ -140,9 +142,9 @@ def _make_directory(path: Path) -> None:
 def _only_writer(path: Path) -> Iterator[None]:
     """Hold the run's lock; it goes with the process, however that ends."""
     try:
-        lock = os.open(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+        lock = open_own(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR)
     except OSError as error:
-        raise RunError(f"{path} can't be written to: {error.strerror}") from None
+        raise RunError(f"{path} can't be written to: {_LOCK_NAME}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from smoothcert.errors import RunError
-from smoothcert.files import append_line, read_lines
+from smoothcert.files import append_line, make_folder, parse_json, read_lines
 from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas, write_sigmas
 from smoothcert.sigma_search.base import Found
 
@@ -22,7 +22,7 @@ def append_found(directory: Path, found: Found) -> None:
     The scales of an input that has one for each coordinate go to ``sigmas/INDEX.npy`` before.
     """
     if found.noise is not None:
-        (directory / _SCALES).mkdir(exist_ok=True)
+        make_folder(directory / _SCALES)
         write_sigmas(_scales_file(directory, found.index), found.noise.sigmas)
     append_line(directory / FILE_NAME, json.dumps(found.as_json()))
 
@@ -32,12 +32,14 @@ def read_found(directory: Path) -> dict[int, Found]:
     found = {}
     for line in read_lines(directory / FILE_NAME):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
             one = Found(**fields)
+            if type(one.index) is not int or one.index < 0:  # it names a file
+                continue
         except (ValueError, TypeError, AttributeError):
             continue
-        if scales is not None:
+        if scales is not None and isinstance(name, str):
             one = replace(one, noise=_read_noise(directory, one.index, name, scales))
         found[one.index] = one
     return found
@@ -58,6 +60,8 @@ def _scales_file(directory: Path, index: int) -> Path:
 
 def _read_noise(directory: Path, index: int, name: str, sha256: str) -> DiagonalNoise:
     path = _scales_file(directory, index)
+    if path.parent.is_symlink():
+        raise RunError(f"{path.parent} is a link and not followed; copy the folder")
     noise = DIAGONAL_NOISES[name](load_sigmas(path))
     if noise.sha256 != sha256:
         raise RunError(f"{path} isn't the vector that {FILE_NAME} states for input {index}; restore it")

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.files import append_line, read_lines, write_atomically
+from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.files import MOST_TEXT, append_line, parse_json, read_file, read_lines, write_atomically
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.stopping import allocate
@@ -32,7 +32,7 @@ def read_pilots(directory: Path) -> dict[int, Piloted]:
     found = {}
     for line in read_lines(directory / PILOTS_FILE):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
             found[int(fields["index"])] = Piloted(Tally.from_json(fields["selection"]), pilot)
         except (ValueError, KeyError, TypeError):
@@ -74,9 +74,9 @@ def settled_votes(
 
 def _read(path: Path, indices: list[int]) -> dict[int, int]:
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))["votes"]
+        stated = parse_json(read_file(path, MOST_TEXT, links=False))["votes"]
         votes = {int(index): int(n) for index, n in stated.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, DataError, ValueError, KeyError, TypeError, AttributeError):
         raise RunError(f"{path} is damaged; restore it or certify into a new directory") from None
     if sorted(votes) != sorted(indices):
         raise RunError(

@@ -11,6 +11,7 @@ import torch
 from smoothcert.errors import RunError
 from smoothcert.files import write_atomically
 from smoothcert.training.loop import EpochMetrics, State
+from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
 
@@ -28,7 +29,7 @@ def load_state(directory: Path) -> State | None:
     if not path.exists():
         return None
     try:
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        tensors = load_tensors(path)
         history = tuple(EpochMetrics(**metrics) for metrics in tensors.pop("history"))
     # A damaged file can raise anything at all.
     except Exception as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+from smoothcert.plain_text import shown_name
 
 UNKNOWN = "–"
 _NORM_NAMES = {"l1": "ℓ1", "l2": "ℓ2"}
@@ -52,12 +55,23 @@ def percentage(fraction: float) -> str:
 
 def latex_escaped(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return "".join(_LATEX_ESCAPES.get(character, character) for character in text)
+    return "".join(_LATEX_ESCAPES.get(character, character) for character in shown_name(text))
+
+
+def markdown_escaped(text: str) -> str:
+    """Text of one line that is no HTML, link, picture or code to a reader of Markdown."""
+    return re.sub(r"[|\[\]`]", r"\\\g<0>", shown_name(text)).replace("<", "&lt;")
+
+
+def csv_escaped(text: str) -> str:
+    """Text of one line that no spreadsheet takes for a formula."""
+    text = shown_name(text)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: set[int]) -> str:
     """Aligned for reading as plain text too: ``text_columns`` to the left, the others to the right."""
-    rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    rows = [[markdown_escaped(cell) for cell in row] for row in rows]
     widths = [max(3, *(len(cell) for cell in column)) for column in zip(header, *rows)]
 
     def line(cells: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from smoothcert.analysis.metrics import RunSummary, check_same_norm
 from smoothcert.analysis.tables.cells import (
     UNKNOWN,
     acr_text,
+    csv_escaped,
     latex_escaped,
     latex_norm,
     markdown_table,
@@ -48,7 +49,13 @@ def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
     for summary in summaries:
         sigma = sigma_text(summary.sigma, unknown="")
         writer.writerow(
-            [summary.run, sigma, summary.inputs, acr_text(summary.acr), *map(percentage, summary.accuracy)]
+            [
+                csv_escaped(summary.run),
+                sigma,
+                summary.inputs,
+                acr_text(summary.acr),
+                *map(percentage, summary.accuracy),
+            ]
         )
     return stream.getvalue()
 

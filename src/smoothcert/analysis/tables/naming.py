@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from smoothcert.analysis.seeds import reason_not_to_average
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import shown_name
 from smoothcert.runs import Run
 
 _CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
@@ -24,6 +25,7 @@ def method_of(run: Run) -> str:
     """
     stated = run.manifest.origin.get("method")
     if isinstance(stated, str) and stated:
+        stated = shown_name(stated)
         search = run.manifest.plan.get("sigma_search")
         method = f"{stated} + σ search ({search})" if isinstance(search, str) else stated
         return f"{method} (stateful)" if run.stateful else method
@@ -45,7 +47,7 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
 def dataset_of(run: Run) -> str | None:
     """The data set the run states; None for a log imported without one."""
     name = run.manifest.data.get("name")
-    return name if isinstance(name, str) and name else None
+    return shown_name(name) if isinstance(name, str) and name else None
 
 
 def check_same_inputs(runs: Sequence[Run]) -> None:
@@ -82,4 +84,4 @@ def check_one_dataset(runs: Sequence[Run]) -> None:
 
 def coverage(run: Run) -> str | None:
     """A sentence for a run that isn't known to hold all the inputs it was asked for."""
-    return None if run.shortfall is None else f"{run.path}: {run.shortfall}"
+    return None if run.shortfall is None else f"{shown_name(str(run.path))}: {run.shortfall}"

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from smoothcert.analysis.tables.cells import (
     UNKNOWN,
     acr_text,
+    csv_escaped,
     latex_escaped,
     latex_norm,
+    markdown_escaped,
     markdown_table,
     norm_name,
     sigma_text,
@@ -46,7 +48,9 @@ def _markdown(table: PaperTable) -> str:
             for part in block.sigmas
             for sigma, row, cells in _lines(part)
         ]
-        heading = f"{_heading(block)}: certified accuracy (%) at {norm_name(table.norm)} radius"
+        heading = (
+            f"{markdown_escaped(_heading(block))}: certified accuracy (%) at {norm_name(table.norm)} radius"
+        )
         note = f"{heading}, {_basis(block.rows)}; bold: best of its σ{_without_best(block)}."
         parts.append(f"{note}\n\n{markdown_table(header, rows, text_columns={1})}")
     return "\n".join(parts)
@@ -87,7 +91,8 @@ def _csv(table: PaperTable) -> str:
             for row in part.rows:
                 acr, *shares = (cell.partition("±")[0] for cell in row.printed())
                 spread = "" if row.acr.sd is None else acr_text(row.acr.sd)
-                named = [block.dataset or "", sigma, row.method, row.seeds, row.inputs]
+                names = csv_escaped(block.dataset or ""), csv_escaped(row.method)
+                named = [names[0], sigma, names[1], row.seeds, row.inputs]
                 writer.writerow([*named, acr, spread, *shares])
     return stream.getvalue()
 

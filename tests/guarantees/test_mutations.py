@@ -1,0 +1,386 @@
+"""Damaged and hostile variants of everything that commands read.
+
+Whatever a file says, nothing is run, nothing is written outside ``--out``, memory stays below a stated bound, and a
+refusal is one message.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.commands import main
+from smoothcert.noise import DiagonalGaussian, save_sigmas
+from smoothcert.runs import create_run, read_run
+from smoothcert.runs.field_log import write_field_log
+from smoothcert.runs.parquet import write_parquet
+from tests.report.made_reports import statement, toy_records
+
+MOST_MEGABYTES = 1024
+"""What opening small files may add to a process, whatever they claim (SECURITY.md states it)."""
+
+_FORBIDDEN = (
+    "subprocess.Popen",
+    "os.system",
+    "os.exec",
+    "os.posix_spawn",
+    "os.fork",
+    "pickle.find_class",
+    "ctypes.dlopen",
+)
+_watching: list[str] | None = None
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching is not None and event in _FORBIDDEN:
+        _watching.append(f"{event} {arguments!r}")
+
+
+sys.addaudithook(_hook)
+
+
+@contextmanager
+def nothing_runs() -> Iterator[None]:
+    """No program is started, no pickle's class looked up, no library loaded."""
+    global _watching  # an audit hook can't be taken away again, only told to rest
+    _watching = []
+    try:
+        yield
+        assert _watching == []
+    finally:
+        _watching = None
+
+
+def tree(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        if path.is_file()
+        else "folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+ODD_VALUES = [
+    *(
+        b"1e999",
+        b"-1",
+        b"0",
+        b"null",
+        b"NaN",
+        b"[]",
+        b"{}",
+        b'""',
+        b"1.5",
+        b"true",
+        b'"cat"',
+        b"=1",
+        b"-",
+        b"1e-320",
+    ),
+    *(
+        b"9" * 400,
+        b"1" * 70,
+        b"[" * 3000,
+        b'"\\u001b]0;x"',
+        b'"../../etc"',
+        b"9223372036854775808",
+        b"\x00",
+        b"\xff\xfe",
+    ),
+]
+
+
+def mutated(content: bytes, chance: random.Random, text: bool) -> bytes:
+    """One of the ways in which a file goes wrong, or is made to."""
+    if not content:
+        return content
+    place = chance.randrange(len(content))
+    kind = chance.randrange(6 if text else 5)
+    if kind == 0:
+        return content[:place]
+    if kind == 1:
+        return content[:place] + bytes([content[place] ^ (1 << chance.randrange(8))]) + content[place + 1 :]
+    if kind == 2:
+        end = min(len(content), place + chance.choice([1, 4, 8, 64]))
+        return content[:place] + content[end:]
+    if kind == 3:
+        value = chance.choice([b"\xff" * 4, b"\x00" * 4, b"\x7f\xff\xff\xff", b"\xff" * 8, *ODD_VALUES])
+        return content[:place] + value + content[place + len(value) :]
+    if kind == 4:
+        other = chance.randrange(len(content))
+        return content[:place] + content[other : other + 200] + content[place:]
+    return _with_an_odd_value(content, chance)
+
+
+def _with_an_odd_value(content: bytes, chance: random.Random) -> bytes:
+    """A number or a word replaced by something else, so that the rest still parses."""
+    import re
+
+    found = list(re.finditer(rb'-?\d[\d.e+-]*|"[^"\n]*"|true|false|null', content))
+    if not found:
+        return content + b"x"
+    one = chance.choice(found)
+    return content[: one.start()] + chance.choice(ODD_VALUES) + content[one.end() :]
+
+
+def run_with_noise(folder: Path) -> Path:
+    """A run with everything that lies beside a journal."""
+    run = folder / "run"
+    noise = DiagonalGaussian(np.array([0.4, 0.5, 0.6]))
+    about = replace(
+        statement(**noise.describe(), stop=["wrong"]),
+        origin={"model": "theirs:model", "dataset": "folder:/nowhere", "method": "gaussian"},
+    )
+    create_run(run, about, [replace(r, sigma=noise.sigma) for r in toy_records(12)])
+    save_sigmas(run, noise)
+    (run / "sigma_search.jsonl").write_text('{"index": 0, "sigma": 0.5}\n')
+    return run
+
+
+def plain_run(folder: Path) -> Path:
+    run = folder / "run"
+    create_run(run, replace(statement(), origin={"model": "m", "dataset": "digits"}), toy_records(12))
+    return run
+
+
+def reading(run: Path, out: Path) -> list[list[str | Path]]:
+    return [
+        ["show", run],
+        ["show", run, "--json"],
+        ["table", run, "--layout", "paper", "--format", "csv"],
+        ["table", run],
+        ["compare", run, run, "--common"],
+        ["report", run, "--out", out / "page"],
+        ["recertify", run, "--out", out / "again"],
+        ["export-log", run, "--out", out / "log.tsv"],
+        ["export-log", run, "--out", out / "log.parquet"],
+        ["attack", run],
+        ["remember", run, "--memory", out / "memory", "--out", out / "kept"],
+        ["sensitivity", run],
+    ]
+
+
+def drawing(run: Path, out: Path) -> list[list[str | Path]]:
+    kinds = ("accuracy", "area", "noise", "samples", "confidence", "sigma", "envelope", "clean-accuracy")
+    return [["plot", run, "--kind", kind, "--out", out / f"{kind}.svg"] for kind in kinds]
+
+
+def exit_code(words: list[str | Path]) -> int:
+    """How the command ends; a bug would end in another exception."""
+    try:
+        main([str(word) for word in words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
+
+
+def try_all(theirs: Path, out: Path, commands: list[list[str | Path]]) -> list[int]:
+    """Exit codes of the commands; anything but a clean end or a refusal fails, and so does a trace left behind."""
+    before = tree(theirs)
+    codes = []
+    for words in commands:
+        with nothing_runs():
+            codes.append(exit_code(words))
+        assert codes[-1] in (0, 2), words
+        assert tree(theirs) == before, words
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+    return codes
+
+
+@contextmanager
+def within_memory() -> Iterator[None]:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1024 * MOST_MEGABYTES
+
+
+def explore(
+    tmp_path: Path,
+    make: Callable[[Path], Path],
+    names: list[str],
+    commands: Callable[[Path, Path], list[list[str | Path]]],
+    tries: int,
+    seed: int = 0,
+) -> None:
+    """Mutate one file at a time and give the result to the commands, each in its turn."""
+    theirs, out = tmp_path / "theirs", tmp_path / "out"
+    theirs.mkdir()
+    out.mkdir()
+    target = make(theirs)
+    originals = {name: (theirs / name).read_bytes() for name in names}
+    every = commands(target, out)
+    assert try_all(theirs, out, every).count(0) >= len(every) // 2  # untouched, they are read
+    with within_memory():
+        for number in range(tries):
+            chance = random.Random(1000 * seed + number)
+            name = names[number % len(names)]
+            content = originals[name]
+            for _ in range(chance.choice([1, 1, 2, 5])):
+                content = mutated(content, chance, text=name.endswith((".json", ".jsonl", ".tsv", ".toml")))
+            (theirs / name).write_bytes(content)
+            chosen = chance.sample(every, min(3, len(every)))
+            try:
+                try_all(theirs, out, chosen)
+            except BaseException:
+                print(f"try {number} of {name}: {content[:200]!r}", file=sys.__stderr__)
+                raise
+            (theirs / name).write_bytes(originals[name])
+
+
+FEW = pytest.param(0, 25, id="few")
+MANY = [pytest.param(1, 150, id="many", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_runs(tmp_path: Path, seed: int, tries: int) -> None:
+    explore(tmp_path, plain_run, ["run/run.json", "run/journal.sqlite"], reading, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_runs_with_files_beside_them(tmp_path: Path, seed: int, tries: int) -> None:
+    names = ["run/run.json", "run/sigmas.npy", "run/sigma_search.jsonl"]
+    explore(tmp_path, run_with_noise, names, reading, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 8, id="few"), *MANY])
+def test_drawings_of_runs(tmp_path: Path, seed: int, tries: int) -> None:
+    pytest.importorskip("matplotlib")
+    names = ["run/run.json", "run/journal.sqlite", "run/sigmas.npy"]
+    explore(tmp_path, run_with_noise, names, drawing, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
+    pytest.importorskip("pyarrow")
+
+    def make(folder: Path) -> Path:
+        plain_run(tmp_path / "made")
+        read = read_run(tmp_path / "made" / "run")
+        with (folder / "log.tsv").open("w") as file:
+            write_field_log(read.records, file)
+        (folder / "log.gz").write_bytes(gzip.compress((folder / "log.tsv").read_bytes()))
+        write_parquet(read, folder / "log.parquet")
+        return folder
+
+    def commands(folder: Path, out: Path) -> list[list[str | Path]]:
+        logs = [
+            ["import-log", folder / name, "--sigma", "0.5", "--out", out / "run"]
+            for name in ("log.tsv", "log.gz")
+        ]
+        return [*logs, ["import-log", folder / "log.parquet", "--out", out / "run"]]
+
+    explore(tmp_path, make, ["log.tsv", "log.gz", "log.parquet"], commands, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 18, id="few"), *MANY])
+def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+    def make(folder: Path) -> Path:
+        shutil.copytree(digits_model, folder / "model")
+        lenet = initialise(ModelSpec("lenet", (1, 28, 28), tuple("0123456789")), seed=0)
+        for name, zipped in (("new.pth", True), ("old.pth", False)):
+            state = {"arch": "lenet", "state_dict": lenet.state_dict()}
+            torch.save(state, folder / name, _use_new_zipfile_serialization=zipped)
+        onnx = pytest.importorskip("onnx")
+        pytest.importorskip("onnxruntime")
+        tensors = [("x", ["rows", 1, 8, 8]), ("scores", ["rows", 10])]
+        ends = [
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in tensors
+        ]
+        weights = onnx.numpy_helper.from_array(np.eye(64, 10, dtype=np.float32), "w")
+        steps = [
+            onnx.helper.make_node("Flatten", ["x"], ["flat"]),
+            onnx.helper.make_node("MatMul", ["flat", "w"], ["scores"]),
+        ]
+        graph = onnx.helper.make_graph(steps, "g", ends[:1], ends[1:], [weights])
+        opset = [onnx.helper.make_opsetid("", 17)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), folder / "model.onnx")
+        return folder
+
+    def commands(folder: Path, out: Path) -> list[list[str | Path]]:
+        np.savez(tmp_path / "data.npz", x=np.zeros((2, 1, 28, 28)), y=np.zeros(2, np.int64))
+        few = ["--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1", "--out", out / "answers"]
+        named = {"model": "digits", "new.pth": "npz", "old.pth": "npz", "model.onnx": "digits"}
+        data = {"digits": "digits", "npz": f"npz:{tmp_path / 'data.npz'}"}
+        return [["predict", folder / name, "-d", data[kind], *few] for name, kind in named.items()]
+
+    names = [
+        "model/model.json",
+        "model/model.safetensors",
+        "model/recipe.toml",
+        "new.pth",
+        "old.pth",
+        "model.onnx",
+    ]
+    explore(tmp_path, make, names, commands, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_fits(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+    pytest.importorskip("matplotlib")
+
+    def make(folder: Path) -> Path:
+        few = ["--max", "64", "--validation", "8", "--sub-epochs", "1", "--workers", "1", "--quiet"]
+        main(["fit-noise", str(digits_model), "--init", "0.25", *few, "--out", str(folder / "fit")])
+        return folder / "fit"
+
+    def commands(fit: Path, out: Path) -> list[list[str | Path]]:
+        few = ["-d", "digits", "--n", "20", "--max", "1", "--workers", "1"]
+        return [
+            ["sensitivity", fit],
+            ["plot", fit, "--kind", "noise", "--out", out / "noise.svg"],
+            ["plot", fit, "--kind", "clean-accuracy", "--out", out / "clean.svg"],
+            ["predict", digits_model, "--noise", fit, *few, "--out", out / "answers"],
+        ]
+
+    names = ["fit/run.json", "fit/sigmas.npy", "fit/checkpoint.pt", "fit/sub-epochs/0.npy"]
+    explore(tmp_path, make, names, commands, tries, seed)
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+    image = pytest.importorskip("PIL.Image")
+    endings = ("png", "jpg", "bmp", "webp", "ppm", "tif")
+
+    def make(folder: Path) -> Path:
+        for ending in endings:
+            (folder / ending / "a").mkdir(parents=True)
+            image.new("L", (8, 8), 99).save(folder / ending / "a" / f"0.{ending}")
+        np.savez(folder / "data.npz", x=np.zeros((2, 1, 8, 8)), y=np.zeros(2, np.int64))
+        np.savez_compressed(folder / "packed.npz", x=np.zeros((2, 1, 8, 8)), y=np.zeros(2, np.int64))
+        return folder
+
+    def commands(folder: Path, out: Path) -> list[list[str | Path]]:
+        few = ["--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1", "--out", out / "answers"]
+        specs = [f"folder:{folder / ending}" for ending in endings]
+        specs += [f"npz:{folder / name}.npz" for name in ("data", "packed")]
+        return [["predict", digits_model, "-d", spec, *few] for spec in specs]
+
+    names = [f"{ending}/a/0.{ending}" for ending in endings] + ["data.npz", "packed.npz"]
+    explore(tmp_path, make, names, commands, tries, seed)
+
+
+def test_the_checks_notice(tmp_path: Path) -> None:
+    """A command that starts a program or leaves a file behind fails them."""
+    with pytest.raises(AssertionError), nothing_runs():
+        os.system("true")
+    (tmp_path / "a").write_text(json.dumps({}))
+    before = tree(tmp_path)
+    (tmp_path / "b").write_text("")
+    assert tree(tmp_path) != before
