@@ -92,7 +92,7 @@ class SmoothedClassifier:
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
-        self.plan.noise.check_shape(tuple(input_shape))
+        self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
             self._prepared = replace(prepared, order=self._order)

@@ -146,6 +146,15 @@ class CertifyPlan:
             return replace(self, dimension=math.prod(shape))
         return self
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse inputs that the noise, or a dimension settled before, doesn't fit."""
+        self.noise.check_shape(shape)
+        if self.dimension is not None and self.dimension != math.prod(shape):
+            raise InvalidValueError(
+                f"the plan is for inputs of dimension {self.dimension}, these have {math.prod(shape)} (shape {shape}): "
+                "give the plan as it was before it was prepared for others, or replace(plan, dimension=None)"
+            )
+
     @property
     def certificate(self) -> Certificate:
         """The theorem that belongs to the noise."""
