@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from smoothcert import SmoothedClassifier
-from smoothcert.analysis.paired import sign_flip_p_value
+from smoothcert.analysis.comparison import compare
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import certify_dataset
@@ -91,7 +91,8 @@ def test_whole_numbers_beyond_float64_are_shifted() -> None:
 )
 def test_coarse_types_do_not_make_any_number_a_level(dtype: type, low: float, high: float) -> None:
     values = np.random.default_rng(0).uniform(low, high, (50, 8)).astype(dtype)
-    assert Dataset("made-up", values, np.zeros(50, np.int64), ("a", "b")).levels is None
+    levels = Dataset("made-up", values, np.zeros(50, np.int64), ("a", "b")).levels
+    assert levels is None or (values.astype(np.float64) * levels % 1 == 0).all()
 
 
 def test_pictures_in_float16_keep_their_levels() -> None:
@@ -243,9 +244,14 @@ def test_records_of_inputs_that_were_not_asked_for(run: Path, planned: Any) -> N
 # Comparisons
 
 
-def test_rounding_makes_no_run_the_better_one() -> None:
-    """A sampler's error of 1e-13 that one of two runs pays was called a larger ACR (p = .004)."""
-    assert sign_flip_p_value(np.full(12, 1e-13)) == 1.0
+def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
+    """Grids that cost 1e-13 and 1e-12 made one of two equal runs that of the larger ACR (p = .004)."""
+    data = Dataset("made-up", np.zeros((12, 3), np.uint8), np.zeros(12, np.int64), ("a", "b"))
+    runs = [
+        certify_dataset(classifier(levels=levels), data, tmp_path / str(levels)) for levels in (16, 2**12)
+    ]
+    assert runs[0].records[0].radius != runs[1].records[0].radius
+    assert compare(*runs, radii=[0.25]).acr.p_value == 1.0
 
 
 # Inputs of any make
