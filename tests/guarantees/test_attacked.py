@@ -23,6 +23,8 @@ from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import read_run
 from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.sigma_search import SEARCHES
+from smoothcert.sigma_search.log import read_found
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.verification import verify_run
 from smoothcert.verification.noise import Grid, Noise
@@ -129,6 +131,23 @@ def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -
     after = smoothed.certify(x)
     assert before.predicted == after.predicted
     assert fresh.certify(x).seed != 0
+
+
+def test_a_searched_ellipsoid_states_the_noise_that_was_drawn(tmp_path: Path) -> None:
+    """A sampler has 64 tables: more scales than that are rounded down, and those are what the certificate is about."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(100, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    inputs = np.random.default_rng(0).normal(size=(2, 100))
+    with torch.no_grad():
+        labels = net(torch.tensor(inputs).float()).argmax(1).numpy()
+    data = Dataset("made-up", inputs, labels.astype(np.int64), ("a", "b", "c"))
+    plan = CertifyPlan(Gaussian(0.1), n=2000, n0=50, search=SEARCHES["ellipsoid"]())
+    run = certify_dataset(SmoothedClassifier(net, plan), data, tmp_path / "run")
+    found = read_found(tmp_path / "run")
+    assert any(one.noise is not None and len(np.unique(one.noise.sigmas)) > 1 for one in found.values())
+    for record in run.records:
+        assert found[record.index].sigma == record.sigma
+    assert holds(tmp_path / "run")
 
 
 # Memories
