@@ -346,7 +346,8 @@ class SmoothedClassifier:
             )
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
-            yield i, x, replace(plan, noise=found.noise_like(plan.noise), search=None), found
+            own = replace(plan, noise=found.noise_like(plan.noise), search=None)
+            yield i, x, own, found.drawn(own.noise)
 
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""
