@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,6 +75,7 @@ def certify_dataset(
     of them is cast.
     """
     choice, progress = choice or Choice(), progress or Progress()
+    classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_for(dataset.levels, dataset.largest)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
@@ -181,6 +183,7 @@ def _manifest(
             "inputs": len(dataset),
             "skip": choice.skip,
             "planned": len(choice.indices(len(dataset))),
+            "levels": dataset.levels,
         },
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -11,11 +11,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, check_count
 
+_FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
+
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
     """``x`` as an array in its own type, wherever it lives."""
     detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
-    return np.asarray(detach().cpu().numpy() if detach is not None else x)
+    if detach is None:
+        return np.asarray(x)
+    tensor = detach().cpu()
+    if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
+        tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
+    return np.asarray(tensor.numpy())
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
@@ -25,8 +32,8 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
         raise InvalidValueError(
             f"inputs must be an array of numbers, got {type(x).__name__} of {array.dtype}"
         )
-    if len(array) == 0:
-        raise InvalidValueError("there is no input to certify: the batch is empty")
+    if array.size == 0:
+        raise InvalidValueError(f"there is no input to certify: the batch is empty (shape {array.shape})")
     return array
 
 

@@ -115,6 +115,7 @@ def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
     data = load("digits", "test")
     search = EllipsoidSearch(steps=30, check_votes=32)
     classifier = SmoothedClassifier(module, sigma=0.25, n=500, search=search)
+    classifier.settle_for(data.levels, data.largest)
     run = certify_dataset(classifier, data, tmp_path / "run", Choice(most=10))
     found = read_found(tmp_path / "run")
     stretched = {index for index, one in found.items() if one.noise is not None}

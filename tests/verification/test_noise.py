@@ -79,7 +79,7 @@ def test_the_distance_of_several_scales_is_their_sum() -> None:
     assert grid.distance(Noise("diagonal-gaussian", scales)) == sum(each)
 
 
-LEVELS, CELLS = 255, 32
+LEVELS, CELLS = 255, 64
 
 
 def repaid(run: Path, out: Path, error: float, **fields: object) -> Path:

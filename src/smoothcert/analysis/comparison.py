@@ -23,6 +23,7 @@ from smoothcert.errors import InvalidValueError, check_not_negative, check_proba
 from smoothcert.rounding import down
 from smoothcert.runs import Run
 
+_ROUNDING = 1e-9  # radii that differ by less, as by a sampler's error alone, make no run the better one
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
 _STATED = {
     "bound": "bound",
@@ -33,8 +34,16 @@ _STATED = {
     "sigmas_sha256": "scales of the noise (SHA-256)",
     "sigma_search": "σ search",
     "stop": "stopping rules",
+    "stream": "stream version",
+    "levels": "levels of the grid",
 }
-_OPTIONAL = {"sigmas_sha256", "sigma_search", "stop"}  # a plan that doesn't state them has none
+_OPTIONAL = {
+    "sigmas_sha256",
+    "sigma_search",
+    "stop",
+    "stream",
+    "levels",
+}  # a plan that doesn't state them has none
 
 
 @dataclass(frozen=True)
@@ -236,7 +245,9 @@ def _compare_acr(
         float(differences.mean()),
         low,
         high,
-        sign_flip_p_value(differences),
+        sign_flip_p_value(
+            np.where(np.abs(differences) <= _ROUNDING * np.maximum(one, other), 0.0, differences)
+        ),
     )
 
 

@@ -118,10 +118,11 @@ def certify(
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
-    if classifier.plan.levels is None:
+    if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(
-            "the inputs lie on no known grid, so each is rounded to one (by a small part of σ); its certificate "
-            "is about that point; --levels Q says that they are multiples of 1/Q",
+            f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
+            f"Subtract {lost:.3g} from a radius for one that holds for any numbers; --levels Q chooses a grid that has "
+            "the multiples of 1/Q",
             quiet,
         )
     if classifier.base.most_workers == 1 and execution.worker_count() > 1:

@@ -113,6 +113,12 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "half a unit of the last one.",
             soft_wrap=True,
         )
+    if lost := _lost_to_rounding(run):
+        console.print(
+            "Radii are around the point of the noise's grid that is nearest to an input: subtract "
+            f"{lost:.3g} for radii that hold for any numbers.",
+            soft_wrap=True,
+        )
     if run.manifest.kind == "certify" and "stream" not in run.manifest.plan:
         console.print(
             "Noise was added in floating point, as in every version before: certificates don't cover "
@@ -129,6 +135,16 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
             soft_wrap=True,
         )
+
+
+def _lost_to_rounding(run: Run) -> float:
+    """What radii of inputs off the grid give up to speak of any input."""
+    from smoothcert.smoothing import CertifyPlan
+
+    data = run.manifest.data
+    if run.manifest.kind != "certify" or "levels" not in data or "stream" not in run.manifest.plan:
+        return 0.0
+    return CertifyPlan.stated(run.manifest.plan, run.path).rounding_of(data["levels"])
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
+from smoothcert.noise import same_to_precision
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
@@ -171,8 +172,7 @@ class Dataset:
 def _multiples(values: NDArray[Any], levels: int) -> bool:
     """Whether all values are multiples of 1/levels, to the precision of their own type."""
     steps = values.astype(np.float64) * levels
-    allowed = 4 * float(np.finfo(values.dtype).eps) * np.abs(steps)
-    return bool((np.abs(steps - np.rint(steps)) <= allowed).all())
+    return bool((np.abs(steps - np.rint(steps)) <= same_to_precision(values, levels)).all())
 
 
 class Loader(Protocol):

@@ -17,6 +17,7 @@ from smoothcert.noise.grid import (
     drawable,
     exact_type,
     on_grid,
+    same_to_precision,
     sampler_error,
 )
 from smoothcert.noise.isotropic import Gaussian, Uniform
@@ -41,6 +42,7 @@ __all__ = [
     "exact_type",
     "load_sigmas",
     "on_grid",
+    "same_to_precision",
     "sampler_error",
     "save_sigmas",
     "sigmas_sha256",

@@ -35,6 +35,7 @@ _COARSE, _FINE = (
 _MOST_CELLS = 2048  # steps to a σ beyond which the grid gets coarser than the inputs' own
 _MOST_LEVELS = 1 << 24  # what float32 holds exactly
 _UNIT_STEPS = 512
+_LAST_PLACE = 2.0**-52
 
 _EXACT = {"float32": 1 << 24, "float64": 1 << 53}  # whole numbers up to here are exact, and so are their sums
 
@@ -82,13 +83,14 @@ class Grid:
 class GridPoint:
     """The point of a grid next to an input: whole numbers of steps in each coordinate, and where that is.
 
-    ``shift`` is the input's distance from it in ℓ1 and ℓ2, 0 where they are the same to the precision of the input's
-    own type: 128/255 in float32 *is* the picture's 128.
+    ``distance`` bounds the input's distance from it in ℓ1 and ℓ2. ``shift`` is that, but 0 where they are the same to
+    the precision of an own type that is finer than the grid: 128/255 in float32 *is* the picture's 128.
     """
 
     steps: NDArray[np.float64]
     values: NDArray[np.float64]
     shift: dict[str, float]
+    distance: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +129,12 @@ class GridNoise:
         exact = given.astype(np.float64)
         steps = np.rint(exact * self.steps_per_unit)
         values = steps / self.steps_per_unit
-        moved = np.abs(exact - values)
-        own = np.finfo(given.dtype).eps if given.dtype.kind == "f" else 0.0
-        moved[moved <= 4 * own * np.abs(exact)] = 0.0
-        l1, l2 = float(moved.sum()), float(np.sqrt((moved * moved).sum()))
-        return GridPoint(steps, values, {"l1": l1 * (1 + 1e-9), "l2": l2 * (1 + 1e-9)})
+        # 64-bit integers and long doubles are rounded by float64: how far is part of the distance.
+        moved = np.abs(given.astype(np.longdouble) - values).astype(np.float64)
+        same = moved * self.steps_per_unit <= same_to_precision(given, self.steps_per_unit)
+        # The grid point itself is a multiple of the step, which its value approximates to half a last place.
+        far = moved + np.abs(values) * _LAST_PLACE
+        return GridPoint(steps, values, _lengths(np.where(same, 0.0, moved)), _lengths(far))
 
     def half_diagonal(self, norm: str) -> float:
         """How far any input can be from the grid point nearest to it."""
@@ -164,6 +167,22 @@ class GridNoise:
         import torch
 
         return torch.from_numpy(np.array(self.steps_per_unit)).to(dtype)
+
+
+def same_to_precision(values: NDArray[Any], steps_per_unit: ArrayLike) -> NDArray[np.float64]:
+    """How many steps a number may be off a grid point and be that point, as its own type writes it: two last places.
+
+    None where the type is too coarse to tell, having fewer than eight numbers to a step.
+    """
+    if values.dtype.kind != "f":
+        return np.zeros(values.shape)
+    last_places = np.spacing(np.abs(values)).astype(np.float64) * steps_per_unit
+    return np.where(last_places <= 1 / 8, 2 * last_places, 0.0)
+
+
+def _lengths(moved: NDArray[np.float64]) -> dict[str, float]:
+    l1, l2 = float(moved.sum()), float(np.sqrt((moved * moved).sum()))
+    return {"l1": l1 * (1 + 1e-9), "l2": l2 * (1 + 1e-9)}
 
 
 def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:

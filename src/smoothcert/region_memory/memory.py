@@ -267,16 +267,27 @@ class RegionMemory:
             )
         if not np.array_equal(region.center, point):
             # A certificate is about the grid point next to its input: what it leaves around the input itself is kept.
-            near = region.center.shape == point.shape and region.contains(point)
-            found = region.core().largest_inside(point) if near else None
-            if found is None:
+            if region.center.shape != point.shape or not (
+                region.contains(point) or _shifted(certified, point)
+            ):
                 raise InvalidValueError(
                     "the certificate's region isn't around the input that was asked about"
                 )
+            found = region.core().largest_inside(point) if region.contains(point) else None
+            if found is None:
+                return None
             region = found
         if region.reach > LARGEST:
             raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.reach:g}")
         return _computable(region)
+
+
+def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
+    """Whether the input is as far from the region's center as its certificate says that it was rounded."""
+    assert certified.region is not None
+    moved = (point - certified.region.center).ravel()
+    order = 1 if certified.region.norm == "l1" else 2
+    return float(np.linalg.norm(moved, order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
 
 
 def _sigma(certified: Certified) -> dict[str, float]:

@@ -40,6 +40,7 @@ class _Kept:
     predicted: int
     region: CertifiedRegion | None
     sigma: float
+    shift: float = 0.0
 
 
 def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tuple[Run, Counter[Source]]:
@@ -108,7 +109,9 @@ class _Offers:
             region = self._from_votes(x, record, replace(self.plan, noise=found.noise))
         else:
             region = BALLS[self.run.manifest.plan["norm"]](self._point(x, record), record.radius)
-        return _Kept(record.predicted, region, record.sigma)
+        order = 1 if region.norm == "l1" else 2
+        shift = float(np.linalg.norm((x - region.center).ravel(), order))
+        return _Kept(record.predicted, region, record.sigma, shift)
 
     def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:
         """The point that a record's votes are about."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -63,6 +63,10 @@ class Found:
     def noise_like(self, noise: Noise) -> Noise:
         """What to certify with, where the search began with ``noise``."""
         return with_sigma(noise, self.sigma) if self.noise is None else self.noise
+
+    def drawn(self, noise: Noise) -> Found:
+        """The same with the scales that a sampler makes of those found, where it has too few for all of them."""
+        return replace(self, sigma=noise.sigma, noise=noise) if isinstance(noise, DiagonalNoise) else self
 
 
 Numbered = tuple[int, NDArray[np.generic]]

@@ -92,7 +92,7 @@ class SmoothedClassifier:
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
-        self.plan.noise.check_shape(tuple(input_shape))
+        self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
             self._prepared = replace(prepared, order=self._order)
@@ -346,7 +346,8 @@ class SmoothedClassifier:
             )
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
-            yield i, x, replace(plan, noise=found.noise_like(plan.noise), search=None), found
+            own = replace(plan, noise=found.noise_like(plan.noise), search=None)
+            yield i, x, own, found.drawn(own.noise)
 
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""

@@ -146,6 +146,15 @@ class CertifyPlan:
             return replace(self, dimension=math.prod(shape))
         return self
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Refuse inputs that the noise, or a dimension settled before, doesn't fit."""
+        self.noise.check_shape(shape)
+        if self.dimension is not None and self.dimension != math.prod(shape):
+            raise InvalidValueError(
+                f"the plan is for inputs of dimension {self.dimension}, these have {math.prod(shape)} (shape {shape}): "
+                "give the plan as it was before it was prepared for others, or replace(plan, dimension=None)"
+            )
+
     @property
     def certificate(self) -> Certificate:
         """The theorem that belongs to the noise."""
@@ -173,6 +182,18 @@ class CertifyPlan:
         if not self.on_grid:
             return np.asarray(x, dtype=np.float64)
         return on_grid(self.noise, self.grid, np.shape(x)).point(x).values
+
+    def rounding_of(self, levels: int | None) -> float:
+        """What radii must give up to speak of *any* input: a cell's diagonal, where inputs may lie off the grid.
+
+        ``levels``: what is known of the inputs. One half is the input's own way to its grid point, one half that of
+        whatever it is compared with. 0 where multiples of 1/levels are points of the grid.
+        """
+        if not self.on_grid or (levels is not None and self.grid.levels % levels == 0):
+            return 0.0
+        noise = self.noise
+        shape = noise.scales().shape or (self.dimension or 1,)
+        return 2 * on_grid(noise, self.grid, shape).half_diagonal(self.certificate.norm)
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""

@@ -41,17 +41,17 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
         sigma=plan.noise.sigma,
         volume_radius=None if plan.certificate.ball else 0.0 if region is None else region.volume_radius,
         shift=shift,
-        radius_off_grid=max(0.0, down(radius - shift - between)),
+        radius_off_grid=max(0.0, down(radius - between)),
     )
 
 
 def _placed(x: ArrayLike, plan: CertifyPlan) -> tuple[NDArray[np.float64], float, float]:
-    """The point that the votes are about, the input's distance from it, and how far any input can be from its own."""
+    """The point that votes are about, the input's shift, and how far any input's own point can be from it beside."""
     if not plan.on_grid or np.size(x) != plan.dimension:  # recertified votes know no input
         return np.asarray(x, dtype=np.float64), 0.0, 0.0
     noise, norm = on_grid(plan.noise, plan.grid, np.shape(x)), plan.certificate.norm
     point = noise.point(x)
-    return point.values, point.shift[norm], noise.half_diagonal(norm)
+    return point.values, point.shift[norm], point.distance[norm] + noise.half_diagonal(norm)
 
 
 def _check_votes(plan: CertifyPlan, selection: Tally, estimation: Tally) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections import defaultdict
@@ -82,6 +83,9 @@ class Replay:
         self, records: Sequence[StatedRecord], report: Report, on_votes: Callable[[int], None] | None = None
     ) -> None:
         """Cast the votes of these records again."""
+        stated, size = self.plan.fields.get("dimension"), math.prod(self.dataset.input_shape)
+        if self.plan.stream != 1 and stated != size:
+            report.problem(None, f"the plan's dimension is {stated}, inputs of the data have {size}")
         groups: dict[tuple[Noise, int], list[StatedRecord]] = defaultdict(list)
         for record in records:
             assert record.estimation is not None
@@ -136,7 +140,9 @@ class Replay:
             raise RunError(
                 f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"
             ) from None
-        return replace(plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=())
+        return replace(
+            plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=(), dimension=None
+        )
 
     def _stated_numerics(self) -> Numerics:
         names = [one.name for one in fields_of(Numerics)]

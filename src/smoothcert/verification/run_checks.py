@@ -154,6 +154,10 @@ def _checked(
     positions = statement.positions
     if record.index < 0 or (positions is not None and record.index not in positions):
         report.problem(record.index, "is none of the inputs that the data and --skip allow")
+    elif statement.problem_of_planned is None and statement.plan is not None:
+        asked = statement.asked
+        if asked is not None and record.index not in asked:
+            report.problem(record.index, f"is none of the {len(asked)} inputs that were asked for (--max)")
     if judge is None:
         problems = list(shape_problems(record, stretched=True))
         if record.votes:
@@ -175,6 +179,8 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         report.problem(
             None, "run.json doesn't state of how many inputs the data consist, and which were asked for"
         )
+    if statement.problem_of_planned is not None:
+        report.problem(None, statement.problem_of_planned)
     if statement.positions is None:
         return
     report.expected = len(statement.positions)

@@ -17,6 +17,7 @@ from smoothcert.verification.votes import UnreadableError, number
 MANIFEST = "run.json"
 MOST_TIMES_N = 16
 """No input of a run that spreads a total gets more than this many times n votes."""
+_MOST_LEVELS = 2**24
 _MOST_VOTES = 10**10  # sums over more would take minutes for each input
 _LOOK_AT_ESTIMATION = ("decide", "grid", "gain", "abstain")
 _RULES = (*_LOOK_AT_ESTIMATION, "wrong", "pilot", "total")
@@ -62,6 +63,14 @@ class Plan:
         version: int = self.fields.get("stream", 1)
         return version
 
+    @property
+    def _known_grid(self) -> bool:
+        """Whether the sampler has such a grid: 64 steps to a σ at least, or 256 where inputs are rounded to it."""
+        if (grid := self.grid()) is None:
+            return True
+        levels, cells = grid.levels, grid.cells
+        return (levels, cells) == (255, 256) or (cells == 64 and levels <= _MOST_LEVELS)
+
     def contradictions(self) -> list[str]:
         """What the plan states that can't be true together."""
         found = []
@@ -79,6 +88,11 @@ class Plan:
         if self.sequential and not self.kind.anytime:
             found.append(
                 f"voting stopped by looking at the votes, for which the {self.bound} bound doesn't hold"
+            )
+        if not self._known_grid:
+            found.append(
+                f"no votes are drawn on a grid of levels {self.fields.get('levels')} and cells_per_sigma "
+                f"{self.fields.get('cells_per_sigma')}"
             )
         memory = self.fields.get("memory")
         if self.stateful and not (isinstance(memory, dict) and {"head", "results_sha256"} <= memory.keys()):
@@ -118,6 +132,24 @@ class Statement:
         if type(inputs) is not int or type(skip) is not int or inputs < 1 or skip < 1:
             return None
         return range(0, inputs, skip)
+
+    @property
+    def asked(self) -> range | None:
+        """The inputs that were asked for; those that the data allow where a run of an earlier version doesn't say."""
+        planned, allowed = self.data.get("planned"), self.positions
+        return allowed if allowed is None or planned is None else allowed[:planned]
+
+    @property
+    def problem_of_planned(self) -> str | None:
+        """What is wrong with the stated number of inputs of a certification; logs may list theirs."""
+        planned, allowed = self.data.get("planned"), self.positions
+        if self.plan is None or "planned" not in self.data:
+            return None
+        if type(planned) is int and planned >= 1 and (allowed is None or planned <= len(allowed)):
+            return None
+        return (
+            f"run.json states {planned!r} inputs asked for, which is no number that the data and --skip allow"
+        )
 
 
 def read_statement(directory: Path) -> Statement:
@@ -178,6 +210,9 @@ def _plan(fields: dict[str, Any]) -> Plan:
         raise _PlanError(
             f"the plan's stream is {version!r}, and known are versions 1 and 2: a newer smoothcert made it"
         )
+    search = fields.get("sigma_search")
+    if search is not None and (not isinstance(search, str) or not search):
+        raise _PlanError(f"the plan's sigma_search is {search!r}, which names no search")
     names = tuple(rule.partition(":")[0].strip() for rule in rules)
     seed = _count(fields, "seed", least=0)
     return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields)

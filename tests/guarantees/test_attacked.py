@@ -1,0 +1,315 @@
+"""Ways in which somebody tried to get a false or self-contradicting answer, from outside."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert import SmoothedClassifier
+from smoothcert.analysis.comparison import compare
+from smoothcert.commands import main
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.evaluation import certify_dataset
+from smoothcert.noise import Gaussian, on_grid
+from smoothcert.region_memory import RegionMemory, Statement
+from smoothcert.region_memory.runs import remember
+from smoothcert.runs import read_run
+from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.sigma_search import SEARCHES
+from smoothcert.sigma_search.log import read_found
+from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.verification import verify_run
+from smoothcert.verification.noise import Grid, Noise
+from smoothcert.verification.replay import Replay
+from tests.verification.runs import bands, certified, dataset, edit_plan, edit_record
+
+
+def always_first(batch: np.ndarray) -> np.ndarray:
+    return np.zeros(len(batch), np.int64)
+
+
+def classifier(model: Any = always_first, **fields: Any) -> SmoothedClassifier:
+    settings: dict[str, Any] = {"sigma": 0.25, "n": 500, "n0": 20, "seed": 1} | fields
+    return SmoothedClassifier(model, outputs="labels", classes=2, **settings)
+
+
+# Inputs off the grid: how far the certificate is from them
+
+
+@pytest.mark.parametrize(
+    ("dtype", "offset", "sigma", "levels"),
+    [
+        (np.float16, 0.6, 0.25, 255),
+        (np.float32, float(2**20), 100.0, 1),
+        (np.float32, 0.6, 0.25, 255),
+        (np.float64, 0.6, 0.25, 255),
+    ],
+)
+def test_radius_off_grid_holds_for_every_type(
+    dtype: type[np.floating], offset: float, sigma: float, levels: int
+) -> None:
+    """The next grid point of whatever is within ``radius_off_grid`` of the input lies in the region."""
+    for share, more in product(np.linspace(-0.49, 0.49, 7), (1, 1.002, 1.004)):
+        smoothed = classifier(sigma=sigma * more, levels=levels)
+        step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
+        x = np.array([(round(offset / step) + share) * step]).astype(dtype)
+        answer = smoothed.certify(x, index=0)
+        assert answer.region is not None
+        first_outside = math.ceil(answer.radius / step)
+        for sign in (-1, 1):
+            rounded_there = answer.region.center[0] + sign * (first_outside - 0.5) * step
+            assert abs(rounded_there - float(x[0])) >= answer.radius_off_grid * (1 - 1e-9)
+
+
+def test_shift_is_said_where_a_coarse_type_hides_half_a_step() -> None:
+    smoothed = classifier(levels=255)
+    step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (1,)).steps_per_unit)
+    x = np.array([306.45 * step], np.float16)
+    truth = abs(float(x[0]) - round(float(x[0]) / step) * step)
+    assert truth > 0.3 * step
+    assert smoothed.certify(x).shift >= truth
+
+
+def test_whole_numbers_beyond_float64_are_shifted() -> None:
+    smoothed = SmoothedClassifier(
+        always_first,
+        CertifyPlan(Gaussian(1e10), n=500, n0=20, levels=1, numerics=Numerics(dtype="float64")),
+        outputs="labels",
+        classes=2,
+    )
+    assert smoothed.certify(np.array([2**60 + 1], np.int64)).shift >= 1
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [(np.float16, 100, 200), (np.float32, 2**21, 2**22), (np.float16, 0.5, 1)]
+)
+def test_coarse_types_do_not_make_any_number_a_level(dtype: type, low: float, high: float) -> None:
+    values = np.random.default_rng(0).uniform(low, high, (50, 8)).astype(dtype)
+    levels = Dataset("made-up", values, np.zeros(50, np.int64), ("a", "b")).levels
+    assert levels is None or (values.astype(np.float64) * levels % 1 == 0).all()
+
+
+def test_pictures_in_float16_keep_their_levels() -> None:
+    pictures = (np.arange(256) / 255).astype(np.float16).reshape(32, 8)
+    assert Dataset("made-up", pictures, np.zeros(32, np.int64), ("a", "b")).levels == 255
+
+
+# One plan, one classifier
+
+
+def test_a_plan_settled_for_other_inputs_is_refused() -> None:
+    """Its sampler error would be too small, and its certificates centred off the grid."""
+    settled = classifier().prepare((1,))
+    with pytest.raises(InvalidValueError, match="dimension"):
+        SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
+    with pytest.raises(InvalidValueError, match="dimension"):
+        classifier(dimension=7).predict(np.full(3, 0.1))
+
+
+def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -> None:
+    """Another grid is another smoothed classifier, and seed 0 is known to everybody."""
+
+    def on_sixteenths(batch: np.ndarray) -> np.ndarray:
+        steps = batch[:, 0].astype(np.float64) * 16 * 256
+        return (np.abs(steps - np.rint(steps)) > 1e-3).astype(np.int64)
+
+    smoothed = classifier(on_sixteenths, seed=None)
+    x = np.zeros(3, np.float32)
+    before = smoothed.certify(x)
+    fresh = classifier(on_sixteenths, seed=None)
+    data = Dataset("made-up", np.array([[0, 1, 16]], np.uint8), np.zeros(1, np.int64), ("a", "b"), 1 / 16)
+    for number, one in enumerate((smoothed, fresh)):
+        certify_dataset(one, data, tmp_path / str(number))
+    after = smoothed.certify(x)
+    assert before.predicted == after.predicted
+    assert fresh.certify(x).seed != 0
+
+
+def test_a_searched_ellipsoid_states_the_noise_that_was_drawn(tmp_path: Path) -> None:
+    """A sampler has 64 tables: more scales than that are rounded down, and those are what the certificate is about."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(100, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
+    inputs = np.random.default_rng(0).normal(size=(2, 100))
+    with torch.no_grad():
+        labels = net(torch.tensor(inputs).float()).argmax(1).numpy()
+    data = Dataset("made-up", inputs, labels.astype(np.int64), ("a", "b", "c"))
+    plan = CertifyPlan(Gaussian(0.1), n=2000, n0=50, search=SEARCHES["ellipsoid"]())
+    run = certify_dataset(SmoothedClassifier(net, plan), data, tmp_path / "run")
+    found = read_found(tmp_path / "run")
+    assert any(one.noise is not None and len(np.unique(one.noise.sigmas)) > 1 for one in found.values())
+    for record in run.records:
+        assert found[record.index].sigma == record.sigma
+    assert holds(tmp_path / "run")
+
+
+# Memories
+
+
+def nearly_undecided() -> tuple[SmoothedClassifier, Dataset]:
+    """A classifier whose certificate for an input off the grid is smaller than the input's distance from the grid."""
+    size = 4000
+    direction = np.ones(size) / math.sqrt(size)
+
+    def above(batch: np.ndarray) -> np.ndarray:
+        return (batch.astype(np.float64) @ direction > 0).astype(np.int64)
+
+    x = np.random.default_rng(0).uniform(-1, 1, size)
+    x += direction * (0.03 - x @ direction)
+    for seed in range(50):
+        smoothed = classifier(above, n=2000, n0=100, seed=seed, input_shape=(size,))
+        answer = smoothed.certify(x, index=0)
+        if 0 < answer.radius < answer.shift:
+            return smoothed, Dataset("made-up", x[np.newaxis], np.ones(1, np.int64), ("a", "b"))
+    raise AssertionError("no seed gives so small a radius")
+
+
+def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path: Path) -> None:
+    smoothed, data = nearly_undecided()
+    x = data.input(0)
+    answer = smoothed.certify(x, index=0)
+    with RegionMemory.open(tmp_path / "memory", Statement.of(smoothed, x.shape)) as memory:
+        assert memory.answer(x, lambda _: answer).abstained
+        with pytest.raises(InvalidValueError, match="isn't around"):
+            memory.answer(x + 1, lambda _: answer)
+
+
+def test_a_run_with_such_an_input_is_remembered(tmp_path: Path) -> None:
+    smoothed, data = nearly_undecided()
+    run = certify_dataset(smoothed, data, tmp_path / "run")
+    remembered, _ = remember(run, data, tmp_path / "memory", tmp_path / "out")
+    assert [record.abstained for record in remembered.records] == [True]
+
+
+# Forged runs
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return certified(tmp_path / "run")
+
+
+def edit_data(run: Path, **fields: Any) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["data"] |= fields
+    (run / "run.json").write_text(json.dumps(content))
+
+
+def holds(run: Path) -> bool:
+    try:
+        return verify_run(run).report.holds
+    except RunError:
+        return False
+
+
+@pytest.mark.parametrize("search", ["", 0, False, [], {}, 0.0, ["x"], True, 3])
+def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
+    """Readers of runs took it for no search at all, verification for one: radii a thousand times too large passed."""
+    edit_plan(run, sigma_search=search)
+    lines = []
+    for record in read_run(run).records:
+        edit_record(run, record.index, sigma=500.0, radius=record.radius * 1000 * (1 - 1e-9))
+        lines.append(json.dumps({"index": record.index, "sigma": 500.0}))
+    (run / "sigma_search.jsonl").write_text("\n".join(lines))
+    assert not holds(run)
+
+
+def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run: Path) -> None:
+    plan = CertifyPlan.stated(read_run(run).manifest.plan | {"dimension": 1}, run)
+    edit_plan(run, dimension=1, sampler_error=plan.sampler_error)
+    for record in read_run(run).records:
+        assert record.selection is not None
+        assert record.estimation is not None
+        answer = decide(np.zeros(1), plan, record.selection, record.estimation)
+        edit_record(run, record.index, radius=answer.radius)
+    checked = verify_run(run, keep_records=True)
+    model = adapt(bands, "hard", "labels", 3)
+    replay = Replay(run, checked.statement, model, dataset(), Execution())
+    replay.check(checked.records, checked.report)
+    assert not checked.report.holds
+
+
+@pytest.mark.parametrize(("levels", "cells"), [(1, 1), (255, 7), (2**25, 64), (16, 256)])
+def test_a_grid_that_no_votes_are_drawn_on(run: Path, levels: int, cells: int) -> None:
+    distance = float(Grid(levels, cells, 3).distance(Noise("gaussian", (0.5,))))
+    edit_plan(run, levels=levels, cells_per_sigma=cells, sampler_error=distance * (1 + 1e-9))
+    assert not holds(run)
+
+
+def test_inputs_chosen_by_their_radii(run: Path) -> None:
+    """No certification lists the inputs it was asked for; a list made afterwards would call the run complete."""
+    connection = sqlite3.connect(run / "journal.sqlite")
+    connection.execute("DELETE FROM records WHERE radius < 0.3")
+    connection.commit()
+    connection.close()
+    edit_data(run, planned=[record.index for record in read_run(run).records])
+    assert read_run(run).complete
+    assert not holds(run)
+
+
+@pytest.mark.parametrize("planned", [3, "all", -1, 2.0, True])
+def test_records_of_inputs_that_were_not_asked_for(run: Path, planned: Any) -> None:
+    edit_data(run, planned=planned)
+    assert not holds(run)
+
+
+# Comparisons
+
+
+def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
+    """Grids that cost 1e-13 and 1e-12 made one of two equal runs that of the larger ACR (p = .004)."""
+    data = Dataset("made-up", np.zeros((12, 3), np.uint8), np.zeros(12, np.int64), ("a", "b"))
+    runs = [
+        certify_dataset(classifier(levels=levels), data, tmp_path / str(levels)) for levels in (16, 2**12)
+    ]
+    assert runs[0].records[0].radius != runs[1].records[0].radius
+    assert compare(*runs, radii=[0.25]).acr.p_value == 1.0
+
+
+# Inputs of any make
+
+
+def test_bfloat16_tensors_are_inputs() -> None:
+    x = torch.tensor([0.5, 0.25], dtype=torch.bfloat16)
+    assert classifier().certify(x).predicted == 0
+
+
+def test_inputs_without_numbers_are_refused() -> None:
+    with pytest.raises(InvalidValueError):
+        classifier().certify(np.zeros((2, 0)))
+
+
+def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    size = 4000
+    direction = np.ones(size) / math.sqrt(size)
+
+    def below(batch: np.ndarray) -> np.ndarray:
+        return (batch.astype(np.float64) @ direction < 0.15).astype(np.int64)
+
+    smoothed = classifier(below, n=20_000, bound="clopper-pearson", input_shape=(size,))
+    step = 1 / float(on_grid(smoothed.plan.noise, smoothed.plan.grid, (size,)).steps_per_unit)
+    x = np.full(size, 0.49 * step)
+    data = Dataset("made-up", x[np.newaxis], np.ones(1, np.int64), ("a", "b"))
+    run = certify_dataset(smoothed, data, tmp_path / "run")
+    (record,) = run.records
+    assert record.predicted == 1
+    plan = CertifyPlan.stated(run.manifest.plan, run.path)
+    assert record.radius > 0.15 - x @ direction  # it is about the grid point, here 0
+    assert record.radius <= 0.15
+    lost = plan.rounding_of(run.manifest.data["levels"])
+    assert record.radius - lost <= 0.15 - x @ direction
+    assert plan.rounding_of(255) == plan.rounding_of(1) == 0.0
+    main(["show", str(run.path)])
+    assert f"subtract {lost:.3g} for radii that hold for any numbers" in " ".join(
+        capsys.readouterr().out.split()
+    )
