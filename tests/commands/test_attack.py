@@ -229,10 +229,14 @@ def test_a_run_with_false_radii_is_found_out(
 
 
 def test_the_interval_waits_for_a_complete_run(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path,
+    digits_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    words = ["--radii", "0.5", "--max", "4", *FAST]
+    words = ["--model", str(digits_model), "--radii", "0.5", "--max", "4", *FAST]
     main(["attack", str(run), *words, "--json"])
     found = json.loads(capsys.readouterr().out)
     standing = round(4 * found["empirical_accuracy"]["0.5"])

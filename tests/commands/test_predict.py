@@ -11,7 +11,7 @@ import pytest
 from smoothcert.commands import main
 from tests.commands.test_bad_input import refusal
 
-WORDS = ("--n", "200", "--max", "10", "--json")
+WORDS = ("--n", "200", "--max", "10", "--seed", "0", "--json")
 
 
 def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[tuple[int, float]]:

@@ -141,8 +141,9 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
     )
     if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
         raise RunError(
-            f"{run.path}: the result of input {record.index} doesn't follow from its votes: they aren't those that the "
-            "plan asks for; the run was altered or is damaged: restore it or certify again"
+            f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
+            "doesn't follow from its votes and the plan, which asks for others; the run was altered or is damaged: "
+            "restore it or certify again"
         )
     again = _decided(record, plan)
     same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)

@@ -175,7 +175,11 @@ def _show(report: Report, quiet: bool) -> None:
 
     if quiet and report.holds:
         return
-    console.print(f"{report.run}: {_inputs(report)}, {_verdict(report)}", soft_wrap=True)
+    console.print(
+        f"{report.run}: {_inputs(report)}, {_verdict(report)}",
+        style=None if report.holds else "bold red",
+        soft_wrap=True,
+    )
     lines("What doesn't follow", _problems(report))
     if quiet:
         return
@@ -196,12 +200,12 @@ def _inputs(report: Report) -> str:
 def _verdict(report: Report) -> str:
     if not report.holds:
         inputs = f" for {len(report.inputs)} of them" if report.inputs else ""
-        return f"[bold red]the results don't follow[/]{inputs}"
+        return f"the results don't follow{inputs}"
     if not report.recomputed:
-        return "[yellow]nothing is wrong, and nothing could be recomputed[/]"
+        return "nothing is wrong, and nothing could be recomputed"
     if report.recomputed < report.records:
-        return f"[green]{report.recomputed} verified[/], the others rest on a memory"
-    return "[green]verified[/]"
+        return f"{report.recomputed} verified, the others rest on a memory"
+    return "verified"
 
 
 def _problems(report: Report) -> list[str]:

@@ -156,8 +156,8 @@ class GridNoise:
                 f"exact in {dtype} ({largest:.3g} steps of the noise's grid, {_EXACT[dtype]} at most); {other}"
             )
         limits = np.finfo(dtype)
-        steps = np.asarray(self.steps_per_unit)
-        if largest / steps.min() > limits.max / 2 or 1 / steps.max() < limits.tiny:
+        fewest, most = float(self.steps_per_unit.min()), float(self.steps_per_unit.max())
+        if largest / fewest > float(limits.max) / 2 or 1 / most < float(limits.tiny):
             raise InvalidValueError(
                 f"noise of sigma {self.noise.sigma:g} is out of range for {dtype}: rescale the inputs"
             )
@@ -201,8 +201,10 @@ def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
 def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
     """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
     steps = float(_steps_per_unit(noise.scales(), grid).max())
-    reach = 10 * float((noise.scales() * steps).max())
-    return "float32" if largest * steps + reach <= _EXACT["float32"] else "float64"
+    farthest = largest + 10 * float(
+        noise.scales().max()
+    )  # Python's floats: infinite, not an error, where it is too far
+    return "float32" if farthest * steps <= _EXACT["float32"] else "float64"
 
 
 def drawable(noise: Noise, grid: Grid) -> Noise:
