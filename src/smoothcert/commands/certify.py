@@ -13,9 +13,9 @@ from smoothcert.commands.options import (
     ModelOptions,
     NumericsOptions,
     OutputOptions,
-    SearchOptions,
     SpeedOptions,
 )
+from smoothcert.commands.search_options import SearchOptions, search_of
 from smoothcert.commands.stop_options import StopOptions
 
 
@@ -111,7 +111,7 @@ def certify(
         alpha=alpha,
         seed=seed,
         numerics=numerics.numerics(),
-        search=search.search(),
+        search=search_of(search),
         stop=stopping.rules(),
     )
     classifier.settle_for(inputs.levels, inputs.largest)

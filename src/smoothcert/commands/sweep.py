@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothcert.commands.made_options import given
 from smoothcert.commands.options import (
     BoundName,
     DataOptions,
@@ -16,7 +17,7 @@ from smoothcert.commands.options import (
     OutputOptions,
     SpeedOptions,
 )
-from smoothcert.commands.recipe_options import SweepOptions, given
+from smoothcert.commands.recipe_options import SweepOptions
 
 if TYPE_CHECKING:
     from smoothcert.runs import Run
