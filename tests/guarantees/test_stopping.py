@@ -110,7 +110,7 @@ def test_a_fixed_n_bound_would_not_hold(rule: str, peeking: str) -> None:
 
 
 def test_giving_up_makes_no_certificate_false() -> None:
-    """Futility at its wildest: stop at the first look almost always. What is certified is still certified rightly."""
+    """Futility at its wildest: stop at the first look almost always. What is certified is still certified correctly."""
     found = answers(plan(f"decide:{TRUE_RADIUS * 1.0001}@0.9"), (P, 1 - P))
     assert_rate_within(false_ones(found, TRUE_RADIUS), TRIALS, ALPHA)
 

@@ -68,7 +68,7 @@ def certify(
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
         gaussian certifies an ℓ2 ball; uniform, on [−√3σ, √3σ], an ℓ1 ball. Or a directory made by fit-noise, or a .npy
-        file with a σ for each number of an input (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
+        file with a per-coordinate σ (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
         an ℓ1 ball stretched along its axes, and need no --sigma (default: what the model was trained with, or
         gaussian).
     n0
