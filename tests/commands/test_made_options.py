@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
 
+from smoothcert import CertifyPlan
+from smoothcert.commands import main
 from smoothcert.commands import written_knobs as written
 from smoothcert.commands.made_options import merged, option, optional, options_class, sentence
+from smoothcert.commands.vote_options import VoteOptions
 from smoothcert.commands.written_knobs import registered, written_help, written_knobs
 from smoothcert.knobs import Knob, knobs_of
 from smoothcert.noise_fit import FitPlan
 from smoothcert.sigma_search import SEARCHES
+from smoothcert.stopping import BUDGETS, STOP_RULES
 
 
 def test_what_is_read_without_importing_is_what_the_classes_are() -> None:
     assert written_knobs("smoothcert.noise_fit.plan", "FitPlan") == knobs_of(FitPlan)
+    votes = written_knobs("smoothcert.smoothing.plan", "CertifyPlan", only=("n0", "n", "alpha"))
+    defaults = {field.name: field.default for field in dataclasses.fields(CertifyPlan)}
+    assert vars(VoteOptions()) == {name: defaults[name] for name in ("n0", "n", "alpha")}
+    assert all(knob.help and knob.kind is type(knob.default) for knob in votes)
     found = registered("smoothcert.sigma_search", "SEARCHES")
     assert list(found) == SEARCHES.names()
     for name, where in found.items():
@@ -55,6 +64,12 @@ def test_bases_aliases_and_fields_declared_again(tmp_path: Path, monkeypatch: py
     for missing in (lambda: written_knobs("odd.odd", "Even"), lambda: written_help("odd.odd", "even")):
         with pytest.raises(LookupError, match=r"odd\.odd has no"):
             missing()
+
+
+def test_certifys_help_names_every_stop_rule_and_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["certify", "--help"])
+    words = set(re.findall(r"[a-z]+", capsys.readouterr().out.partition("Fewer votes, same guarantee")[2]))
+    assert {*STOP_RULES, *BUDGETS} <= words
 
 
 def test_merged_knobs_say_what_they_are_where() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cyclopts import Group
 
-from smoothcert.commands.made_options import OptionField, given, merged, optional, options_class
+from smoothcert.commands.made_options import OptionField, given, merged, optional, options_class, sentence
 from smoothcert.commands.written_knobs import registered, written_knobs
 from smoothcert.knobs import Knob
 
@@ -31,7 +31,7 @@ def _fields() -> list[OptionField]:
     knobs = merged({name: written_knobs(*where) for name, where in _NAMES.items()})
     return [
         optional(chosen, _GROUP),
-        *(optional(knob, _GROUP, prefix=_PREFIX, negative=False) for knob in knobs),
+        *(optional(sentence(knob), _GROUP, prefix=_PREFIX, negative=False) for knob in knobs),
     ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Collection
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,19 +33,22 @@ def written_help(module: str, function: str) -> str:
     raise LookupError(f"{module} has no function {function}")
 
 
-def written_knobs(module: str, cls: str) -> list[Knob]:
-    """The fields of a dataclass, its bases' first; a field declared again keeps its place, as dataclasses have it."""
+def written_knobs(module: str, cls: str, only: Collection[str] | None = None) -> list[Knob]:
+    """The fields of a dataclass, its bases' first; a field declared again keeps its place, as dataclasses have it.
+
+    ``only`` names those wanted, of a class whose others are less plain.
+    """
     module, node = _defined(module, cls)
     assert isinstance(node, ast.ClassDef)
     found: dict[str, Knob] = {}
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id != "ABC":
-            found |= {knob.name: knob for knob in written_knobs(module, base.id)}
+            found |= {knob.name: knob for knob in written_knobs(module, base.id, only)}
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and not _is_class_variable(statement.annotation):
-            assert isinstance(statement.target, ast.Name)
-            knob = _knob(module, statement.target.id, statement)
-            found[knob.name] = knob
+            name = ast.unparse(statement.target)
+            if only is None or name in only:
+                found[name] = _knob(module, name, statement)
     return list(found.values())
 
 

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.knobs import knob
 from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SigmaSearch
@@ -51,9 +52,11 @@ class CertifyPlan:
 
     noise: Noise
     bound: str = AUTO
-    n0: int = 100
-    n: int = 100_000
-    alpha: float = 0.001
+    n0: int = knob(100, "votes that choose the class")
+    n: int = knob(
+        100_000, "fresh votes that bound its probability; the most of them where voting may stop early"
+    )
+    alpha: float = knob(0.001, "probability that a certificate is wrong")
     seed: int | None = None
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
