@@ -18,7 +18,7 @@ from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.allotment import (
+from smoothcert.smoothing.allocation_files import (
     append_pilot,
     check_allocation,
     read_pilots,
