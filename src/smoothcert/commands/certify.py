@@ -145,7 +145,7 @@ def certify(
     origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
-    run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)
+    run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found

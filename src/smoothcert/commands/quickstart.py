@@ -53,7 +53,7 @@ def quickstart(
         choice = Choice(skip=_EVERY)
         origin = {"model": str(model_dir), "dataset": "digits", "method": "gaussian"}
         folder = out / f"digits-sigma{sigma}"
-        runs.append(certify_with_bar(classifier, test_set, folder, choice, quiet, origin))
+        runs.append(certify_with_bar(classifier, test_set, folder, choice, origin, quiet=quiet))
     radii = default_radii(runs)
     summaries = [summarise(run, [float(r) for r in radii]) for run in runs]
     curve, gallery = out / "certified-accuracy.png", out / "digits.png"

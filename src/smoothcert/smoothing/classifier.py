@@ -198,7 +198,7 @@ class SmoothedClassifier:
         ((index, one),) = numbered_inputs(inputs, index)
         plan = self.prepare(one.shape)
         assert self._prepared is not None
-        states = certify_states(plan, self._prepared, self.execution, one, index, label)
+        states = certify_states(plan, self._prepared, self.execution, x=one, index=index, label=label)
         return (
             replace(state, certification=state.certification and self._named(state.certification))
             for state in states

@@ -20,6 +20,7 @@ def certify_states(
     plan: CertifyPlan,
     prepared: Prepared,
     execution: Execution,
+    *,
     x: NDArray[Any],
     index: int,
     label: int | None = None,
