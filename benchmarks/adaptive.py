@@ -24,7 +24,7 @@ from smoothcert.noise import Gaussian
 from smoothcert.runs import read_run
 from smoothcert.sampling import Numerics, Procedure
 from smoothcert.smoothing import CertifyPlan
-from smoothcert.smoothing.adaptive import outlook_for, stopping_procedure
+from smoothcert.smoothing.adaptive import forecast_for, stopping_procedure
 from smoothcert.tally import Phase, Stream, Tally
 
 R = TypeVar("R")
@@ -102,10 +102,10 @@ def replay(tapes: Tapes, bound: str, *stop: str) -> Outcome:
     """Certify every input of a tape by one plan."""
     numerics = Numerics("float32", "eager", tapes.block, tapes.block)
     plan = CertifyPlan(Gaussian(tapes.sigma), bound, n=N, stop=stop, numerics=numerics)
-    outlook, radii, votes, abstained = outlook_for(plan), [], 0, 0
+    forecast, radii, votes, abstained = forecast_for(plan), [], 0, 0
     for row, label in enumerate(tapes.labels.tolist()):
         taped = TapedVotes(tapes, row)
-        answer = taped.run(stopping_procedure(np.zeros(1), plan, label=label, outlook=outlook))
+        answer = taped.run(stopping_procedure(np.zeros(1), plan, label=label, forecast=forecast))
         radii.append(answer.radius if answer.predicted == label else 0.0)
         votes += taped.votes
         abstained += answer.abstained

@@ -23,7 +23,7 @@ from smoothcert.sampling import Numerics, Procedure
 from smoothcert.smoothing import CertifyPlan
 from smoothcert.smoothing.adaptive import (
     allocated_procedure,
-    outlook_for,
+    forecast_for,
     piloting_procedure,
     shares_of,
     stopping_procedure,
@@ -94,12 +94,12 @@ class Voters:
 
 def simulate(plan: CertifyPlan, inputs: Population, seed: int) -> tuple[list[Certification], int]:
     """Certify every input by the plan; its answers and the votes they took."""
-    rng, outlook = np.random.default_rng(seed), outlook_for(plan)
+    rng, forecast = np.random.default_rng(seed), forecast_for(plan)
     answers, votes = [], 0
     for index, p in enumerate(inputs.p):
         voters = Voters(float(p), index, rng)
         label = 0 if inputs.right[index] else 2
-        answers.append(voters.run(stopping_procedure(np.zeros(1), plan, label=label, outlook=outlook)))
+        answers.append(voters.run(stopping_procedure(np.zeros(1), plan, label=label, forecast=forecast)))
         votes += voters.votes
     return answers, votes
 
@@ -131,7 +131,7 @@ def radii(answers: list[Certification], inputs: Population) -> np.ndarray:
 
 def asked(plan: CertifyPlan) -> list[float]:
     """The radii that the plan's rules want to know about."""
-    found = [rule for rule in plan.rules if isinstance(rule, Decide | Grid)]
+    found = [rule for rule in plan.stop_rules if isinstance(rule, Decide | Grid)]
     return [r for rule in found for r in (rule.radii if isinstance(rule, Grid) else (rule.radius,))]
 
 

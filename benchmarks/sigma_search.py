@@ -88,7 +88,13 @@ def costs(
     plan = classifier.prepare(data.input_shape)
     assert classifier._prepared is not None
     problem = Problem(
-        classifier.base, classifier._prepared, plan.noise, plan.rule, VOTES, plan.alpha, plan.known_seed
+        classifier.base,
+        classifier._prepared,
+        plan.noise,
+        plan.confidence_bound,
+        VOTES,
+        plan.alpha,
+        plan.known_seed,
     )
     inputs: list[tuple[int, NDArray[Any]]] = [(i, data.input(i)) for i in range(batch)]
 

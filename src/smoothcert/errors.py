@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 
 class SmoothcertError(Exception):
@@ -22,7 +23,16 @@ class ModelError(SmoothcertError):
 
 
 class RunError(SmoothcertError):
-    """A run directory that can't be written, read or continued."""
+    """A run directory that can't be written, read or continued; ``fault`` says why alone, where it was given apart."""
+
+    fault: str | None = None
+
+    @classmethod
+    def of(cls, path: Path, fault: str, remedy: str) -> RunError:
+        """``PATH FAULT REMEDY`` as the message; the remedy begins with its punctuation."""
+        error = cls(f"{path} {fault}{remedy}")
+        error.fault = f"the run {fault}"
+        return error
 
 
 class OutputError(SmoothcertError):

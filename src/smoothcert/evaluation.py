@@ -19,14 +19,12 @@ from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.allotment import (
+from smoothcert.smoothing.allocation_files import (
     append_pilot,
     check_allocation,
-    check_total,
     read_pilots,
     settled_votes,
 )
-from smoothcert.stopping import Total
 
 
 @dataclass(frozen=True)
@@ -79,8 +77,7 @@ def certify_dataset(
     classifier.settle_for(dataset.levels, dataset.largest)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
-    if _spreads_a_total(classifier.plan):
-        check_total(classifier.plan, len(choice.indices(len(dataset))))
+    classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
     manifest = _manifest(classifier, dataset, choice, origin or {})
     if order is not None:  # which class is which follows from names, which no hash is of
         manifest.model["order"] = list(order)
@@ -105,13 +102,9 @@ def certify_dataset(
 
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
     """How many votes and evaluations the inputs will take; None where that depends on the votes."""
-    if plan.rules:
+    if plan.stops:
         return None
     return inputs * (plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0))
-
-
-def _spreads_a_total(plan: CertifyPlan) -> bool:
-    return any(isinstance(rule, Total) for rule in plan.rules)
 
 
 def _answers(
@@ -131,7 +124,7 @@ def _answers(
         return ((index, dataset.input(index)) for index in of)
 
     plan = classifier.plan
-    if not _spreads_a_total(plan):
+    if not plan.budget.spreads:
         yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
         return
     check_allocation(out, indices)

@@ -12,12 +12,48 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 
 T = TypeVar("T")
-_HELP = "help"
+_HELP, _GROUP, _SPELLINGS = "help", "group", "spellings"
 
 
-def knob(default: T, help: str) -> T:
-    """A dataclass field with its default and one line of help, which the command line and the docs show."""
-    return dataclasses.field(default=default, metadata={_HELP: help})
+@dataclasses.dataclass(frozen=True)
+class Knob:
+    """A field as the command line sees it: ``default`` is MISSING where there is none."""
+
+    name: str
+    kind: Any
+    default: Any
+    help: str = ""
+    group: str = ""
+    spellings: tuple[str, ...] = ()
+
+
+def knob(default: T, help: str, *, group: str = "", spellings: tuple[str, ...] = ()) -> T:
+    """A dataclass field with its default and one line of help, which the command line and the docs show.
+
+    ``group`` is the heading it stands under there; ``spellings`` are its names there where the field's own name means
+    something else in other commands, the first one shown first. All four are literals, so that help can be made without
+    importing the class (:mod:`smoothcert.commands.written_knobs`).
+    """
+    return dataclasses.field(
+        default=default, metadata={_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings)}
+    )
+
+
+def knobs_of(cls: type) -> list[Knob]:
+    """The fields that the constructor takes, in order."""
+    kinds = knob_types(cls)
+    return [
+        Knob(
+            field.name,
+            kinds[field.name],
+            field.default,
+            help_of(field),
+            field.metadata.get(_GROUP, ""),
+            field.metadata.get(_SPELLINGS, ()),
+        )
+        for field in dataclasses.fields(cls)
+        if field.init
+    ]
 
 
 def help_of(field: dataclasses.Field[Any]) -> str:

@@ -27,7 +27,7 @@ from smoothcert.evaluation import certify_dataset
 from smoothcert.report.condensed import condense
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
-from smoothcert.smoothing.allotment import read_pilots
+from smoothcert.smoothing.allocation_files import read_pilots
 from tests.runs.unfinished import forget_what_was_asked_for
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.commands.fit_noise import fit_noise
+from smoothcert.commands.fit_options import FitOptions, fit_plan
+from smoothcert.knobs import knobs_of
 from smoothcert.noise_fit import FitPlan, read_fit
 from smoothcert.runs import read_run
 
@@ -302,11 +302,47 @@ def test_a_memorys_regions_say_nothing_of_a_feature(
     assert "comes out of a region memory" in message
 
 
-def test_the_commands_defaults_are_the_plans() -> None:
-    given = inspect.signature(fit_noise).parameters
-    for field in fields(FitPlan):
-        if field.name not in ("init", "route"):  # one has none, the other follows from the model
-            assert given[field.name].default == field.default, field.name
+def test_the_options_are_the_plans_fields_with_its_defaults() -> None:
+    assert fit_plan(FitOptions(), 0.25, "gradient") == FitPlan(init=0.25)
+    assert fit_plan(FitOptions(), 0.25, "votes") == FitPlan(init=0.25, route="votes")
+    assert fit_plan(FitOptions(route="votes", tried=3), 1.0, "gradient") == FitPlan(
+        init=1.0, route="votes", tried=3
+    )
+    assert [field.name for field in fields(FitOptions)] == [field.name for field in fields(FitPlan)][1:]
+
+
+def test_help_shows_every_field_its_default_and_its_group(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    main(["fit-noise", "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    for knob in knobs_of(FitPlan):
+        name = knob.spellings[0] if knob.spellings else knob.name.replace("_", "-")
+        (line,) = (line for line in lines if line.lstrip("│ *").startswith(f"--{name} "))
+        if knob.default not in (MISSING, None) and knob.name != "route":
+            assert f"[default: {knob.default}]" in line, name
+    headings = [line for line in lines if line.startswith("╭")]
+    for heading in ("Fit by gradient (torch models)", "Fit by votes (any model)", "Validation after"):
+        assert any(heading in line for line in headings), heading
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "value"),
+    [("--n0", "--step-samples", "3"), ("--batch", "--step-inputs", "50"), ("--route", "--fit-by", "votes")],
+)
+def test_the_old_spellings_give_the_same_fit(
+    old: str, new: str, value: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--max", "60", "--validation", "8", "--validation-n", "32", "--sub-epochs", "1", "--quiet"]
+    few += ["--groups", "channel", "--tried", "8", "--votes", "8", "--init", "0.25"]
+    for name, option in (("old", old), ("new", new)):
+        main(["fit-noise", str(digits_model), *few, option, value, "--out", str(tmp_path / name)])
+    before, after = (read_fit(tmp_path / name) for name in ("old", "new"))
+    assert before.manifest.plan == after.manifest.plan
+    assert before.noise == after.noise
+    refused = refusal(capsys, "fit-noise", digits_model, *few, old, value, new, value, "--out", tmp_path)
+    assert "more than once" in refused or "multiple times" in refused
 
 
 @pytest.mark.parametrize("command", [["show"], ["table"], ["report", "--out", "page"]])

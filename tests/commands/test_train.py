@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from smoothcert.commands import main, recipe_options
+from smoothcert.commands.made_options import given, options_class
 from smoothcert.commands.options import OutputOptions
-from smoothcert.commands.recipe_options import KnobOptions, PlanOptions, given
+from smoothcert.commands.recipe_options import KnobOptions, PlanOptions
 from smoothcert.commands.train import train
 from smoothcert.knobs import knob
 from smoothcert.objectives import OBJECTIVES, Objective
@@ -109,7 +110,7 @@ def test_a_new_objectives_knobs_appear_by_themselves(monkeypatch: pytest.MonkeyP
     assert "wobble" not in option_names(recipe_options._knob_fields())
     monkeypatch.setitem(OBJECTIVES._members, "toy", Toy)
     fields = recipe_options._knob_fields()
-    made = recipe_options._options("KnobOptions", fields)
+    made = options_class("KnobOptions", fields, __name__)
     assert "wobble" in option_names(fields)
     assert given(made(wobble=3)) == {"wobble": 3}
     helps = {name: kind.__metadata__[0].help for name, kind, _ in fields}

@@ -45,7 +45,9 @@ class Linear:
 def certified(model: Any, noise: Noise, trials: int, seed: int = 0, **plan: Any) -> list[Certification]:
     stated = CertifyPlan(noise, seed=seed, **plan)
     options = (
-        {"outputs": "labels", "classes": 2} if stated.rule.votes == "hard" else {"outputs": "probabilities"}
+        {"outputs": "labels", "classes": 2}
+        if stated.confidence_bound.votes == "hard"
+        else {"outputs": "probabilities"}
     )
     classifier = SmoothedClassifier(model, stated, input_shape=(3,), **options)
     answers = classifier.certify_each((i, np.zeros(3)) for i in range(trials))

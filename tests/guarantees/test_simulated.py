@@ -67,7 +67,7 @@ def test_no_more_certificates_are_false_than_alpha_allows(noise: str) -> None:
         assert abs(counts.mean() - N * p) < 5 * spread
         for name in BOUNDS.names():
             plan = CertifyPlan(distribution, name, n=N, alpha=ALPHA, levels=255, dimension=2)
-            radius = np.array([_radius(plan, plan.rule.votes)(count) for count in range(N + 1)])
+            radius = np.array([_radius(plan, plan.confidence_bound.votes)(count) for count in range(N + 1)])
             # Half-spaces are the theorems' worst case: along the first axis, the true radius is the edge.
             reach = radius * _stretch(distribution)
             false = int((reach[counts] > max(edge, 0.0)).sum())

@@ -15,7 +15,7 @@ from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
 from smoothcert.sampling import Numerics, Procedure
 from smoothcert.smoothing import Certification, CertifyState, decide, stopping_procedure
-from smoothcert.smoothing.adaptive import allocated_procedure, outlook_for, piloting_procedure, shares_of
+from smoothcert.smoothing.adaptive import allocated_procedure, forecast_for, piloting_procedure, shares_of
 from smoothcert.stopping import allocate
 from smoothcert.tally import ABSTAIN, Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
@@ -62,9 +62,9 @@ def voted(procedure: Procedure[Any], index: int, p: tuple[float, ...], rng: np.r
 
 
 def answers(stopping: CertifyPlan, p: tuple[float, ...], seed: int = 0) -> Iterator[Certification]:
-    rng, outlook = np.random.default_rng(seed), outlook_for(stopping)
+    rng, forecast = np.random.default_rng(seed), forecast_for(stopping)
     for index in range(TRIALS):
-        procedure = stopping_procedure(np.zeros(1), stopping, label=0, outlook=outlook)
+        procedure = stopping_procedure(np.zeros(1), stopping, label=0, forecast=forecast)
         yield voted(procedure, index, p, rng)
 
 
@@ -110,7 +110,7 @@ def test_a_fixed_n_bound_would_not_hold(rule: str, peeking: str) -> None:
 
 
 def test_giving_up_makes_no_certificate_false() -> None:
-    """Futility at its wildest: stop at the first look almost always. What is certified is still certified rightly."""
+    """Futility at its wildest: stop at the first look almost always. What is certified is still certified correctly."""
     found = answers(plan(f"decide:{TRUE_RADIUS * 1.0001}@0.9"), (P, 1 - P))
     assert_rate_within(false_ones(found, TRUE_RADIUS), TRIALS, ALPHA)
 

@@ -25,7 +25,7 @@ def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
     bound = beta.ppf(0.01, 90, 11) - 0.001
     assert said.figure == f"{np.floor(1000 * bound) / 10:.1f} %"
     assert said.text() == (
-        f"Of the inputs this test set was drawn from, at least {said.figure} are classified rightly by the smoothed "
+        f"Of the inputs this test set was drawn from, at least {said.figure} are classified correctly by the smoothed "
         "classifier, and no change of ℓ2 norm below 0.5 can alter that: with probability 99 %."
     )
     assert not any("after looking" in note for note in said.notes)

@@ -26,7 +26,7 @@ from smoothcert.runs.parquet import is_parquet, read_parquet, write_parquet
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_search import EllipsoidSearch
 from smoothcert.sigma_search.log import FILE_NAME, read_found
-from smoothcert.smoothing.allotment import ALLOCATION_FILE, PILOTS_FILE
+from smoothcert.smoothing.allocation_files import ALLOCATION_FILE, PILOTS_FILE
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 pyarrow = pytest.importorskip("pyarrow")

@@ -27,7 +27,7 @@ def problem(
         classifier.base,
         classifier._prepared,
         plan.noise,
-        plan.rule,
+        plan.confidence_bound,
         plan.n,
         plan.alpha,
         plan.seed,

@@ -23,13 +23,16 @@ def check_complete(run: Run) -> None:
     if run.complete:
         return
     if run.planned is not None:
-        raise RunError(
-            f"{run.path} isn't complete: it holds {run.shortfall}. Inputs that are decided quickly come first, so "
-            f"nothing is stated before all are done; {_remedy(run)}"
+        raise RunError.of(
+            run.path,
+            "isn't complete",
+            f": it holds {run.shortfall}. Inputs that are decided quickly come first, so nothing is stated before all "
+            f"are done; {_remedy(run)}",
         )
-    raise RunError(
-        f"{run.path} isn't known to be complete: it holds {run.shortfall}. Nothing is stated of what may be under way; "
-        f"{_remedy(run)}"
+    raise RunError.of(
+        run.path,
+        "isn't known to be complete",
+        f": it holds {run.shortfall}. Nothing is stated of what may be under way; {_remedy(run)}",
     )
 
 
@@ -83,9 +86,11 @@ def check_plan_allows(run: Run) -> None:
             if run.manifest.kind == "import"
             else "the run was altered or is damaged: restore it or certify again"
         )
-        raise RunError(
-            f"{run.path} has a radius of {record.radius:g} (input {record.index}), and the noise, n, alpha and bound "
-            f"it states allow {ceiling:.6g} at most; {remedy}"
+        raise RunError.of(
+            run.path,
+            f"has a radius of {record.radius:g} (input {record.index}), and the noise, n, alpha and bound it states "
+            f"allow {ceiling:.6g} at most",
+            f"; {remedy}",
         )
 
 

@@ -115,9 +115,10 @@ def acr_interval(run: Run, confidence: float = 0.95, ceiling: float | None = Non
     the plan or, for logs that state none, is given. Half a unit of the last digit that a log prints is allowed for.
     """
     if spreads_a_total(run.manifest.plan):
-        raise RunError(
-            f"{run.path} spread one total of votes over its inputs, so that each one's radius depends on the others: "
-            "no interval allows for that. Certify with --stop pilot:1% for one"
+        raise RunError.of(
+            run.path,
+            "spread one total of votes over its inputs, so that each one's radius depends on the others",
+            ": no interval allows for that. Certify with --stop pilot:1% for one",
         )
     least, most, ceiling = _counted_radii(run, ceiling)
     return mean_interval(least, 0.0, ceiling, confidence)[0], mean_interval(most, 0.0, ceiling, confidence)[1]
@@ -199,15 +200,17 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     _check_can_speak(run)
     if ceiling is None:
         if run.manifest.subject == "frozen sigma" or len({record.sigma for record in run.records}) > 1:
-            raise RunError(
-                f"{run.path} certifies inputs with σ of their own, so no ceiling follows from its plan; give ceiling=, "
-                "the largest radius it could have certified"
+            raise RunError.of(
+                run.path,
+                "certifies inputs with σ of their own, so no ceiling follows from its plan",
+                "; give ceiling=, the largest radius it could have certified",
             )
         ceiling = radius_ceiling(run)
         if ceiling is None:
-            raise RunError(
-                f"{run.path} doesn't state its noise, bound, n and alpha, so the range of its radii is unknown; give "
-                "ceiling=, the largest radius it could have certified"
+            raise RunError.of(
+                run.path,
+                "doesn't state its noise, bound, n and alpha, so the range of its radii is unknown",
+                "; give ceiling=, the largest radius it could have certified",
             )
         ceiling = at_most(ceiling)
     correct = np.array([record.correct for record in run.records])
@@ -227,9 +230,10 @@ def _check_can_speak(run: Run) -> None:
 def _check_independent(run: Run) -> None:
     """Refuse answers that depend on one another, from which nothing follows for inputs that weren't asked about."""
     if run.stateful:
-        raise RunError(
-            f"{run.path} comes out of a region memory, whose answers depend on one another and on their order: nothing "
-            "follows from them for other inputs. Look at the run it was made from"
+        raise RunError.of(
+            run.path,
+            "comes out of a region memory, whose answers depend on one another and on their order",
+            ": nothing follows from them for other inputs. Look at the run it was made from",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.votes import most_votes, rules_of
+from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
 from smoothcert.runs import Record, Run
 from smoothcert.tally import ABSTAIN
@@ -60,7 +60,7 @@ def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
         acr=average_certified_radius(run.records),
         abstained=abstention_rate(run.records),
         accuracy=tuple(certified_accuracy(run.records, radii).tolist()),
-        most_votes=most_votes(plan) if rules_of(plan) else None,
+        most_votes=most_votes(plan) if stops_of(plan) else None,
     )
 
 

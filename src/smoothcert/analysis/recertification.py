@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.votes import rules_of
+from smoothcert.analysis.votes import stops_of
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import DiagonalNoise, Noise, save_sigmas
@@ -26,6 +26,7 @@ from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.stopping import budget_among, stop_rules
 from smoothcert.tally import Phase, Tally
 
 CHANGEABLE = ("alpha", "bound")
@@ -59,7 +60,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     old = _plan_of(run)
     _check_bound(run, old, changes.get("bound"))
     new = replace(old, **{key: changes[key] for key in CHANGEABLE if changes.get(key) is not None})
-    if new.rule.votes == "soft" and old.rule.votes == "hard":
+    if new.confidence_bound.votes == "soft" and old.confidence_bound.votes == "hard":
         raise RunError(
             f"{run.path} kept hard votes ({old.bound} bound); the {new.bound} bound needs soft ones, so they would "
             f"have to be cast again: smoothcert certify … --bound {new.bound}"
@@ -68,7 +69,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     for record in run.records:
         _check_follows(run, record, old)
         records.append(_decided(record, new))
-    stated = run.manifest.plan | {"bound": new.bound, "votes": new.rule.votes, "alpha": new.alpha}
+    stated = run.manifest.plan | {"bound": new.bound, "votes": new.confidence_bound.votes, "alpha": new.alpha}
     source = {"results_sha256": results_digest(run.records), "bound": old.bound, "alpha": old.alpha}
     if earlier := run.manifest.plan.get("recertified_from"):
         source["recertified_from"] = earlier
@@ -88,9 +89,11 @@ def as_if_certified(run: Run, bound: str) -> bool:
     It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
     same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
     """
-    rules, votes = rules_of(run.manifest.plan), BOUNDS[bound].votes
-    return not rules or (
-        all(rule.sees == "selection" for rule in rules) and votes == run.manifest.plan.get("votes", votes)
+    stops, votes = stops_of(run.manifest.plan), BOUNDS[bound].votes
+    return not stops or (
+        not budget_among(stops).pilot_votes
+        and all(rule.sees == "selection" for rule in stop_rules(stops))
+        and votes == run.manifest.plan.get("votes", votes)
     )
 
 
@@ -124,7 +127,7 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
 
 def _plan_of(run: Run) -> CertifyPlan:
     try:
-        return CertifyPlan.stated(run.manifest.plan, run.path)
+        return CertifyPlan.from_json(run.manifest.plan, run.path)
     except KeyError as error:
         raise RunError(
             f"{run.path} doesn't state {error.args[0]} in its plan; certify into a new directory"
@@ -173,7 +176,7 @@ def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
     if bound is not None and old.sequential and not BOUNDS[bound].anytime:
         fitting = [name for name in BOUNDS if BOUNDS[name].anytime and BOUNDS[name].next_look is None]
         raise RunError(
-            f"{run.path} stopped by looking at its votes ({' '.join(rule.text for rule in old.rules)}), and the "
+            f"{run.path} stopped by looking at its votes ({' '.join(each.text for each in old.stops)}), and the "
             f"{bound} bound holds for a number of votes fixed beforehand: choose {' or '.join(fitting)}, or certify "
             "anew"
         )
@@ -183,7 +186,7 @@ def _decided(record: Record, plan: CertifyPlan) -> Record:
     assert record.selection is not None
     assert record.estimation is not None
     selection, estimation = record.selection, record.estimation
-    if plan.rule.votes == "hard":
+    if plan.confidence_bound.votes == "hard":
         selection, estimation = _hard(selection), _hard(estimation)
     # The input itself only places the region, which a record doesn't keep.
     answer = decide(_somewhere(plan.noise), plan, selection, estimation)

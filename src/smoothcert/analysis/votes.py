@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from smoothcert.runs import Manifest, Record, Run
-from smoothcert.stopping import Decide, Grid, Pilot, StopRule, Total, parse_rules
+from smoothcert.stopping import Budget, Decide, Grid, Stop, budget_among, parse_stops
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,20 @@ class VotesUsed:
         )
 
 
-def rules_of(plan: Mapping[str, Any]) -> tuple[StopRule, ...]:
-    """The stopping rules that a run's plan states."""
-    return parse_rules(plan.get("stop", ()))
+def stops_of(plan: Mapping[str, Any]) -> tuple[Stop, ...]:
+    """The stop rules and the budget that a run's plan states."""
+    return parse_stops(plan.get("stop", ()))
 
 
 def votes_used(run: Run) -> VotesUsed | None:
     """What the run's votes came to; None where every input had the same number, or the votes are unknown."""
     plan = run.manifest.plan
-    rules = rules_of(plan)
-    if not rules or not run.records or any(record.estimation is None for record in run.records):
+    stops = stops_of(plan)
+    if not stops or not run.records or any(record.estimation is None for record in run.records):
         return None
     if plan.get("n0") is None:
         return None
-    total = sum(_votes(record, rules) for record in run.records)
+    total = sum(_votes(record, budget_among(stops)) for record in run.records)
     inputs = len(run.records)
     reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)
     share = total / (inputs * (plan["n0"] + plan["n"]))
@@ -61,23 +61,23 @@ def votes_used(run: Run) -> VotesUsed | None:
 
 def asked_only(plan: Mapping[str, Any]) -> str | None:
     """The rule that wanted certain radii only, if the plan has one."""
-    return next((rule.text for rule in rules_of(plan) if isinstance(rule, Decide | Grid)), None)
+    return next((rule.text for rule in stops_of(plan) if isinstance(rule, Decide | Grid)), None)
 
 
 def votes_in_words(run: Run) -> str:
     """The plan's n as a caption says it: ``n = 100000``, or ``n ≤ 100000`` where voting may end early."""
     plan = run.manifest.plan
-    return f"n ≤ {most_votes(plan)}" if rules_of(plan) else f"n = {plan.get('n')}"
+    return f"n ≤ {most_votes(plan)}" if stops_of(plan) else f"n = {plan.get('n')}"
 
 
 def most_votes(plan: Mapping[str, Any]) -> int:
     """The most estimation votes that the plan can give one input."""
-    return int(plan["n"]) * (Total.MOST if spreads_a_total(plan) else 1)
+    return budget_among(stops_of(plan)).most_votes(int(plan["n"]))
 
 
 def spreads_a_total(plan: Mapping[str, Any]) -> bool:
     """Whether one total of votes was spread over the inputs: then their results depend on one another."""
-    return any(isinstance(rule, Total) for rule in rules_of(plan))
+    return budget_among(stops_of(plan)).spreads
 
 
 def inputs_depend(manifest: Manifest) -> bool:
@@ -85,9 +85,8 @@ def inputs_depend(manifest: Manifest) -> bool:
     return manifest.subject == "memory" or spreads_a_total(manifest.plan)
 
 
-def _votes(record: Record, rules: tuple[StopRule, ...]) -> int:
-    """Votes of one input; a pilot's, which no record keeps, are known from the rule."""
+def _votes(record: Record, budget: Budget) -> int:
+    """Votes of one input; a pilot's, which no record keeps, are known from the budget."""
     tallies = sum(tally.n for tally in (record.selection, record.estimation) if tally is not None)
     wrong = record.stopped is not None and record.stopped.startswith("wrong")
-    pilot = sum(rule.votes for rule in rules if isinstance(rule, Pilot | Total) and not wrong)
-    return tallies + pilot
+    return tallies + (0 if wrong else budget.pilot_votes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import sys
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
 import smoothcert
 from smoothcert.commands.console import guarded_output, help_console, report_mistake, show_warnings, stderr
+from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
     "quickstart",
@@ -64,22 +62,11 @@ def make_app() -> App:
         module = f"smoothcert.commands.{function}"
         if name in _LOADED_WHEN_ASKED_FOR:
             app.command(
-                f"{module}:{function}", name=name, sort_key=position, help=_written_help(module, function)
+                f"{module}:{function}", name=name, sort_key=position, help=written_help(module, function)
             )
         else:
             app.command(getattr(import_module(module), function), name=name, sort_key=position)
     return app
-
-
-def _written_help(module: str, function: str) -> str:
-    """A function's docstring up to its parameters, read from the source without importing it."""
-    spec = find_spec(module)
-    assert spec is not None
-    assert spec.origin is not None
-    for node in ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef) and node.name == function:
-            return (ast.get_docstring(node) or "").partition("Parameters\n---")[0]
-    raise LookupError(f"{module} has no function {function}")
 
 
 def main(tokens: list[str] | None = None) -> None:

@@ -13,10 +13,11 @@ from smoothcert.commands.options import (
     ModelOptions,
     NumericsOptions,
     OutputOptions,
-    SearchOptions,
     SpeedOptions,
 )
+from smoothcert.commands.search_options import SearchOptions, search_of
 from smoothcert.commands.stop_options import StopOptions
+from smoothcert.commands.vote_options import VoteOptions
 
 
 def certify(
@@ -26,9 +27,7 @@ def certify(
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
     noise: str | None = None,
-    n0: Annotated[int, Parameter(name="--n0")] = 100,
-    n: int = 100_000,
-    alpha: float = 0.001,
+    votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
     seed: int = 0,
     stopping: StopOptions = StopOptions(),
@@ -68,15 +67,9 @@ def certify(
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
         gaussian certifies an ℓ2 ball; uniform, on [−√3σ, √3σ], an ℓ1 ball. Or a directory made by fit-noise, or a .npy
-        file with a σ for each number of an input (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
+        file with a per-coordinate σ (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
         an ℓ1 ball stretched along its axes, and need no --sigma (default: what the model was trained with, or
         gaussian).
-    n0
-        Votes that choose the class.
-    n
-        Fresh votes that bound its probability; with --stop, the most of them.
-    alpha
-        Probability that a certificate is wrong.
     bound
         two-class (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
         votes, hoeffding and bernstein. mixture, mixture-two-class, looks and looks-two-class hold whenever voting
@@ -106,13 +99,11 @@ def certify(
         noise=noise,
         levels=numerics.levels,
         bound=bound or AUTO,
-        n0=n0,
-        n=n,
-        alpha=alpha,
+        **vars(votes),
         seed=seed,
         numerics=numerics.numerics(),
-        search=search.search(),
-        stop=stopping.rules(),
+        search=search_of(search),
+        stop=stopping.stops(),
     )
     classifier.settle_for(inputs.levels, inputs.largest)
     low, high = inputs.value_range()
@@ -155,7 +146,7 @@ def certify(
     origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
-    run = certify_with_bar(classifier, inputs, out, choice, quiet, origin)
+    run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found

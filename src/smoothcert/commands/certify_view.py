@@ -26,8 +26,9 @@ def certify_with_bar(
     dataset: Dataset,
     out: Path,
     choice: Choice,
-    quiet: bool,
     origin: dict[str, Any] | None = None,
+    *,
+    quiet: bool,
 ) -> Run:
     """Certify into ``out`` while a bar shows inputs, votes per second and time left."""
     total = len(choice.indices(len(dataset)))

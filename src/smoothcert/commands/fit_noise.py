@@ -1,31 +1,23 @@
-"""`smoothcert fit-noise`: one σ for each number of an input, so that the certified regions are largest."""
+"""`smoothcert fit-noise`: a per-coordinate σ, so that the certified regions are largest."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import (
-    ModelOptions,
-    NoiseName,
-    OutputOptions,
-    SpeedOptions,
-    TrainingDataOptions,
-)
+from smoothcert.commands.fit_options import FitOptions, fit_plan
+from smoothcert.commands.options import ModelOptions, OutputOptions, SpeedOptions, TrainingDataOptions
 
 if TYPE_CHECKING:
-    from smoothcert.datasets.base import Dataset
     from smoothcert.noise_fit import Fit, FitPlan
-    from smoothcert.sampling import BaseClassifier, Execution
 
-_GRADIENT = Group("Route gradient (torch models)", sort_key=5)
-_VOTES = Group("Route votes (any model)", sort_key=6)
 _SPEED = Group("Speed (never changes an answer)", sort_key=20)
-_CHECKS = Group("Validation after each sub-epoch", sort_key=7)
 
 
 def fit_noise(
@@ -34,32 +26,14 @@ def fit_noise(
     out: Path,
     init: str,
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
-    noise: NoiseName = "gaussian",
-    groups: str = "pixel",
-    rank: int | None = None,
-    scale: Literal["none", "std"] = "none",
-    route: Literal["gradient", "votes"] | None = None,
-    sub_epochs: int = 5,
-    decay: float = 0.5,
-    lr: Annotated[float, Parameter(group=_GRADIENT)] = 1e-3,
-    batch: Annotated[int, Parameter(group=_GRADIENT)] = 128,
-    n0: Annotated[int, Parameter(name="--n0", group=_GRADIENT)] = 8,
-    beta: Annotated[float, Parameter(group=_GRADIENT)] = 1.0,
-    factor: Annotated[float, Parameter(group=_VOTES)] = 4.0,
-    votes: Annotated[int, Parameter(group=_VOTES)] = 64,
-    tried: Annotated[int, Parameter(group=_VOTES)] = 128,
-    validation: Annotated[int, Parameter(group=_CHECKS)] = 256,
-    validation_n0: Annotated[int, Parameter(name="--validation-n0", group=_CHECKS)] = 32,
-    validation_n: Annotated[int, Parameter(group=_CHECKS)] = 256,
-    alpha: Annotated[float, Parameter(group=_CHECKS)] = 0.001,
-    seed: int = 0,
+    fit: FitOptions = FitOptions(),
     data: TrainingDataOptions = TrainingDataOptions(),
     model_options: ModelOptions = ModelOptions(),
     workers: Annotated[int | None, Parameter(group=_SPEED)] = None,
     device: Annotated[str, Parameter(group=_SPEED)] = "cpu",
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Find one σ for each number of an input, the same for all inputs, that makes certified regions large.
+    """Find a per-coordinate σ, the same for all inputs, that makes certified regions large.
 
     Where the model doesn't look, noise costs nothing: σ grows there, and the ellipsoid that is certified with it. What
     is maximised is the mean log-volume over the inputs that the smoothed classifier gets right (Tecot et al.,
@@ -90,44 +64,6 @@ def fit_noise(
         Where every σ starts, in input units: a number, a list 0.1,0.2 or a ladder FIRST:LAST:STEP.
     dataset
         Data set (default: what the model was trained on).
-    noise
-        gaussian certifies ellipsoids; uniform stretched ℓ1 balls.
-    groups
-        Which numbers share a σ: pixel (none), channel, rows, patch:K, a list 0,0,1 or a .json or .npy file of labels.
-    rank
-        For images: ln σ is a matrix of this rank over rows and columns, instead of groups.
-    scale
-        std: start at --init times each number's standard deviation over the data, for features in units of their own.
-    route
-        gradient (torch models, the default for them) or votes (any model: each group is tried larger and smaller).
-    sub_epochs
-        Passes over the inputs (gradient) or sweeps over the groups (votes).
-    decay
-        The step is multiplied by this after each sub-epoch.
-    lr
-        Step of a σ where it starts, by Adam.
-    batch
-        Inputs of a step.
-    n0
-        Samples of each input in a step.
-    beta
-        The model's scores are multiplied by this before the softmax; raise it for a model that is right but unsure.
-    factor
-        A group's σ is tried at this factor up and down in the first sweep.
-    votes
-        Votes for each input at each σ tried.
-    tried
-        Inputs that each sweep votes on.
-    validation
-        Inputs kept apart for it.
-    validation_n0
-        Votes that choose the class.
-    validation_n
-        Votes that bound its probability.
-    alpha
-        Level of those bounds.
-    seed
-        Names the random streams.
     workers
         Worker threads (default: one per core).
     device
@@ -136,44 +72,20 @@ def fit_noise(
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
-    from smoothcert.noise_fit import FitPlan, feature_names, starting_constants
+    from smoothcert.noise_fit import feature_names, fit_into, starting_constants
     from smoothcert.sampling.models import TorchClassifier
 
     execution = SpeedOptions(workers=workers, device=device).execution()
     named = load_named_model(model, model_options, "hard")
     base = named.classifier
-    constants = starting_constants(init)
-    plans = [
-        FitPlan(
-            init=constant,
-            noise=noise,
-            route=route or ("gradient" if isinstance(base, TorchClassifier) else "votes"),
-            groups=groups,
-            rank=rank,
-            scale=scale,
-            sub_epochs=sub_epochs,
-            decay=decay,
-            lr=lr,
-            batch=batch,
-            n0=n0,
-            beta=beta,
-            factor=factor,
-            votes=votes,
-            tried=tried,
-            validation=validation,
-            validation_n0=validation_n0,
-            validation_n=validation_n,
-            alpha=alpha,
-            seed=seed,
-        )
-        for constant in constants
-    ]
+    route = "gradient" if isinstance(base, TorchClassifier) else "votes"
+    plans = [fit_plan(fit, constant, route) for constant in starting_constants(init)]
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
     quiet = output.quiet or output.json
     note(
-        f"{inputs.name}, {data.split} split: {len(places)} inputs, {validation} of them kept apart from the fit"
+        f"{inputs.name}, {data.split} split: {len(places)} inputs, {fit.validation} of them kept apart from the fit"
         + (", not from the model's training" if data.split == "train" else ""),
         quiet,
     )
@@ -181,30 +93,19 @@ def fit_noise(
     if (names := feature_names(data_name)) is not None:
         origin["feature_names"] = names
     folders = [out] if len(plans) == 1 else [out / f"{plan.init:g}" for plan in plans]
-    fits = [
-        _fit_with_bar(folder, base, inputs, places, plan, execution, quiet, origin)
-        for folder, plan in zip(folders, plans)
-    ]
+    start = partial(fit_into, base=base, dataset=inputs, places=places, execution=execution, origin=origin)
+    fits = [_fit_with_bar(start, folder, plan, quiet) for folder, plan in zip(folders, plans)]
     if len(fits) > 1:
         _write_ladder(out, fits, quiet)
     _show(out, fits, output)
 
 
-def _fit_with_bar(
-    out: Path,
-    base: BaseClassifier,
-    dataset: Dataset,
-    places: range,
-    plan: FitPlan,
-    execution: Execution,
-    quiet: bool,
-    origin: dict[str, Any],
-) -> Fit:
+def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bool) -> Fit:
     """One fit, its sub-epochs as they end, and its picture."""
     from smoothcert.analysis.plots import plot_noise
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.errors import MissingExtraError
-    from smoothcert.noise_fit import Progress, SubEpoch, fit_into
+    from smoothcert.noise_fit import Progress, SubEpoch
 
     def told(one: SubEpoch) -> None:
         area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
@@ -221,9 +122,7 @@ def _fit_with_bar(
                 bar.item()
             told(one)
 
-        fit = fit_into(
-            out, base, dataset, plan, places, execution, Progress(bar.begin, bar.advance, step), origin
-        )
+        fit = start(out=out, plan=plan, progress=Progress(bar.begin, bar.advance, step))
     assert fit.noise is not None
     try:
         plot_noise([(f"{out.name}, σ", fit.noise.sigmas)], out / "sigma.png")

@@ -17,8 +17,8 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
     ``sigma`` must be left out: the vector says it all, and scaling it would be another noise than the one fitted.
     """
-    from smoothcert.commands.sensitivity import finished_fit
     from smoothcert.noise import NOISES, diagonal_noise, load_sigmas
+    from smoothcert.noise_fit import finished_fit
     from smoothcert.registry import unknown_name
 
     if text in NOISES:

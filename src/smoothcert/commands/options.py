@@ -11,7 +11,6 @@ from cyclopts import Group, Parameter
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
     from smoothcert.sampling import Execution, Numerics
-    from smoothcert.sigma_search import SigmaSearch
 
 BoundName = Literal[
     "two-class",
@@ -24,13 +23,11 @@ BoundName = Literal[
     "looks-two-class",
 ]
 NoiseName = Literal["gaussian", "uniform"]
-SearchName = Literal["ellipsoid", "gradient", "grid", "ladder"]
 DtypeName = Literal["auto", "float32", "float64", "bfloat16", "float16"]
 RouteName = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 
 _MODEL = Group("Models that don't describe themselves", sort_key=5)
 _DATA = Group("Which inputs", sort_key=4)
-_SEARCH = Group("A σ for each input (data-dependent smoothing)", sort_key=6)
 _SPEED = Group("Speed (never changes an answer)", sort_key=20)
 _NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
 _OUTPUT = Group("Output", sort_key=30)
@@ -98,82 +95,6 @@ class NumericsOptions:
         from smoothcert.sampling import Numerics
 
         return Numerics(self.dtype, self.route, self.chunk)
-
-
-def _search_option(help: str) -> Parameter:
-    return Parameter(group=_SEARCH, help=help, negative="")
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class SearchOptions:
-    """How each input's σ is searched for; knobs are None unless given."""
-
-    sigma_search: Annotated[
-        SearchName | None,
-        _search_option(
-            "Choose each input's σ before certifying it: ladder (votes, any model), gradient (the papers' ascent, "
-            "torch models), grid (their baseline), ellipsoid (a σ for each number of each input, torch models). "
-            "Without a region memory, a certificate is then about the "
-            "classifier frozen at that input's σ."
-        ),
-    ] = None
-    search_factor: Annotated[float | None, _search_option("σ stays within this factor of --sigma \\[4].")] = (
-        None
-    )
-    search_rescue: Annotated[bool | None, _search_option("Also move inputs that abstain at --sigma.")] = None
-    search_check_votes: Annotated[
-        int | None,
-        _search_option(
-            "gradient, grid, ellipsoid: votes at each σ of the comparison that decides \\[64, 64, 128]."
-        ),
-    ] = None
-    search_steps: Annotated[
-        int | None, _search_option("gradient, ellipsoid: steps of ascent \\[900, 100].")
-    ] = None
-    search_samples: Annotated[
-        int | None,
-        _search_option("gradient, ellipsoid, grid: samples in each step \\[1, 4], at each σ \\[4]."),
-    ] = None
-    search_lr: Annotated[float | None, _search_option("gradient, ellipsoid: step size \\[1e-4, 0.02].")] = (
-        None
-    )
-    search_rows: Annotated[int | None, _search_option("gradient, ellipsoid: rows of every pass \\[32].")] = (
-        None
-    )
-    search_kappa: Annotated[
-        float | None,
-        _search_option("ellipsoid: weight of the inscribed radius beside the equal-volume one \\[0]."),
-    ] = None
-    search_cover: Annotated[
-        bool | None, _search_option("ellipsoid: only where it promises to cover the best ball.")
-    ] = None
-    search_rungs: Annotated[int | None, _search_option("ladder: σ to vote at first \\[9].")] = None
-    search_votes: Annotated[int | None, _search_option("ladder: votes at each of them \\[32].")] = None
-    search_rounds: Annotated[int | None, _search_option("ladder: rounds around the best σ \\[2].")] = None
-    search_round_votes: Annotated[int | None, _search_option("ladder: votes of a round \\[288].")] = None
-    search_budget: Annotated[int | None, _search_option("grid: evaluations in all \\[200].")] = None
-    search_top: Annotated[float | None, _search_option("grid: its largest σ \\[1].")] = None
-
-    def search(self) -> SigmaSearch | None:
-        """The search asked for, or None; a knob that it doesn't have is named."""
-        from smoothcert.errors import InvalidValueError
-        from smoothcert.knobs import from_mapping
-        from smoothcert.sigma_search import SEARCHES
-
-        knobs = {
-            name.removeprefix("search_"): value
-            for name, value in vars(self).items()
-            if name != "sigma_search" and value is not None
-        }
-        if self.sigma_search is None:
-            if knobs:
-                option = f"--search-{next(iter(knobs)).replace('_', '-')}"
-                raise InvalidValueError(
-                    f"{option} needs a search: add --sigma-search ladder, gradient or grid"
-                )
-            return None
-        return from_mapping(SEARCHES[self.sigma_search], knobs, f"sigma search {self.sigma_search}")
 
 
 @Parameter(name="*")

@@ -50,9 +50,9 @@ def predict(
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     noise
-        gaussian or uniform, on [−√3σ, √3σ]. Or a directory made by fit-noise, or a .npy file with a σ for each number
-        of an input (uniform:FILE.npy for uniform noise): these need no --sigma (default: what the model was trained
-        with, or gaussian).
+        gaussian or uniform, on [−√3σ, √3σ]. Or a directory made by fit-noise, or a .npy file with a per-coordinate σ
+        (uniform:FILE.npy for uniform noise): these need no --sigma (default: what the model was trained with, or
+        gaussian).
     n
         Votes per input.
     alpha
@@ -123,7 +123,7 @@ def predict(
     else:
         write_atomically(out, (text + "\n").encode())
     note(
-        f"{right} of {len(rows)} inputs answered rightly ({100 * right / len(rows):.1f} %), {abstained} abstained "
+        f"{right} of {len(rows)} inputs answered correctly ({100 * right / len(rows):.1f} %), {abstained} abstained "
         f"(seed {seed})",
         output.quiet or output.json,
     )

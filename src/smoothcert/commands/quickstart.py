@@ -53,7 +53,7 @@ def quickstart(
         choice = Choice(skip=_EVERY)
         origin = {"model": str(model_dir), "dataset": "digits", "method": "gaussian"}
         folder = out / f"digits-sigma{sigma}"
-        runs.append(certify_with_bar(classifier, test_set, folder, choice, quiet, origin))
+        runs.append(certify_with_bar(classifier, test_set, folder, choice, origin, quiet=quiet))
     radii = default_radii(runs)
     summaries = [summarise(run, [float(r) for r in radii]) for run in runs]
     curve, gallery = out / "certified-accuracy.png", out / "digits.png"
@@ -68,8 +68,8 @@ def quickstart(
     )
     sys.stdout.write(render_table(summaries, radii, "json" if output.json else "markdown"))
     note(
-        f"\nRead a column so: at radius {radii[1]}, that many % of the digits are classified rightly and no change of "
-        f"the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
+        f"\nRead a column so: at radius {radii[1]}, that many % of the digits are classified correctly and no change "
+        f"of the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
         f"\nLook at  {curve}\n         {gallery}\n"
         f"\nNext     smoothcert train mnist --sigma 0.5 --out runs/mnist\n"
         f"         smoothcert certify {out / f'model-sigma{_SIGMAS[0]}'} --n 100000 --out runs/mine\n"

@@ -6,13 +6,12 @@ Importing this file imports torch; commands that use it are loaded only when ask
 from __future__ import annotations
 
 import dataclasses
-import types
-import typing
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-from cyclopts import Group, Parameter
+from cyclopts import Group
 
-from smoothcert.knobs import help_of, knob_types
+from smoothcert.commands.made_options import OptionField, merged, optional, options_class
+from smoothcert.knobs import knobs_of
 from smoothcert.objectives import OBJECTIVES
 from smoothcert.training import TrainPlan
 
@@ -20,58 +19,19 @@ _PLAN = Group("Plan (overrides the recipe)", sort_key=2)
 _KNOBS = Group("Knobs of the objective (default of each that has it)", sort_key=3)
 
 
-def _optional(name: str, kind: Any, group: Group, help: str) -> tuple[str, Any, None]:
-    parameter = Parameter(
-        group=group,
-        help=help,
-        # A tuple takes all the values that follow, and --no-… only makes sense for a switch.
-        consume_multiple=typing.get_origin(kind) is tuple,
-        negative=None if kind is bool else "",
-    )
-    return name, Annotated[kind | None, parameter], None
-
-
-def _without_none(kind: Any) -> Any:
-    if typing.get_origin(kind) is types.UnionType:
-        return next(part for part in typing.get_args(kind) if part is not type(None))
-    return kind
-
-
-def _plan_fields() -> list[tuple[str, Any, None]]:
-    types_ = knob_types(TrainPlan)
+def _plan_fields() -> list[OptionField]:
     made = []
-    for field in dataclasses.fields(TrainPlan):
-        if field.name in ("objective", "ramps"):
+    for knob in knobs_of(TrainPlan):
+        if knob.name in ("objective", "ramps"):
             continue
-        default = field.default
-        shown = "" if default in (dataclasses.MISSING, None, (), False) else f" \\[{default}]"
-        made.append(_optional(field.name, _without_none(types_[field.name]), _PLAN, help_of(field) + shown))
+        shown = "" if knob.default in (dataclasses.MISSING, None, (), False) else f" \\[{knob.default}]"
+        made.append(optional(dataclasses.replace(knob, help=knob.help + shown), _PLAN))
     return made
 
 
-def _knob_fields() -> list[tuple[str, Any, None]]:
-    kinds: dict[str, Any] = {}
-    texts: dict[str, dict[str, list[str]]] = {}
-    for name in OBJECTIVES:
-        for field in dataclasses.fields(OBJECTIVES[name]):
-            kinds.setdefault(field.name, _without_none(knob_types(OBJECTIVES[name])[field.name]))
-            who = f"{name} {field.default}".removesuffix(" None")
-            texts.setdefault(field.name, {}).setdefault(help_of(field), []).append(who)
-    return [
-        _optional(
-            knob,
-            kinds[knob],
-            _KNOBS,
-            "; ".join(f"{text} \\[{', '.join(who)}]" for text, who in texts[knob].items()),
-        )
-        for knob in sorted(kinds)
-    ]
-
-
-def _options(name: str, fields: list[tuple[str, Any, None]]) -> Any:
-    made = dataclasses.make_dataclass(name, fields, frozen=True)
-    made.__module__ = __name__  # cyclopts looks inside classes of the program's own modules only
-    return Parameter(name="*")(made)
+def _knob_fields() -> list[OptionField]:
+    knobs = merged({name: knobs_of(OBJECTIVES[name]) for name in OBJECTIVES})
+    return [optional(knob, _KNOBS) for knob in sorted(knobs, key=lambda knob: knob.name)]
 
 
 if TYPE_CHECKING:
@@ -86,13 +46,8 @@ if TYPE_CHECKING:
         """The knobs of all objectives, each None unless given."""
 
 else:
-    PlanOptions = _options("PlanOptions", _plan_fields())
-    SweepOptions = _options(
-        "SweepOptions", [field for field in _plan_fields() if field[0] not in ("sigma", "seed")]
+    PlanOptions = options_class("PlanOptions", _plan_fields(), __name__)
+    SweepOptions = options_class(
+        "SweepOptions", [field for field in _plan_fields() if field[0] not in ("sigma", "seed")], __name__
     )
-    KnobOptions = _options("KnobOptions", _knob_fields())
-
-
-def given(options: Any) -> dict[str, Any]:
-    """What was given on the command line."""
-    return {name: value for name, value in vars(options).items() if value is not None}
+    KnobOptions = options_class("KnobOptions", _knob_fields(), __name__)

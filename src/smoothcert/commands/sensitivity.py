@@ -41,7 +41,7 @@ def sensitivity(
     from smoothcert.analysis.figures import check_picture_path
     from smoothcert.analysis.plots import plot_features, plot_noise
     from smoothcert.commands.console import note
-    from smoothcert.noise_fit import step_sigmas
+    from smoothcert.noise_fit import finished_fit, step_sigmas
     from smoothcert.noise_fit.features import ranked_features
 
     if out is not None:
@@ -64,22 +64,6 @@ def sensitivity(
             meaning = "σ over where the fit started it: short bars are features that the model leans on"
             plot_features([feature.name for feature in features], values, meaning, out)
         note(str(out), output.quiet or output.json)
-
-
-def finished_fit(path: Path) -> Fit:
-    """A single fit that has ended; else an error that says what to name instead."""
-    from smoothcert.errors import RunError
-    from smoothcert.noise_fit import read_ladder
-
-    fits = read_ladder(path)
-    if len(fits) > 1 or fits[0].path != path:
-        names = ", ".join(str(each.path) for each in fits)
-        raise RunError(f"{path} is a ladder of fits: name one of {names}")
-    if fits[0].noise is None:
-        raise RunError(
-            f"{path} isn't finished: give the fit-noise command again, and it goes on where it stopped"
-        )
-    return fits[0]
 
 
 def _median_reach(path: Path, fit: Fit) -> float:

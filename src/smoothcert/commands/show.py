@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -157,16 +156,11 @@ def _acr_line(run: Run, whole: RunOverview) -> str:
         ends = f"{math.floor(1e3 * low) / 1e3:.3f} to {math.ceil(1e3 * high) / 1e3:.3f}"
         between = f" (95 % interval over the choice of inputs: {ends})"
     except RunError as error:
-        between = f" (no interval: {_reason(run, error)})"
+        between = f" (no interval: {error.fault or error})"
     share = (
         "" if whole.acr_share_of_top is None else f", surest tenth {100 * whole.acr_share_of_top:.0f} % of it"
     )
     return f"  ACR: {whole.summary.acr:.3f}{between}{share}; median radius {whole.median_radius:.3f}"
-
-
-def _reason(run: Run, error: Exception) -> str:
-    """What an error says is wrong, without the run's path and the remedies after it."""
-    return re.split(r"[;:.] ", str(error).replace(str(run.path), "the run", 1))[0]
 
 
 def _spread_line(whole: RunOverview) -> str:

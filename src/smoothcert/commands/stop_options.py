@@ -40,8 +40,8 @@ class StopOptions:
         ),
     ] = None
 
-    def rules(self) -> tuple[str, ...]:
-        """The rules as the plan takes them."""
+    def stops(self) -> tuple[str, ...]:
+        """Stop rules and budget as the plan takes them."""
         from smoothcert.errors import check_count
 
         total = self.total_votes

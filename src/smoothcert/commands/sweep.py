@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothcert.commands.made_options import given
 from smoothcert.commands.options import (
     BoundName,
     DataOptions,
@@ -16,7 +17,8 @@ from smoothcert.commands.options import (
     OutputOptions,
     SpeedOptions,
 )
-from smoothcert.commands.recipe_options import SweepOptions, given
+from smoothcert.commands.recipe_options import SweepOptions
+from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.runs import Run
@@ -32,9 +34,7 @@ def sweep(
     out: Path,
     architecture: str | None = None,
     train_inputs: int | None = None,
-    n0: Annotated[int, Parameter(name="--n0")] = 100,
-    n: int = 100_000,
-    alpha: float = 0.001,
+    votes: VoteOptions = VoteOptions(),
     bound: BoundName = "two-class",
     plan: SweepOptions = SweepOptions(),
     data: DataOptions = DataOptions(),
@@ -69,12 +69,6 @@ def sweep(
         Network of every cell (default: the recipe's, or by the size of the inputs).
     train_inputs
         Train on the first so many inputs only.
-    n0
-        Votes that choose the class.
-    n
-        Fresh votes that bound its probability.
-    alpha
-        Probability that a certificate is wrong.
     bound
         two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
@@ -91,9 +85,7 @@ def sweep(
         methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
     )
     certify_plan = {
-        "n0": n0,
-        "n": n,
-        "alpha": alpha,
+        **vars(votes),
         "bound": bound,
         "numerics": numerics.numerics(),
         "levels": numerics.levels,

@@ -10,8 +10,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from smoothcert.architectures import ARCHITECTURES
+from smoothcert.commands.made_options import given
 from smoothcert.commands.options import OutputOptions
-from smoothcert.commands.recipe_options import KnobOptions, PlanOptions, given
+from smoothcert.commands.recipe_options import KnobOptions, PlanOptions
 from smoothcert.datasets import DATASETS
 from smoothcert.objectives import OBJECTIVES
 

@@ -133,7 +133,7 @@ class _Attacker:
         )
         self.noise = Gaussian(float(stated["sigma"]))
         self.seed = int(stated["seed"])
-        self.grid = CertifyPlan.stated(stated, run.path).grid
+        self.grid = CertifyPlan.from_json(stated, run.path).grid
         numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(

@@ -6,6 +6,7 @@ from smoothcert.noise_fit.fit import Fit, Progress, fit_into, read_fit, step_sig
 from smoothcert.noise_fit.groups import group_labels
 from smoothcert.noise_fit.ladder import (
     Point,
+    finished_fit,
     ladder_points,
     read_ladder,
     starting_constants,
@@ -24,6 +25,7 @@ __all__ = [
     "blanket",
     "certified_area",
     "feature_names",
+    "finished_fit",
     "fit_into",
     "group_labels",
     "ladder_points",

@@ -97,6 +97,19 @@ def read_ladder(path: Path) -> list[Fit]:
     return sorted(rungs, key=lambda fit: float(fit.manifest.plan["init"]))
 
 
+def finished_fit(path: Path) -> Fit:
+    """A single fit that has ended; else an error that says what to name instead."""
+    fits = read_ladder(path)
+    if len(fits) > 1 or fits[0].path != path:
+        names = ", ".join(str(each.path) for each in fits)
+        raise RunError(f"{path} is a ladder of fits: name one of {names}")
+    if fits[0].noise is None:
+        raise RunError(
+            f"{path} isn't finished: give the fit-noise command again, and it goes on where it stopped"
+        )
+    return fits[0]
+
+
 def write_blanket(path: Path, points: Sequence[Point]) -> None:
     """``blanket.json`` and ``blanket.csv``: all points, those kept marked."""
     rows = [asdict(point) for point in points]

@@ -19,25 +19,48 @@ class FitPlan:
     """One fit from one starting constant. Defaults are the paper's for MNIST; n0 and the validation are smaller."""
 
     init: float
-    noise: NoiseKind = knob("gaussian", "gaussian (ellipsoids) or uniform (stretched ℓ1 balls)")
-    route: RouteKind = knob("gradient", "gradient (torch models) or votes (any model, few groups)")
-    groups: str = knob("pixel", "coordinates that share a σ")
-    rank: int | None = knob(None, "for images: ln σ is a matrix of this rank over rows and columns")
-    scale: ScaleKind = knob("none", "start at init, or at init times each coordinate's standard deviation")
-    sub_epochs: int = knob(5, "passes over the inputs, or sweeps over the groups")
-    decay: float = knob(0.5, "after each of them the step is multiplied by this")
-    lr: float = knob(1e-3, "gradient: step of σ at its start, by Adam")
-    batch: int = knob(128, "gradient: inputs of a step")
-    n0: int = knob(8, "gradient: samples of each input in a step")
-    beta: float = knob(1.0, "gradient: the model's scores are multiplied by this before the softmax")
-    factor: float = knob(4.0, "votes: a group's σ is tried at this factor up and down, in the first sweep")
-    votes: int = knob(64, "votes: votes for each input and each σ tried")
-    tried: int = knob(128, "votes: inputs that each sweep votes on")
-    validation: int = knob(256, "inputs kept apart to measure accuracy and area after each sub-epoch")
-    validation_n0: int = knob(32, "votes that choose the class there")
-    validation_n: int = knob(256, "votes that bound its probability there")
-    alpha: float = knob(0.001, "level of those bounds")
-    seed: int = 0
+    noise: NoiseKind = knob(
+        "gaussian", "kind of noise: gaussian certifies ellipsoids; uniform stretched ℓ1 balls"
+    )
+    route: RouteKind = knob(
+        "gradient",
+        "how σ is moved: gradient (torch models, the default for them) or votes (any model: each group is tried "
+        "larger and smaller)",
+        spellings=("fit-by", "route"),
+    )
+    groups: str = knob(
+        "pixel",
+        "which coordinates share a σ: pixel (none), channel, rows, patch:K, a list 0,0,1 or a .json or .npy file of "
+        "labels",
+    )
+    rank: int | None = knob(
+        None, "for images: ln σ is a matrix of this rank over rows and columns, instead of groups"
+    )
+    scale: ScaleKind = knob(
+        "none",
+        "where σ starts: at --init, or (std) at --init times each coordinate's standard deviation over the data, for "
+        "features in units of their own",
+    )
+    sub_epochs: int = knob(5, "passes over the inputs (gradient) or sweeps over the groups (votes)")
+    decay: float = knob(0.5, "the step is multiplied by this after each sub-epoch")
+    lr: float = knob(1e-3, "step of a σ where it starts, by Adam", group="gradient")
+    batch: int = knob(128, "inputs of a step", group="gradient", spellings=("step-inputs", "batch"))
+    n0: int = knob(8, "samples of each input in a step", group="gradient", spellings=("step-samples", "n0"))
+    beta: float = knob(
+        1.0,
+        "the model's scores are multiplied by this before the softmax; raise it for a model that is right but unsure",
+        group="gradient",
+    )
+    factor: float = knob(
+        4.0, "a group's σ is tried at this factor up and down in the first sweep", group="votes"
+    )
+    votes: int = knob(64, "votes for each input at each σ tried", group="votes")
+    tried: int = knob(128, "inputs that each sweep votes on", group="votes")
+    validation: int = knob(256, "inputs kept apart for it", group="validation")
+    validation_n0: int = knob(32, "votes that choose the class", group="validation")
+    validation_n: int = knob(256, "votes that bound its probability", group="validation")
+    alpha: float = knob(0.001, "level of those bounds", group="validation")
+    seed: int = knob(0, "names the random streams")
 
     def __post_init__(self) -> None:
         check_positive("init", self.init)

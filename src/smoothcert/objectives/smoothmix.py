@@ -52,7 +52,7 @@ class SmoothMix(Objective):
     one_step: bool = knob(False, "train at the first step's point instead of the input")
     one_step_norm: float | None = knob(None, "largest ℓ2 distance of that point (none: alpha)")
     max_norm: float | None = knob(None, "largest ℓ2 norm of a perturbation (none: no limit)")
-    only_correct: bool = knob(True, "mix only inputs that are classified rightly")
+    only_correct: bool = knob(True, "mix only inputs that are classified correctly")
     clip: bool = knob(True, "keep adversaries in [0, 1]")
 
     def __post_init__(self) -> None:

@@ -95,7 +95,7 @@ class _Offers:
     @cached_property
     def plan(self) -> CertifyPlan:
         """The run's plan, read from disk where it is needed."""
-        return CertifyPlan.stated(self.run.manifest.plan, self.run.path)
+        return CertifyPlan.from_json(self.run.manifest.plan, self.run.path)
 
     def of(self, record: Record) -> _Kept:
         """The certificate of one input."""

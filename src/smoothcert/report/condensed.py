@@ -79,7 +79,7 @@ class Condensed:
 
     @property
     def correct(self) -> NDArray[np.bool_]:
-        """Which inputs are answered rightly."""
+        """Which inputs are answered correctly."""
         return np.equal(self.predicted, self.label)
 
     @property

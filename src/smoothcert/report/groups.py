@@ -29,7 +29,7 @@ class Group:
     by_labels: bool
 
     def reach(self) -> float:
-        """The largest radius certified rightly."""
+        """The largest radius certified correctly."""
         return max((float(run.correct_radii()[-1]) for run in self.runs if run.correct.any()), default=0.0)
 
     def indices(self) -> Ints:

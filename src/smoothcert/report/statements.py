@@ -85,7 +85,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         return Statement(
             "So far nothing is stated about other inputs: ",
             f"{certified} of {total}",
-            f" inputs done are classified rightly and certified against changes of {ball}.",
+            f" inputs done are classified correctly and certified against changes of {ball}.",
             (
                 f"It holds {run.shortfall}.",
                 "Inputs that are decided quickly come first, so those done are no fair sample, and whoever looks again "
@@ -96,7 +96,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         return Statement(
             f"Of the {total} inputs of this log, ",
             share_of_these,
-            f" are said to be classified rightly with no possible change of {ball} altering that.",
+            f" are said to be classified correctly with no possible change of {ball} altering that.",
             (
                 f"{counted} at radius {all_digits(radius.value)}.",
                 "What can't be said: the run states no failure probability α, so no probability belongs to this "
@@ -107,7 +107,8 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         return Statement(
             f"Of these {total} inputs, ",
             share_of_these,
-            f" are answered rightly by this memory, which from now on answers every point within {ball} of them alike.",
+            f" are answered correctly by this memory, which from now on answers every point within {ball} of them "
+            "alike.",
             (
                 f"{counted} at radius {all_digits(radius.value)}.",
                 "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
@@ -119,7 +120,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         return Statement(
             f"Of the {total} inputs of this run, ",
             share_of_these,
-            f" are said to be classified rightly with no possible change of {ball} altering that.",
+            f" are said to be classified correctly with no possible change of {ball} altering that.",
             (
                 f"{counted} at radius {all_digits(radius.value)}.",
                 f"What can't be said: radii up to {float(run.certain.max()):g} are more than the noise, n, α and bound "
@@ -160,7 +161,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
     return Statement(
         "Of the inputs this test set was drawn from, at least ",
         f"{percent_down(share)} %",
-        f" are classified rightly by the smoothed classifier{whose}, and no change of {ball} can alter that: with "
+        f" are classified correctly by the smoothed classifier{whose}, and no change of {ball} can alter that: with "
         f"probability {_complement(RHO)}.",
         tuple(notes),
         proved=True,

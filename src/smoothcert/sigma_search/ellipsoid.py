@@ -55,7 +55,9 @@ class EllipsoidSearch(SigmaSearch):
     steps: int = knob(100, "steps of gradient ascent")
     samples: int = knob(4, "fresh samples in each step")
     lr: float = knob(0.02, "step of ln σ, by Adam")
-    rows: int = knob(32, "rows of every pass; the plan's, as shapes round differently")
+    rows: int = knob(
+        32, "rows of every pass; the plan's, as shapes round differently (1: one input at a time)"
+    )
     kappa: float = knob(0.0, "weight of the inscribed radius beside the equal-volume radius")
     cover: bool = knob(False, "take an ellipsoid only if it promises to hold the best ball")
     check_votes: int = knob(128, "votes at each of seven scales that decide between ball and ellipsoid")

@@ -15,10 +15,9 @@ from smoothcert.sigma_search import Found
 from smoothcert.smoothing.answers import Certification
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import certify_procedure, decide
-from smoothcert.stopping import Moment, Outlook, Pilot, Share, Total, looks
-from smoothcert.stopping.base import BUDGET
-from smoothcert.stopping.outlook import sizes
-from smoothcert.stopping.stages import LEAST_VOTES
+from smoothcert.stopping import FixedVotes, RadiusForecast, Share, VotingState, looks
+from smoothcert.stopping.budgets import MINIMUM_VOTES
+from smoothcert.stopping.radius_forecast import sizes
 from smoothcert.tally import Phase, Stream, Tally
 
 
@@ -58,88 +57,101 @@ class Piloted:
 def stopping_procedure(
     x: ArrayLike,
     plan: CertifyPlan,
+    *,
     found: Found | None = None,
     label: int | None = None,
-    outlook: Outlook | None = None,
+    forecast: RadiusForecast | None = None,
     watch: Watch | None = None,
 ) -> Procedure[Certification]:
     """CERTIFY by the plan's rules; without any it is :func:`certify_procedure`. The plan's numerics must be settled."""
     plan = plan.for_shape(np.shape(x))
-    if not plan.rules and watch is None:
+    check_own_votes(plan)
+    if not plan.stops and watch is None:
         return certify_procedure(x, plan, found)
-    return _stopping(x, plan, found, label, outlook or outlook_for(plan), watch)
+    return _stopping(x, plan, _Context(found, label, forecast or forecast_for(plan), watch))
 
 
-def outlook_for(plan: CertifyPlan) -> Outlook:
+def check_own_votes(plan: CertifyPlan) -> None:
+    """Refuse a budget that is for a data set and says nothing of one input."""
+    if plan.budget.spreads:
+        raise InvalidValueError(
+            f"{plan.budget.text} spreads votes over a whole data set: use certify_dataset, or stop by pilot:1%"
+        )
+
+
+def forecast_for(plan: CertifyPlan) -> RadiusForecast:
     """Expected radii under a plan, for class 0 of made tallies."""
-    return Outlook(lambda tally: plan.certificate.radius(plan.rule(tally, 0, plan.alpha)))
+    return RadiusForecast(lambda tally: plan.certificate.radius(plan.confidence_bound(tally, 0, plan.alpha)))
 
 
-def _stopping(
-    x: ArrayLike,
-    plan: CertifyPlan,
-    found: Found | None,
-    label: int | None,
-    outlook: Outlook,
-    watch: Watch | None,
-) -> Procedure[Certification]:
+@dataclass(frozen=True)
+class _Context:
+    """What is known of an input beside the plan: how its σ was found, its label, and who is watching."""
+
+    found: Found | None
+    label: int | None
+    forecast: RadiusForecast
+    watch: Watch | None
+
+
+def _stopping(x: ArrayLike, plan: CertifyPlan, context: _Context) -> Procedure[Certification]:
     selection = yield Draw(Phase.SELECTION, plan.n0)
-    start = _moment(plan, selection, _no_votes(selection), label)
+    start = _state(plan, selection, _no_votes(selection), context.label)
     reason = _first_reason(plan, start)
     if reason is not None:
         estimation = start.tally
-    elif plan.sequential or watch is not None:
-        estimation, reason = yield from _sequence(plan, selection, label, watch)
+    elif plan.sequential or context.watch is not None:
+        estimation, reason = yield from _sequence(plan, selection, context)
     else:
-        n, reason = yield from _fixed_beforehand(plan, start, outlook)
+        n, reason = yield from _fixed_beforehand(plan, start, context.forecast)
         estimation = yield Draw(Phase.ESTIMATION, n)
-    return replace(decide(x, plan, selection, estimation), search=found, stopped=reason)
+    return replace(decide(x, plan, selection, estimation), search=context.found, stopped=reason)
 
 
 def _sequence(
-    plan: CertifyPlan, selection: Tally, label: int | None, watch: Watch | None
+    plan: CertifyPlan, selection: Tally, context: _Context
 ) -> Generator[Draw, Tally, tuple[Tally, str]]:
     """Vote until a rule has a reason to stop, or the budget ends; the bound is valid at every look."""
     tally = _no_votes(selection)
     block = plan.numerics.layout().block
-    for look in looks(plan.rule, plan.n, block):
+    for look in looks(plan.confidence_bound, plan.n, block):
         tally = tally + (yield Draw(Phase.ESTIMATION, look - tally.n))
-        moment = _moment(plan, selection, tally, label)
-        if watch is not None:
-            watch(CertifyState(look, moment.chosen, moment.radius, plan.bounds_of(tally, moment.chosen)))
-        reason = _first_reason(plan, moment)
+        state = _state(plan, selection, tally, context.label)
+        if context.watch is not None:
+            bounds = plan.bounds_of(tally, state.chosen)
+            context.watch(CertifyState(look, state.chosen, state.radius, bounds))
+        reason = _first_reason(plan, state)
         if reason is not None and look < plan.most_votes:
             return tally, reason
-    return tally, BUDGET
+    return tally, FixedVotes.name
 
 
 def _fixed_beforehand(
-    plan: CertifyPlan, start: Moment, outlook: Outlook
+    plan: CertifyPlan, start: VotingState, forecast: RadiusForecast
 ) -> Generator[Draw, Tally, tuple[int, str]]:
     """The number of fresh votes, from votes that are thrown away or from none."""
-    pilot_rule = next((rule for rule in plan.rules if isinstance(rule, Pilot)), None)
-    if pilot_rule is None:
-        return plan.n, BUDGET
-    pilot = yield Draw(Phase.PILOT, pilot_rule.votes)
-    n = pilot_rule.choose(outlook, pilot, start.chosen, plan.n, plan.numerics.layout().block)
-    return n, BUDGET if n == plan.n else f"{pilot_rule.name}: {n} votes were enough"
+    budget = plan.budget
+    if not budget.pilot_votes:
+        return plan.n, FixedVotes.name
+    pilot = yield Draw(Phase.PILOT, budget.pilot_votes)
+    n = budget.choose(forecast, pilot, start.chosen, plan.n, plan.numerics.layout().block)
+    return n, FixedVotes.name if n == plan.n else f"{budget.name}: {n} votes were enough"
 
 
 def piloting_procedure(plan: CertifyPlan, label: int) -> Procedure[Piloted]:
     """The votes that an allocation is made from: selection, and a pilot where the class is the label."""
-    total = total_of(plan)
     selection = yield Draw(Phase.SELECTION, plan.n0)
     if selection.top() != label:
         return Piloted(selection, None)
-    return Piloted(selection, (yield Draw(Phase.PILOT, total.votes)))
+    return Piloted(selection, (yield Draw(Phase.PILOT, plan.budget.pilot_votes)))
 
 
 def shares_of(plan: CertifyPlan, piloted: Mapping[int, Piloted]) -> list[Share]:
     """What votes would bring each input whose pilot was cast; the others get none."""
-    outlook = outlook_for(plan)
-    choices = sizes(LEAST_VOTES, plan.most_votes, plan.numerics.layout().block, growth=1.3)
+    forecast = forecast_for(plan)
+    choices = sizes(MINIMUM_VOTES, plan.most_votes, plan.numerics.layout().block, growth=1.3)
     return [
-        Share(index, choices, [outlook.expected(one.pilot, one.chosen, n) for n in choices])
+        Share(index, choices, [forecast.expected(one.pilot, one.chosen, n) for n in choices])
         for index, one in sorted(piloted.items())
         if one.pilot is not None
     ]
@@ -160,32 +172,32 @@ def allocated_procedure(
     return replace(decide(x, plan, piloted.selection, estimation), stopped=reason)
 
 
-def total_of(plan: CertifyPlan) -> Total:
-    """The plan's rule that spreads a total over a data set."""
-    for rule in plan.rules:
-        if isinstance(rule, Total):
-            return rule
-    raise InvalidValueError("the plan spreads no total of votes: give it stop=('total:…',)")
+def total_of(plan: CertifyPlan) -> int:
+    """The votes that the plan spreads over a data set."""
+    total = plan.budget.shared_votes
+    if total is None:
+        raise InvalidValueError("the plan spreads no total of votes: give it stop=('total:…',)")
+    return total
 
 
-def _first_reason(plan: CertifyPlan, moment: Moment) -> str | None:
+def _first_reason(plan: CertifyPlan, state: VotingState) -> str | None:
     """Of the rules that have something to look at; estimation votes are seen after the first of them."""
-    for rule in plan.rules:
-        if moment.votes == 0 and rule.sees != "selection":
+    for rule in plan.stop_rules:
+        if state.votes == 0 and rule.sees != "selection":
             continue
-        reason = rule.reason(moment)
+        reason = rule.reason(state)
         if reason is not None:
             return reason
     return None
 
 
-def _moment(plan: CertifyPlan, selection: Tally, tally: Tally, label: int | None) -> Moment:
+def _state(plan: CertifyPlan, selection: Tally, tally: Tally, label: int | None) -> VotingState:
     chosen = selection.top()
 
     def radius_of(votes: Tally) -> float:
         return plan.certificate.radius(plan.bounds_of(votes, chosen))
 
-    return Moment(chosen, label, plan.most_votes, tally, radius_of(tally), radius_of)
+    return VotingState(chosen, label, plan.most_votes, tally, radius_of(tally), radius_of)
 
 
 def _no_votes(selection: Tally) -> Tally:

@@ -24,7 +24,8 @@ from smoothcert.smoothing.adaptive import (
     CertifyState,
     Piloted,
     allocated_procedure,
-    outlook_for,
+    check_own_votes,
+    forecast_for,
     piloting_procedure,
     stopping_procedure,
 )
@@ -33,7 +34,7 @@ from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
-from smoothcert.stopping import Outlook, Total
+from smoothcert.stopping import RadiusForecast
 from smoothcert.tally import ABSTAIN
 
 Answer = TypeVar("Answer", Certification, Prediction)
@@ -73,7 +74,7 @@ class SmoothedClassifier:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan
         self.base: BaseClassifier = adapt(
-            model, plan.rule.votes, outputs, classes, output=output, thread_safe=thread_safe
+            model, plan.confidence_bound.votes, outputs, classes, output=output, thread_safe=thread_safe
         )
         if plan.search is not None:
             plan.search.check(self.base)
@@ -169,12 +170,12 @@ class SmoothedClassifier:
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
         prepared = self._prepared_inputs(inputs)
-        outlook = outlook_for(self.plan)
+        forecast = forecast_for(self.plan)
         jobs = (
-            Job(i, x, plan.noise, self._certifying(i, x, plan, found, labels, outlook))
+            Job(i, x, plan.noise, self._certifying(i, x, plan, found, labels, forecast))
             for i, x, plan, found in self._with_sigma(prepared, on_votes)
         )
-        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def certify_stream(
@@ -197,7 +198,7 @@ class SmoothedClassifier:
         ((index, one),) = numbered_inputs(inputs, index)
         plan = self.prepare(one.shape)
         assert self._prepared is not None
-        states = certify_states(plan, self._prepared, self.execution, one, index, label)
+        states = certify_states(plan, self._prepared, self.execution, x=one, index=index, label=label)
         return (
             replace(state, certification=state.certification and self._named(state.certification))
             for state in states
@@ -215,7 +216,7 @@ class SmoothedClassifier:
             Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
             yield done.job.index, done.answer
 
     def certify_allocated(
@@ -236,7 +237,7 @@ class SmoothedClassifier:
             )
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def base_class(self, x: NDArray[Any]) -> int:
@@ -289,7 +290,7 @@ class SmoothedClassifier:
             )
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.rule.votes, on_votes):
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def _certifying(
@@ -299,27 +300,24 @@ class SmoothedClassifier:
         plan: CertifyPlan,
         found: Found | None,
         labels: Callable[[int], int] | None,
-        outlook: Outlook,
+        forecast: RadiusForecast,
     ) -> Procedure[Certification]:
         assert self._prepared is not None  # looks lie on whole blocks, which the prepared model settles
         return stopping_procedure(
             x,
             replace(plan, numerics=self._prepared.numerics),
-            found,
-            None if labels is None else labels(index),
-            outlook if found is None else None,
+            found=found,
+            label=None if labels is None else labels(index),
+            forecast=forecast if found is None else None,
         )
 
     def _check_rules(self, labelled: bool) -> None:
         """Refuse rules that can't work here, before any vote is spent."""
-        for rule in self.plan.rules:
-            if isinstance(rule, Total):
+        check_own_votes(self.plan)
+        for each in self.plan.stops:
+            if each.needs_label and not labelled:
                 raise InvalidValueError(
-                    f"{rule.text} spreads votes over a whole data set: use certify_dataset, or stop by pilot:1%"
-                )
-            if rule.needs_label and not labelled:
-                raise InvalidValueError(
-                    f"the stopping rule {rule.text!r} needs the label of every input: give labels, or leave it out"
+                    f"the stopping rule {each.text!r} needs the label of every input: give labels, or leave it out"
                 )
 
     def _with_sigma(
@@ -334,15 +332,15 @@ class SmoothedClassifier:
         def problem() -> Problem:
             assert self._prepared is not None  # taking the first input prepared the model for its shape
             return Problem(
-                self.base,
-                self._prepared,
-                plan.noise,
-                plan.rule,
-                plan.n,
-                plan.alpha,
-                self.settle_seed(),
-                self.execution,
-                plan.grid,
+                base=self.base,
+                prepared=self._prepared,
+                noise=plan.noise,
+                rule=plan.confidence_bound,
+                n=plan.n,
+                alpha=plan.alpha,
+                seed=self.settle_seed(),
+                execution=self.execution,
+                grid=plan.grid,
             )
 
         for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):

@@ -15,17 +15,18 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.knobs import knob
 from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SigmaSearch
-from smoothcert.stopping import StopRule, Total, parse_rules
+from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
 AUTO = "auto"
 FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
 """What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
 
-_LEAST_ALPHA = 1e-200  # far below it, scipy's inverse beta function errs to the wrong side
+_MINIMUM_ALPHA = 1e-200  # far below it, scipy's inverse beta function errs to the wrong side
 
 
 class TooFewVotesWarning(UserWarning):
@@ -39,9 +40,9 @@ class CertifyPlan:
     ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``. A ``search`` first
     chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
 
-    ``stop`` names rules that end an input's voting before its n-th vote (:mod:`smoothcert.stopping`; texts such as
-    ``decide:0.5`` or rules). Rules that look at the estimation votes need a bound that allows it: ``auto`` takes
-    one, and a fixed-n bound is refused.
+    ``stop`` names rules that end an input's voting before its n-th vote, or a budget that gives it another number of
+    votes (:mod:`smoothcert.stopping`; texts such as ``decide:0.5`` and ``pilot:1%``, or the rules themselves). Rules
+    that look at the estimation votes need a bound that allows it: ``auto`` takes one, and a fixed-n bound is refused.
 
     Noise is drawn on a grid (:mod:`smoothcert.noise.grid`) that contains the multiples of 1/``levels`` (255 for 8-bit
     pictures in [0, 1], 1 for whole numbers); None takes a finer grid and rounds inputs to it. Its scales may be rounded
@@ -51,13 +52,15 @@ class CertifyPlan:
 
     noise: Noise
     bound: str = AUTO
-    n0: int = 100
-    n: int = 100_000
-    alpha: float = 0.001
+    n0: int = knob(100, "votes that choose the class")
+    n: int = knob(
+        100_000, "fresh votes that bound its probability; the most of them where voting may stop early"
+    )
+    alpha: float = knob(0.001, "probability that a certificate is wrong")
     seed: int | None = None
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
-    stop: Iterable[StopRule | str] = ()
+    stop: Iterable[Stop | str] = ()
     levels: int | None = None
     dimension: int | None = None
     stream: int = STREAM_VERSION
@@ -65,14 +68,14 @@ class CertifyPlan:
     def __post_init__(self) -> None:
         check_count("n0", self.n0)
         check_count("n", self.n)
-        object.__setattr__(self, "stop", parse_rules(self.stop))
+        object.__setattr__(self, "stop", parse_stops(self.stop))
         if self.bound == AUTO:
             object.__setattr__(self, "bound", ANYTIME_BOUND if self.sequential else FIXED_BOUND)
-        self.rule.check_look(self.n)
+        self.confidence_bound.check_look(self.n)
         self._check_bound_allows_stopping()
         check_probability("alpha", self.alpha)
-        if self.alpha < _LEAST_ALPHA:
-            raise InvalidValueError(f"alpha must be at least {_LEAST_ALPHA:g}, got {self.alpha:g}")
+        if self.alpha < _MINIMUM_ALPHA:
+            raise InvalidValueError(f"alpha must be at least {_MINIMUM_ALPHA:g}, got {self.alpha:g}")
         if self.seed is not None:
             check_count("seed", self.seed, least=0)
         if self.on_grid:
@@ -84,27 +87,35 @@ class CertifyPlan:
             )
 
     @property
-    def rule(self) -> Bound:
+    def confidence_bound(self) -> Bound:
         """The bound by its name."""
         return BOUNDS[self.bound]
 
     @property
-    def rules(self) -> tuple[StopRule, ...]:
-        """The stopping rules; none means exactly n votes."""
+    def stops(self) -> tuple[Stop, ...]:
+        """Stop rules and budget in the order given; none means exactly n votes."""
         assert isinstance(self.stop, tuple)
         return self.stop
 
     @property
+    def stop_rules(self) -> tuple[StopRule, ...]:
+        """The rules that may end an input's voting."""
+        return stop_rules(self.stops)
+
+    @property
+    def budget(self) -> Budget:
+        """What settles how many estimation votes an input gets at most."""
+        return budget_among(self.stops)
+
+    @property
     def sequential(self) -> bool:
         """Whether the estimation votes themselves may end the voting."""
-        return any(rule.sees == "estimation" for rule in self.rules)
+        return any(rule.sees == "estimation" for rule in self.stop_rules)
 
     @property
     def most_votes(self) -> int:
         """The most estimation votes that one input can get."""
-        if any(isinstance(rule, Total) for rule in self.rules):
-            return self.n * Total.MOST
-        return self.n
+        return self.budget.most_votes(self.n)
 
     @property
     def on_grid(self) -> bool:
@@ -166,14 +177,14 @@ class CertifyPlan:
             **self.noise.describe(),
             "norm": self.certificate.norm,
             "bound": self.bound,
-            "votes": self.rule.votes,
+            "votes": self.confidence_bound.votes,
             "n0": self.n0,
             "n": self.n,
             "alpha": self.alpha,
             "seed": self.seed,
             **(self._stated_grid() if self.on_grid else {}),
             **asdict(self.numerics),
-            **({"stop": [rule.text for rule in self.rules]} if self.rules else {}),
+            **({"stop": [each.text for each in self.stops]} if self.stops else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
 
@@ -197,15 +208,15 @@ class CertifyPlan:
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""
-        if all(rule.sees == "selection" for rule in self.rules):
-            return n == self.n or (n == 0 and bool(self.rules))
+        if not self.sequential and not self.budget.pilot_votes:
+            return n == self.n or (n == 0 and bool(self.stop_rules))
         return 0 <= n <= self.most_votes
 
     def bounds_of(self, tally: Tally, chosen: int) -> ClassBounds:
         """What the plan's bound says of estimation votes, less the sampler's error; of none it says nothing."""
         if not tally.n:
             return ClassBounds(0.0, 1.0)
-        return self.rule(tally, chosen, self.alpha).paying(self.sampler_error)
+        return self.confidence_bound(tally, chosen, self.alpha).paying(self.sampler_error)
 
     def _stated_grid(self) -> dict[str, Any]:
         grid = {"stream": self.stream, "levels": self.grid.levels, "cells_per_sigma": self.grid.cells}
@@ -214,27 +225,27 @@ class CertifyPlan:
         return grid | {"dimension": self.dimension, "sampler_error": self.sampler_error}
 
     def _check_bound_allows_stopping(self) -> None:
-        rule = self.rule
-        for stop in self.rules:
-            if stop.sees == "estimation" and not rule.anytime:
+        bound, budget = self.confidence_bound, self.budget
+        for rule in self.stop_rules:
+            if rule.sees == "estimation" and not bound.anytime:
                 fitting = [name for name in BOUNDS if BOUNDS[name].anytime]
                 raise InvalidValueError(
-                    f"the {self.bound} bound holds for a number of votes fixed beforehand, but {stop.text} stops by "
+                    f"the {self.bound} bound holds for a number of votes fixed beforehand, but {rule.text} stops by "
                     f"looking at them: leave the bound out ({ANYTIME_BOUND} is taken), choose one of "
                     f"{', '.join(fitting)}, or stop by pilot:1%"
                 )
-            if stop.sees == "pilot" and (rule.next_look is not None or rule.votes == "soft"):
-                raise InvalidValueError(
-                    f"{stop.text} chooses a number of hard votes that the {self.bound} bound can't be evaluated at: "
-                    f"choose {FIXED_BOUND} or clopper-pearson"
-                )
-            if isinstance(stop, Total) and self.search is not None:
-                raise InvalidValueError(
-                    f"{stop.text} spreads votes at one sigma: leave the sigma search out, or stop by pilot:1%"
-                )
+        if budget.pilot_votes and (bound.next_look is not None or bound.votes == "soft"):
+            raise InvalidValueError(
+                f"{budget.text} chooses a number of hard votes that the {self.bound} bound can't be evaluated at: "
+                f"choose {FIXED_BOUND} or clopper-pearson"
+            )
+        if budget.spreads and self.search is not None:
+            raise InvalidValueError(
+                f"{budget.text} spreads votes at one sigma: leave the sigma search out, or stop by pilot:1%"
+            )
 
     @classmethod
-    def stated(cls, plan: Mapping[str, Any], directory: Path) -> CertifyPlan:
+    def from_json(cls, plan: Mapping[str, Any], directory: Path) -> CertifyPlan:
         """The plan of a run from its JSON, numerics and search aside; KeyError names what it doesn't state.
 
         ``directory`` is the run's: it holds the scales of noise that has one for each dimension.
@@ -252,11 +263,11 @@ class CertifyPlan:
 
     def warn_if_hopeless(self) -> None:
         """Say so when no vote, however clear, could be certified."""
-        least = least_votes(self.rule, self.alpha)
-        if self.n < least:
+        smallest = least_votes(self.confidence_bound, self.alpha)
+        if self.n < smallest:
             warnings.warn(
                 f"CERTIFY can only abstain: n = {self.n} votes can't succeed at alpha = {self.alpha} with the "
-                f"{self.bound} bound; the smallest n that could is {least}",
+                f"{self.bound} bound; the smallest n that could is {smallest}",
                 TooFewVotesWarning,
                 stacklevel=3,
             )

@@ -20,6 +20,7 @@ def certify_states(
     plan: CertifyPlan,
     prepared: Prepared,
     execution: Execution,
+    *,
     x: NDArray[Any],
     index: int,
     label: int | None = None,
@@ -27,7 +28,7 @@ def certify_states(
     """A state at every look; the last one has the certification, the same that CERTIFY would give."""
     seen: list[CertifyState] = []
     procedure = stopping_procedure(x, plan, label=label, watch=seen.append)
-    engine = engine_for(plan, prepared, plan.rule.votes, execution)
+    engine = engine_for(plan, prepared, plan.confidence_bound.votes, execution)
     drawn: dict[Phase, int] = {}
     draw, seconds = next(procedure), 0.0
     while True:
@@ -46,15 +47,15 @@ def certify_states(
 
 def check_streams(plan: CertifyPlan) -> None:
     """Refuse a plan whose bound doesn't hold at every look."""
-    if not plan.rule.anytime:
+    if not plan.confidence_bound.anytime:
         raise InvalidValueError(
             f"certify_stream shows votes as they come, and the {plan.bound} bound holds for a number of votes fixed "
             f"beforehand only: give the plan bound={ANYTIME_BOUND!r}"
         )
     if plan.search is not None:
         raise InvalidValueError("certify_stream is about the plan's own noise: leave the sigma search out")
-    if staged := [rule.text for rule in plan.rules if rule.sees == "pilot"]:
-        raise InvalidValueError(f"certify_stream looks at votes as they come: leave {staged[0]} out")
+    if plan.budget.pilot_votes:
+        raise InvalidValueError(f"certify_stream looks at votes as they come: leave {plan.budget.text} out")
 
 
 def _one_draw(draw: Draw) -> Procedure[Tally]:

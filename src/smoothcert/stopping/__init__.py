@@ -1,33 +1,40 @@
 """Stopping: when enough votes have been cast for one input, and how many to cast at all.
 
-Two ways keep a certificate's promise. *Sequences*: rules look at the votes as they come, and the bound is one that
-holds at every look (anytime-valid). *Two stages*: votes of another stream decide on n, then the papers' fixed-n bound
+Two ways keep a certificate's promise. *Stop rules* look at the votes as they come, and the bound is one that holds at
+every look (anytime-valid). *Budgets* settle n first, perhaps by votes of another stream; then the papers' fixed-n bound
 is taken on n fresh ones. See docs/adaptive.md.
 """
 
 from smoothcert.stopping.allocation import Share, allocate
-from smoothcert.stopping.base import STOP_RULES, StopRule, parse_rule, parse_rules
+from smoothcert.stopping.base import STOP_RULES, StopRule
+from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes, Pilot, Total
 from smoothcert.stopping.looks import looks
-from smoothcert.stopping.moment import Moment
-from smoothcert.stopping.outlook import Outlook
+from smoothcert.stopping.parsing import Stop, budget_among, parse_stop, parse_stops, stop_rules
+from smoothcert.stopping.radius_forecast import RadiusForecast
 from smoothcert.stopping.sequences import Abstain, Decide, Gain, Grid, Wrong
-from smoothcert.stopping.stages import Pilot, Total
+from smoothcert.stopping.voting_state import VotingState
 
 __all__ = [
+    "BUDGETS",
     "STOP_RULES",
     "Abstain",
+    "Budget",
     "Decide",
+    "FixedVotes",
     "Gain",
     "Grid",
-    "Moment",
-    "Outlook",
     "Pilot",
+    "RadiusForecast",
     "Share",
+    "Stop",
     "StopRule",
     "Total",
+    "VotingState",
     "Wrong",
     "allocate",
+    "budget_among",
     "looks",
-    "parse_rule",
-    "parse_rules",
+    "parse_stop",
+    "parse_stops",
+    "stop_rules",
 ]

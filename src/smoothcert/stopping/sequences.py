@@ -7,16 +7,9 @@ from itertools import pairwise
 from typing import ClassVar
 
 from smoothcert.errors import InvalidValueError, check_not_negative, check_positive, check_probability
-from smoothcert.stopping.base import (
-    Sees,
-    check_share,
-    no_argument,
-    number,
-    percent,
-    register,
-    shortest,
-)
-from smoothcert.stopping.moment import Moment
+from smoothcert.stopping.arguments import check_share, no_argument, number, percent, shortest
+from smoothcert.stopping.base import Sees, register
+from smoothcert.stopping.voting_state import VotingState
 
 FUTILITY = 0.01
 """Chance of giving up on an input that would have made it. It costs power, never validity."""
@@ -48,11 +41,11 @@ class Decide:
         radius, futility = _with_futility(cls.name, argument, "decide:0.5")
         return cls(number(cls.name, radius, "decide:0.5"), futility)
 
-    def reason(self, moment: Moment) -> str | None:
+    def reason(self, state: VotingState) -> str | None:
         """Yes, no, or not yet."""
-        if moment.radius >= self.radius:
+        if state.radius >= self.radius:
             return f"decided: radius at least {shortest(self.radius)}"
-        if moment.best_radius(self.futility) < self.radius:
+        if state.best_radius(self.futility) < self.radius:
             return f"hopeless: radius below {shortest(self.radius)}"
         return None
 
@@ -93,13 +86,13 @@ class Grid:
         radii, futility = _with_futility(cls.name, argument, "grid:0,0.25,0.5")
         return cls(tuple(number(cls.name, r, "grid:0,0.25,0.5") for r in radii.split(",")), futility)
 
-    def reason(self, moment: Moment) -> str | None:
+    def reason(self, state: VotingState) -> str | None:
         """Stop when every radius of the grid is reached or hopeless."""
-        unreached = [r for r in self.radii if not _reached(moment.radius, r)]
-        reached = [r for r in self.radii if _reached(moment.radius, r)]
+        unreached = [r for r in self.radii if not _reached(state.radius, r)]
+        reached = [r for r in self.radii if _reached(state.radius, r)]
         if not unreached:
             return f"decided: radius at least {shortest(self.radii[-1])}"
-        if _reached(moment.best_radius(self.futility), unreached[0]):
+        if _reached(state.best_radius(self.futility), unreached[0]):
             return None
         if not reached:
             return "hopeless: " + (
@@ -134,11 +127,11 @@ class Gain:
         gain, futility = _with_futility(cls.name, argument, "gain:1%")
         return cls(percent(cls.name, gain, "gain:1%"), futility)
 
-    def reason(self, moment: Moment) -> str | None:
+    def reason(self, state: VotingState) -> str | None:
         """Compare with the radius that the full budget would bring; give up on what will abstain."""
-        if moment.radius == 0:
-            return "hopeless: abstains" if moment.best_radius(self.futility) == 0 else None
-        if moment.expected_radius() <= moment.radius * (1 + self.gain):
+        if state.radius == 0:
+            return "hopeless: abstains" if state.best_radius(self.futility) == 0 else None
+        if state.expected_radius() <= state.radius * (1 + self.gain):
             return f"settled: would gain at most {100 * self.gain:g} %"
         return None
 
@@ -169,9 +162,9 @@ class Abstain:
             raise InvalidValueError(f"abstain takes no value, got {rest!r}; write abstain")
         return cls(futility)
 
-    def reason(self, moment: Moment) -> str | None:
+    def reason(self, state: VotingState) -> str | None:
         """Stop when not even a radius of 0+ is in reach."""
-        hopeless = moment.radius == 0 and moment.best_radius(self.futility) == 0
+        hopeless = state.radius == 0 and state.best_radius(self.futility) == 0
         return "hopeless: abstains" if hopeless else None
 
 
@@ -192,18 +185,17 @@ class Wrong:
     @classmethod
     def parse(cls, argument: str) -> Wrong:
         """Read nothing."""
-        no_argument(cls, cls.name, argument)
-        return cls()
+        return no_argument(cls, cls.name, argument)
 
-    def reason(self, moment: Moment) -> str | None:
+    def reason(self, state: VotingState) -> str | None:
         """Compare with the label, before any estimation vote."""
-        if moment.label is None:
+        if state.label is None:
             raise InvalidValueError(
                 "the stopping rule 'wrong' needs the label of every input; leave it out where labels are unknown"
             )
-        if moment.chosen == moment.label:
+        if state.chosen == state.label:
             return None
-        return f"wrong: candidate {moment.chosen}, label {moment.label}"
+        return f"wrong: candidate {state.chosen}, label {state.label}"
 
 
 def _reached(radius: float, target: float) -> bool:

@@ -135,7 +135,7 @@ class Replay:
         """The run's plan at one input's noise and number of votes, which are known beforehand now."""
         stated = self.plan.fields
         try:
-            plan = CertifyPlan.stated(stated, self.directory)
+            plan = CertifyPlan.from_json(stated, self.directory)
         except KeyError as error:
             raise RunError(
                 f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from smoothcert.analysis.metrics import check_same_norm, stated_norm
 from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
 from smoothcert.analysis.tables.naming import check_same_inputs, dataset_of, differ_in_seed_alone, method_of
-from smoothcert.analysis.votes import most_votes, rules_of
+from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -139,6 +139,6 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         plan.get("alpha"),
         summary.acr,
         summary.accuracy,
-        most_votes(plan) if rules_of(plan) else None,
+        most_votes(plan) if stops_of(plan) else None,
         tuple(record.index for record in runs[0].records),
     )

@@ -1,4 +1,4 @@
-"""Moment: all that a rule may look at when it is asked whether to stop."""
+"""The state of the voting on one input: all that a rule may look at when it is asked whether to stop."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ RadiusOf = Callable[[Tally], float]
 
 
 @dataclass(frozen=True)
-class Moment:
+class VotingState:
     """Where the voting on one input stands.
 
     ``tally`` holds the estimation votes so far (perhaps none), ``radius`` is what they certify for the class
-    ``chosen``; ``label`` is None where none is known, ``budget`` the most votes there can be.
+    ``chosen``; ``label`` is None where none is known, ``most_votes`` the most that there can be.
     """
 
     chosen: int
     label: int | None
-    budget: int
+    most_votes: int
     tally: Tally
     radius: float
     radius_of: RadiusOf
@@ -42,7 +42,7 @@ class Moment:
         chance may add to them at that level; rivals are taken at the lower end of what they have. Being wrong here
         ends the voting too early: that costs radius and never validity, since no certificate is made of it.
         """
-        left = self.budget - self.votes
+        left = self.most_votes - self.votes
         if left <= 0:
             return self.radius
         have = self.tally.counts[self.chosen]
@@ -52,10 +52,10 @@ class Moment:
 
     def expected_radius(self) -> float:
         """The radius at the full budget if votes go on as they were."""
-        if self.votes >= self.budget:
+        if self.votes >= self.most_votes:
             return self.radius
-        counts = [count * self.budget // self.votes for count in self.tally.counts]
-        counts[self.chosen] += self.budget - sum(counts)  # what rounding left over: the optimistic way
+        counts = [count * self.most_votes // self.votes for count in self.tally.counts]
+        counts[self.chosen] += self.most_votes - sum(counts)  # what rounding left over: the optimistic way
         return self.radius_of(_at(self.tally, counts))
 
     def _continued(self, more: int, left: int, futility: float) -> Tally:

@@ -1,4 +1,4 @@
-"""Outlook: what radius to expect of n fresh votes, judged by a pilot's votes."""
+"""Radius forecasts: what radius to expect of n fresh votes, judged by a pilot's votes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 from scipy.special import betaincinv
 from scipy.stats import binom
 
-from smoothcert.stopping.moment import RadiusOf
+from smoothcert.stopping.voting_state import RadiusOf
 from smoothcert.tally import Phase, Stream, Tally
 
 STRATA = 32
 _GOLDEN = 0.6180339887498949
 _RIVAL_STEPS = (
-    16  # the strongest rival's share of the votes against, to this fineness: so many outlooks are alike
+    16  # the strongest rival's share of the votes against, to this fineness: so many forecasts are alike
 )
 _STREAM = Stream(0, 0, Phase.ESTIMATION)
 
 
-class Outlook:
+class RadiusForecast:
     """Expected radii for one plan; alike pilots share their arithmetic.
 
     p_A has the posterior Beta(k + ½, m − k + ½) after k of m pilot votes; the mean is over it and over the count
@@ -67,14 +67,14 @@ class Outlook:
         return math.fsum(r * t for r, t in zip(radii, times.tolist())) / STRATA
 
 
-def sizes(least: int, most: int, block: int, growth: float = 1.2) -> list[int]:
-    """Numbers of votes to choose from: geometric in whole blocks, with ``most`` as the last."""
+def sizes(smallest: int, largest: int, block: int, growth: float = 1.2) -> list[int]:
+    """Numbers of votes to choose from: geometric in whole blocks, with ``largest`` as the last."""
     found = []
-    size = -(-least // block) * block
-    while size < most:
+    size = -(-smallest // block) * block
+    while size < largest:
         found.append(size)
         size = max(size + block, -(-int(size * growth) // block) * block)
-    return [*found, most]
+    return [*found, largest]
 
 
 def _tally(k: int, n: int, rival: float) -> Tally:

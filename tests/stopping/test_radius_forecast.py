@@ -1,4 +1,4 @@
-"""Outlook: expected radii against the exact sum over the beta-binomial, and what pilots make of them."""
+"""RadiusForecast: expected radii against the exact sum over the beta-binomial, and what pilots make of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.special import ndtri
 from scipy.stats import betabinom
 
 from smoothcert.bounds import clopper_pearson_lower
-from smoothcert.stopping import Outlook, Pilot
+from smoothcert.stopping import Pilot, RadiusForecast
 from smoothcert.tally import Phase, Stream, Tally
 
 ALPHA = 0.001
@@ -31,14 +31,14 @@ def test_the_mean_is_that_of_the_beta_binomial(k: int, n: int) -> None:
         * radius_of(Tally(Stream(0, 0, Phase.ESTIMATION), 0, n, (j, n - j)))
         for j in range(n + 1)
     )
-    assert Outlook(radius_of).expected(pilot(k, 1000 - k), 0, n) == pytest.approx(
+    assert RadiusForecast(radius_of).expected(pilot(k, 1000 - k), 0, n) == pytest.approx(
         exact, rel=0.02, abs=0.005
     )  # 32 strata see little of a tail
 
 
 def test_the_class_is_found_wherever_it_stands() -> None:
-    outlook = Outlook(radius_of)
-    assert outlook.expected(pilot(10, 90, 0), 1, 500) == outlook.expected(pilot(90, 10), 0, 500)
+    forecast = RadiusForecast(radius_of)
+    assert forecast.expected(pilot(10, 90, 0), 1, 500) == forecast.expected(pilot(90, 10), 0, 500)
 
 
 def test_all_votes_are_counted_once() -> None:
@@ -48,33 +48,33 @@ def test_all_votes_are_counted_once() -> None:
         seen.append(tally)
         return 0.0
 
-    outlook = Outlook(record)
+    forecast = RadiusForecast(record)
     for counts in ((5, 3, 2, 0), (10, 0), (0, 10), (3, 1, 1, 1, 1, 1, 1, 1)):
-        outlook.expected(pilot(*counts), 0, 77)
+        forecast.expected(pilot(*counts), 0, 77)
     assert all(tally.n == 77 for tally in seen)
     assert all(max(tally.counts[2:], default=0) <= tally.counts[1] for tally in seen)
 
 
 def test_a_pilot_spends_where_votes_pay() -> None:
-    rule, outlook = Pilot(0.01), Outlook(radius_of)
-    chosen = {k: rule.choose(outlook, pilot(k, 1000 - k), 0, 100_000, 128) for k in (100, 900, 1000)}
+    rule, forecast = Pilot(0.01), RadiusForecast(radius_of)
+    chosen = {k: rule.choose(forecast, pilot(k, 1000 - k), 0, 100_000, 128) for k in (100, 900, 1000)}
     assert chosen[100] == 128, "nothing to be certified: the fewest votes there are"
     assert chosen[100] < chosen[900] < chosen[1000] <= 100_000
-    loose = Pilot(0.05).choose(outlook, pilot(900, 100), 0, 100_000, 128)
+    loose = Pilot(0.05).choose(forecast, pilot(900, 100), 0, 100_000, 128)
     assert loose < chosen[900]
 
 
 def test_the_loss_is_what_was_said() -> None:
-    rule, outlook = Pilot(0.01), Outlook(radius_of)
+    rule, forecast = Pilot(0.01), RadiusForecast(radius_of)
     for k in (700, 900, 990):
-        n = rule.choose(outlook, pilot(k, 1000 - k), 0, 100_000, 128)
-        full = outlook.expected(pilot(k, 1000 - k), 0, 100_000)
-        short = full - outlook.expected(pilot(k, 1000 - k), 0, n)
-        assert short <= 0.01 * 0.7 * np.sqrt(full * outlook.ceiling(100_000)) + 1e-12
-        fewer = outlook.expected(pilot(k, 1000 - k), 0, int(n / 1.2))
-        assert full - fewer > 0.01 * 0.7 * np.sqrt(full * outlook.ceiling(100_000))
+        n = rule.choose(forecast, pilot(k, 1000 - k), 0, 100_000, 128)
+        full = forecast.expected(pilot(k, 1000 - k), 0, 100_000)
+        short = full - forecast.expected(pilot(k, 1000 - k), 0, n)
+        assert short <= 0.01 * 0.7 * np.sqrt(full * forecast.ceiling(100_000)) + 1e-12
+        fewer = forecast.expected(pilot(k, 1000 - k), 0, int(n / 1.2))
+        assert full - fewer > 0.01 * 0.7 * np.sqrt(full * forecast.ceiling(100_000))
 
 
 @pytest.mark.parametrize("n", [1, 50, 128, 129])
 def test_small_budgets_are_no_trouble(n: int) -> None:
-    assert 1 <= Pilot(0.01).choose(Outlook(radius_of), pilot(9, 1), 0, n, 128) <= n
+    assert 1 <= Pilot(0.01).choose(RadiusForecast(radius_of), pilot(9, 1), 0, n, 128) <= n

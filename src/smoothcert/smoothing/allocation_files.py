@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from smoothcert.errors import DataError, InvalidValueError, RunError
+from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, append_line, parse_json, read_file, read_lines, write_atomically
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
@@ -40,17 +40,6 @@ def read_pilots(directory: Path) -> dict[int, Piloted]:
     return found
 
 
-def check_total(plan: CertifyPlan, inputs: int) -> None:
-    """Refuse a total that the pilots alone could use up."""
-    rule = total_of(plan)
-    needed = inputs * (plan.n0 + rule.votes)
-    if rule.total <= needed:
-        raise InvalidValueError(
-            f"{rule.total} votes in all leave none to certify with: choosing classes and pilots take up to {needed} "
-            f"for {inputs} inputs; give more votes, fewer inputs, or smaller pilots (total:{rule.total},100)"
-        )
-
-
 def check_allocation(directory: Path, indices: Iterable[int]) -> None:
     """Refuse other inputs than those that a total was spread over, before any vote is cast for them."""
     path = directory / ALLOCATION_FILE
@@ -66,8 +55,8 @@ def settled_votes(
     if path.exists():
         return _read(path, wanted)
     spent = sum(one.selection.n + (0 if one.pilot is None else one.pilot.n) for one in piloted.values())
-    votes = dict.fromkeys(wanted, 0) | allocate(shares_of(plan, piloted), total_of(plan).total - spent)
-    content = {"total": total_of(plan).total, "spent_before": spent, "votes": votes}
+    votes = dict.fromkeys(wanted, 0) | allocate(shares_of(plan, piloted), total_of(plan) - spent)
+    content = {"total": total_of(plan), "spent_before": spent, "votes": votes}
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return votes
 

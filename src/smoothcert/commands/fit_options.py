@@ -1,0 +1,49 @@
+"""Options of `fit-noise`, made from the plan that they fill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cyclopts import Group
+
+from smoothcert.commands.made_options import OptionField, option, optional, options_class, sentence
+from smoothcert.commands.written_knobs import written_knobs
+
+if TYPE_CHECKING:
+    from smoothcert.noise_fit import FitPlan
+
+_GROUPS = {
+    "gradient": Group("Fit by gradient (torch models)", sort_key=6),
+    "votes": Group("Fit by votes (any model)", sort_key=7),
+    "validation": Group("Validation after each sub-epoch", sort_key=8),
+}
+
+
+def _fields() -> list[OptionField]:
+    """All but init, of which a ladder takes several; the route is None unless given: it follows from the model."""
+    knobs = [sentence(knob) for knob in written_knobs("smoothcert.noise_fit.plan", "FitPlan")]
+    return [
+        (optional if knob.name == "route" else option)(knob, _GROUPS.get(knob.group))
+        for knob in knobs
+        if knob.name != "init"
+    ]
+
+
+if TYPE_CHECKING:
+
+    class FitOptions:
+        """The plan's fields but init, each with its default."""
+
+        route: str | None
+        validation: int
+
+else:
+    FitOptions = options_class("FitOptions", _fields(), __name__)
+
+
+def fit_plan(options: FitOptions, init: float, route: str) -> FitPlan:
+    """The plan of a fit that starts at ``init``; ``route`` is taken where none was asked for."""
+    from smoothcert.noise_fit import FitPlan
+
+    values: dict[str, Any] = vars(options)
+    return FitPlan(init=init, **(values | {"route": options.route or route}))

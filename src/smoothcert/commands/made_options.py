@@ -1,0 +1,86 @@
+"""Options of the command line made from knobs: a field's name, type, default and help are stated once, where it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from cyclopts import Group, Parameter
+
+from smoothcert.knobs import Knob
+
+OptionField = tuple[str, Any, Any]
+"""What :func:`dataclasses.make_dataclass` takes: name, annotated type and default."""
+
+
+def option(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
+    """An option that has the knob's default; ``negative``: a switch can be turned off too, by --no-…."""
+    placed: dict[str, Any] = {} if group is None else {"group": group}
+    parameter = Parameter(
+        name=[f"--{spelling}" for spelling in knob.spellings] or None,
+        help=knob.help,
+        # A tuple takes all the values that follow, and --no-… only makes sense for a switch.
+        consume_multiple=typing.get_origin(without_none(knob.kind)) is tuple,
+        negative=None if negative and without_none(knob.kind) is bool else "",
+        **placed,
+    )
+    return prefix + knob.name, Annotated[knob.kind, parameter], knob.default
+
+
+def optional(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
+    """An option that is None unless given."""
+    unset = dataclasses.replace(knob, kind=without_none(knob.kind) | None, default=None)
+    return option(unset, group, prefix=prefix, negative=negative)
+
+
+def merged(knobs: Mapping[str, Iterable[Knob]]) -> list[Knob]:
+    """The knobs of several classes, one for each name: the help says what it is in which class, and its default.
+
+    One that means the same and has the same default in all of them names no class. In the order declared.
+    """
+    kinds: dict[str, Any] = {}
+    texts: dict[str, dict[str, dict[str, Any]]] = {}
+    for owner, each in knobs.items():
+        for knob in each:
+            kinds.setdefault(knob.name, without_none(knob.kind))
+            texts.setdefault(knob.name, {}).setdefault(knob.help, {})[owner] = knob.default
+    return [
+        Knob(name, kinds[name], None, "; ".join(_told(text, who, len(knobs)) for text, who in told.items()))
+        for name, told in texts.items()
+    ]
+
+
+def options_class(name: str, fields: Iterable[OptionField], module: str) -> Any:
+    """A frozen dataclass of these options, which a command takes as one parameter."""
+    made = dataclasses.make_dataclass(name, fields, frozen=True)
+    made.__module__ = module  # cyclopts looks inside classes of the program's own modules only
+    return Parameter(name="*")(made)
+
+
+def sentence(knob: Knob) -> Knob:
+    """The knob with its help as a sentence."""
+    return dataclasses.replace(knob, help=f"{knob.help[:1].upper()}{knob.help[1:]}." if knob.help else "")
+
+
+def given(options: Any) -> dict[str, Any]:
+    """What was given on the command line, of options that are None otherwise."""
+    return {name: value for name, value in vars(options).items() if value is not None}
+
+
+def without_none(kind: Any) -> Any:
+    """The type that an optional one stands for when it is given."""
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        return next(part for part in typing.get_args(kind) if part is not type(None))
+    return kind
+
+
+def _told(text: str, who: Mapping[str, Any], owners: int) -> str:
+    defaults = set(who.values())
+    if len(who) == owners and owners > 1 and len(defaults) == 1:
+        (default,) = defaults
+        return text if default in (None, False) else f"{text} \\[{default}]"
+    each = (owner if default is None else f"{owner} {default}" for owner, default in who.items())
+    return f"{text} \\[{', '.join(each)}]"

@@ -1,0 +1,55 @@
+"""What stands after the colon of a stop rule's or a budget's text: numbers, percentages, counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from smoothcert.errors import InvalidValueError
+
+T = TypeVar("T")
+
+
+def number(rule: str, text: str, example: str) -> float:
+    """A finite number in a rule's text."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidValueError(f"{rule} needs a number, got {text!r}; write for example {example}")
+    return value
+
+
+def percent(rule: str, text: str, example: str) -> float:
+    """``1%`` as 0.01; a share strictly between 0 and 1."""
+    if not text.endswith("%"):
+        raise InvalidValueError(f"{rule} needs a percentage, got {text!r}; write for example {example}")
+    return number(rule, text.removesuffix("%"), example) / 100
+
+
+def count(rule: str, text: str, example: str) -> int:
+    """A whole number, perhaps with underscores or an exponent (5e6)."""
+    value = number(rule, text, example)
+    if value != int(value):
+        raise InvalidValueError(f"{rule} needs a whole number, got {text!r}; write for example {example}")
+    return int(value)
+
+
+def check_share(rule: str, value: float) -> None:
+    """Refuse a percentage that is none."""
+    if not 0 < value < 1:
+        raise InvalidValueError(f"{rule} needs a percentage between 0 and 100, got {100 * value:g}%")
+
+
+def no_argument(made: Callable[[], T], name: str, argument: str) -> T:
+    """For rules without knobs."""
+    if argument:
+        raise InvalidValueError(f"{name} takes no value, got {argument!r}; write {name}")
+    return made()
+
+
+def shortest(value: float) -> str:
+    """A number as people write it: 0.5, 1, 1e-06."""
+    return repr(int(value)) if value == int(value) else repr(value)
