@@ -143,7 +143,7 @@ def _lost_to_rounding(run: Run) -> float:
     data = run.manifest.data
     if run.manifest.kind != "certify" or "levels" not in data or "stream" not in run.manifest.plan:
         return 0.0
-    return CertifyPlan.stated(run.manifest.plan, run.path).rounding_of(data["levels"])
+    return CertifyPlan.from_json(run.manifest.plan, run.path).rounding_of(data["levels"])
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
