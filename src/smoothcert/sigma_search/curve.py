@@ -39,15 +39,8 @@ class Votes:
 
     def joined(self, later: Votes) -> Votes:
         """Both."""
-        return Votes(
-            *(
-                np.concatenate([mine, theirs])
-                for mine, theirs in zip(
-                    (self.sigmas, self.n, self.chosen, self.rival),
-                    (later.sigmas, later.n, later.chosen, later.rival),
-                )
-            )
-        )
+        pairs = zip(vars(self).values(), vars(later).values())
+        return Votes(*(np.concatenate(pair) for pair in pairs))
 
 
 @dataclass(frozen=True)
