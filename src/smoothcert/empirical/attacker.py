@@ -16,13 +16,7 @@ from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
-from smoothcert.errors import (
-    InvalidValueError,
-    ModelError,
-    RunError,
-    check_count,
-    check_positive,
-)
+from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
 from smoothcert.noise import Gaussian, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
@@ -156,7 +150,14 @@ class _Attacker:
     def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
         """Those of the inputs that an adversary within ``radius`` breaks, by index."""
         x = self._inputs(records)
-        points = self._on_grid(x, self._in_parallel(records, x, radius))
+
+        def attacked(module: nn.Module, start: int) -> Tensor:
+            stop = start + self.batch
+            return self._adversaries(module, records[start:stop], x[start:stop], radius)
+
+        with self.passes.threads() as pool:
+            found = list(self.passes.map(pool, attacked, range(0, len(records), self.batch)))
+        points = self._on_grid(x, torch.cat(found))
         distances = norms(points - self._on_grid(x, x))
         inside = distances < radius
         if not bool(inside.all()):
@@ -194,15 +195,6 @@ class _Attacker:
             if p_value <= self.level:
                 found[record.index] = Break(radius, distance, rival, votes, p_value)
         return found
-
-    def _in_parallel(self, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
-        """Adversaries for all inputs, a batch to a worker."""
-
-        def attacked(module: nn.Module, start: int) -> Tensor:
-            stop = start + self.batch
-            return self._adversaries(module, records[start:stop], x[start:stop], radius)
-
-        return torch.cat(self.passes.map(attacked, range(0, len(records), self.batch)))
 
     def _adversaries(self, module: nn.Module, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
         """The most promising candidate for each input, strictly inside the ball around it."""

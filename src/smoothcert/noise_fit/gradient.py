@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from operator import add
 from typing import Any
@@ -83,10 +84,10 @@ class GradientRoute:
             # ln σ moves by lr/init, so σ moves by lr where it starts: the paper's step.
             group["lr"] = plan.lr / plan.init * plan.decay ** (number - 1)
         areas, sums = [], []
-        with self._passes.workers.running():
+        with self._passes.threads() as pool:
             for batch in range(0, len(indices), plan.batch):
                 sigmas = self.sigmas()
-                slope = self._batch_slope(number, batch, indices[order[batch : batch + plan.batch]])
+                slope = self._batch_slope(pool, number, batch, indices[order[batch : batch + plan.batch]])
                 sums.append(slope)
                 if slope.counted:
                     self._check_finite(slope, number, batch)
@@ -102,14 +103,16 @@ class GradientRoute:
         mean = sum(area * weight for area, weight in areas) / counted
         return Outcome(mean, counted / len(indices), right / len(indices))
 
-    def _batch_slope(self, number: int, batch: int, indices: NDArray[np.int64]) -> Slope:
+    def _batch_slope(
+        self, pool: ThreadPoolExecutor, number: int, batch: int, indices: NDArray[np.int64]
+    ) -> Slope:
         sigmas = torch.from_numpy(self.sigmas())
 
         def slope_of(module: nn.Module, start: int) -> Slope:
             shard = indices[start : start + self._shard]
             return self._shard_slope(module, number, batch + start, shard, sigmas)
 
-        return reduce(add, self._passes.map(slope_of, range(0, len(indices), self._shard)))
+        return reduce(add, self._passes.map(pool, slope_of, range(0, len(indices), self._shard)))
 
     def _shard_slope(
         self, module: nn.Module, number: int, first: int, indices: NDArray[np.int64], sigmas: Tensor

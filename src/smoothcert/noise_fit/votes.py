@@ -12,12 +12,7 @@ from scipy.special import ndtri
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.noise import NOISES
-from smoothcert.noise_fit.objective import (
-    LEAST_GAP,
-    LEAST_PROBABILITY,
-    NoiseKind,
-    certified_area,
-)
+from smoothcert.noise_fit.objective import LEAST_GAP, LEAST_PROBABILITY, NoiseKind, certified_area
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.route import Outcome, nothing_right
 from smoothcert.noise_fit.scales import GroupScales
@@ -92,11 +87,11 @@ class VoteRoute:
         order = torch.randperm(self._scales.groups, generator=stream(plan.seed, Purpose.ORDER, number))
         step = float(np.log(plan.factor)) * plan.decay ** (number - 1)
         classes = self._passes.prepared.classes
-        with self._passes.workers.running():
+        with self._passes.threads() as pool:
 
             def counted(theta: torch.Tensor, rows: NDArray[np.int64]) -> Counts:
                 scale = torch.from_numpy(self._scales.sigmas([theta])).to(x.dtype)
-                found = self._passes.labels((x[rows, None] + unit[rows] * scale).flatten(0, 1))
+                found = self._passes.labels(pool, (x[rows, None] + unit[rows] * scale).flatten(0, 1))
                 if on_rows is not None:
                     on_rows(plan.votes * len(x))  # rows not cast because their input was wrong are done too
                 votes = found.reshape(len(rows), -1)

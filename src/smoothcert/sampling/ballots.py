@@ -30,7 +30,9 @@ class Ballots:
     probabilities: NDArray[np.int64] | None = None
     squares: NDArray[np.int64] | None = None
 
-    def __getitem__(self, rows: slice) -> Ballots:
+    def part(self, start: int, rows: slice) -> Ballots:
+        """The votes of these rows, counted from ``start``."""
+        rows = slice(start + rows.start, start + rows.stop)
         return Ballots(*(column[rows] for column in self._columns()))
 
     @staticmethod

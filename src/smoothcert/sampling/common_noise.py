@@ -65,8 +65,9 @@ class _Part:
     def index(self) -> int:
         return self.request.index
 
-    def __len__(self) -> int:
-        return self.last - self.first
+    @property
+    def wanted(self) -> slice:
+        return slice(0, self.last - self.first)
 
     def fill(self, out: torch.Tensor, _bits: BlockBits, /) -> None:
         for row, into in enumerate(out):
@@ -91,7 +92,6 @@ def votes_at_sigmas(
     chunk = passes.layout.chunk
     size = next(rows for rows in range(min(_ROWS, chunk), 0, -1) if chunk % rows == 0)
     slots = chunk // size
-    votes: dict[_Part, Ballots] = {}
 
     def parts_of(request: VoteRequest) -> list[_Part]:
         """Parts of ``size`` rows, with unit noise that is drawn once for all σ."""
@@ -106,19 +106,18 @@ def votes_at_sigmas(
         edges = [*range(0, len(request), size), len(request)]
         return [_Part(request, x, drawn, steps, *edge) for edge in itertools.pairwise(edges)]
 
-    def keep(cast: list[tuple[_Part, Ballots]]) -> None:
-        votes.update((part, ballots[: len(part)]) for part, ballots in cast)
-        if on_votes is not None:
-            on_votes(sum(len(part) for part, _ in cast))
-
-    with passes.workers.running():
-        parts = passes.workers.map(parts_of, requests)
+    votes: dict[_Part, Ballots] = {}
+    with passes.threads() as pool:
+        parts = list(pool.map(parts_of, requests))
         placed = (
             ((slot_of(part.index, slots) + number) % slots, part)
             for own in parts
             for number, part in enumerate(own)
         )
-        passes.workers.map(passes.cast, rounds(slots, placed), keep)
+        for cast in pool.map(passes.cast, rounds(slots, placed)):
+            votes |= dict(cast)
+            if on_votes is not None:
+                on_votes(sum(part.last - part.first for part, _ in cast))
     return [Ballots.joined([votes[part] for part in own]) for own in parts]
 
 

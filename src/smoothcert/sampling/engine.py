@@ -22,18 +22,15 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
 from smoothcert.noise import Grid, on_grid
-from smoothcert.sampling.blocks import ActiveInput, Block, queue_blocks
 from smoothcert.sampling.execution import Execution, check_device
-from smoothcert.sampling.lanes import Lanes
+from smoothcert.sampling.lanes import ActiveInput, Block, Lanes, Round
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
 from smoothcert.sampling.streams import NoisyCopies
-from smoothcert.sampling.threads import Workers
 from smoothcert.tally import Stream, Tally
 
 R = TypeVar("R")
-Round = list[Block | None]
 Cast = tuple[Block, NDArray[np.int64], float]
 """What became of a block: its sums, as :meth:`Ballots.sums` has them, and the seconds it took."""
 
@@ -61,12 +58,11 @@ class Engine:
         """
         waiting = iter(jobs)
         layout = self.passes.layout
-        workers = Workers(self.passes.workers.count)  # its own: runs of one engine may overlap
-        lanes: Lanes[Block] = Lanes(layout.slots)
+        lanes = Lanes(layout)
         done: queue.SimpleQueue[Future[list[Cast]]] = queue.SimpleQueue()
-        width = workers.count * _TASKS_AHEAD
+        width = self.passes.workers * _TASKS_AHEAD
         rounds = self.execution.rounds_per_task(layout.rows)
-        with workers.running() as pool:
+        with self.passes.threads() as pool:
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * rounds * layout.slots
@@ -81,12 +77,12 @@ class Engine:
                 casts = done.get().result()
                 in_flight -= 1
                 if on_votes is not None:
-                    on_votes(sum(len(block) for block, _, _ in casts))
+                    on_votes(sum(block.last - block.first for block, _, _ in casts))
                 for block, sums, seconds in casts:
                     active = block.of
                     active.seconds += seconds
                     active.sums += sums
-                    active.missing -= len(block)
+                    active.missing -= block.last - block.first
                     if not active.missing:
                         yield from self._advance(active, active.tally(), lanes)
 
@@ -97,7 +93,7 @@ class Engine:
             began = time.perf_counter()
             cast = self.passes.cast if self.passes.layout.passes == 1 else self.passes.cast_long
             classes = self.passes.prepared.classes
-            sums = [(block, votes[block.first : block.last].sums(classes)) for block, votes in cast(blocks)]
+            sums = [(block, votes.sums(classes)) for block, votes in cast(blocks)]
             share = (time.perf_counter() - began) / len(sums)
             casts += [(block, counted, share) for block, counted in sums]
         return casts
@@ -112,9 +108,7 @@ class Engine:
         copies = NoisyCopies(steps, noise.divisor(self.passes.dtype), noise.sampler)
         return ActiveInput(job, copies, dict(job.drawn))
 
-    def _advance(
-        self, active: ActiveInput, tally: Tally | None, lanes: Lanes[Block]
-    ) -> Iterator[Finished[R]]:
+    def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""
         procedure = active.job.procedure
         try:
@@ -128,5 +122,4 @@ class Engine:
         active.start, active.missing = start, draw.votes
         rows = 3 if self.passes.votes == "soft" else 1
         active.sums = np.zeros((rows, self.passes.prepared.classes), dtype=np.int64)
-        layout = self.passes.layout
-        queue_blocks(lanes, layout.slots, layout.block, active, start + draw.votes)
+        lanes.add(active, start, start + draw.votes)

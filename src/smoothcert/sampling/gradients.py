@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +18,7 @@ from smoothcert.sampling.lanes import rounds, slot_of
 from smoothcert.sampling.models import BaseClassifier, TorchClassifier
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.streams import BlockBits, unit_noise
-from smoothcert.sampling.threads import Workers
+from smoothcert.sampling.threads import worker_threads
 from smoothcert.tally import Phase, Stream
 
 T = TypeVar("T")
@@ -34,17 +36,17 @@ def check_differentiable(base: BaseClassifier, asker: str, remedy: str) -> Torch
 
 @dataclass(frozen=True)
 class Wave:
-    """Inputs that ascend together, each in its own slot of every pass; empty slots repeat one of them."""
+    """Inputs that ascend together, each in its own slot of every pass; slots not ``used`` repeat one of them.
+
+    ``unit`` draws noise of standard deviation 1 from a block of each input's stream: (samples, slots, …).
+    """
 
     module: nn.Module
     x: Tensor
-    """The inputs on the device: (slots, …)."""
     positions: list[int]
     """Which of all inputs each slot holds."""
     used: list[int]
-    """Slots that aren't empty."""
     unit: Callable[[int], Tensor]
-    """Noise of standard deviation 1 from a block of each input's stream, on the device: (samples, slots, …)."""
 
 
 class GradientPasses:
@@ -64,16 +66,17 @@ class GradientPasses:
         if channels_last:  # convolutions are faster with it, forward and backward
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device = execution.device
-        self.workers = Workers(min(execution.worker_count(), base.most_workers or execution.worker_count()))
+        self.workers = min(execution.worker_count(), base.most_workers or execution.worker_count())
         self._name, self._remedy = base.name, remedy
         self._modules = base.lend(module)
 
+    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
+        """Worker threads for :meth:`map`."""
+        return worker_threads(self.workers)
+
     def map(
-        self,
-        function: Callable[[nn.Module, T], R],
-        tasks: Iterable[T],
-        on_result: Callable[[R], None] | None = None,
-    ) -> list[R]:
+        self, pool: ThreadPoolExecutor, function: Callable[[nn.Module, T], R], tasks: Iterable[T]
+    ) -> Iterator[R]:
         """The function's values in the order of the tasks, each computed with a copy of the model to itself."""
 
         def borrowing(task: T) -> R:
@@ -88,7 +91,7 @@ class GradientPasses:
                     f"{self._name} can't be differentiated ({reason}): {self._remedy}"
                 ) from error
 
-        return self.workers.map(borrowing, tasks, on_result)
+        return pool.map(borrowing, tasks)
 
     def ascend(
         self,
@@ -127,11 +130,9 @@ class GradientPasses:
 
         placed = ((slot_of(index, slots), position) for position, (index, _) in enumerate(inputs))
         results: dict[int, R] = {}
-
-        def keep(wave: dict[int, R]) -> None:
-            results.update(wave)
-            if on_inputs is not None:
-                on_inputs(len(wave))
-
-        self.map(climbed, rounds(slots, placed), keep)
+        with self.threads() as pool:
+            for wave in self.map(pool, climbed, rounds(slots, placed)):
+                results |= wave
+                if on_inputs is not None:
+                    on_inputs(len(wave))
         return [results[position] for position in range(len(inputs))]

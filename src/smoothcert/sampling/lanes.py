@@ -1,52 +1,121 @@
-"""Lanes: what waits for a pass, each item in the slot that is its own whoever its neighbours are."""
+"""Lanes: what waits for a pass, in the slot that is its own whoever its neighbours are."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.sampling.numerics import Layout
+from smoothcert.sampling.procedures import Job
+from smoothcert.sampling.streams import BlockBits, NoisyCopies
+from smoothcert.tally import Phase, Stream, Tally
 
 T = TypeVar("T")
 
 
-class Lanes(Generic[T]):
-    """Items waiting for a round, one lane for each slot of it.
+@dataclass
+class ActiveInput:
+    """An input under way: where its streams stand and what the present draw has gathered."""
 
-    Lanes hold iterators: any number of items takes no more memory than a few.
+    job: Job[Any]
+    copies: NoisyCopies
+    drawn: dict[Phase, int] = field(default_factory=dict)
+    stream: Stream = field(init=False)
+    start: int = 0
+    missing: int = 0
+    sums: NDArray[np.int64] = field(init=False)
+    seconds: float = 0.0
+
+    def tally(self) -> Tally:
+        """The present draw, once nothing is missing."""
+        rows = [tuple(int(v) for v in row) for row in self.sums]
+        return Tally(self.stream, self.start, self.start + sum(rows[0]), rows[0], *rows[1:])
+
+
+@dataclass(frozen=True)
+class Block:
+    """Votes ``first`` to ``last`` of block ``number`` of the stream of an input's draw."""
+
+    of: ActiveInput
+    stream: Stream
+    number: int
+    first: int
+    last: int
+
+    @property
+    def index(self) -> int:
+        """The input's."""
+        return self.of.job.index
+
+    @property
+    def wanted(self) -> slice:
+        """The votes asked for."""
+        return slice(self.first, self.last)
+
+    def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
+        """The block's noisy copies from its first on."""
+        self.of.copies.draw(out, bits.seek(self.stream, self.number))
+
+
+Round = list[Block | None]
+
+
+class Lanes:
+    """Blocks waiting for a round, one lane for each slot of it.
+
+    Block b of input i waits in lane (i + b) mod slots. Lanes hold iterators: a draw of any size takes no more memory
+    than one of a few votes.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._lanes: list[deque[Iterator[T]]] = [deque() for _ in range(slots)]
+    def __init__(self, layout: Layout) -> None:
+        self._lanes: list[deque[Iterator[Block]]] = [deque() for _ in range(layout.slots)]
+        self._block = layout.block
         self.waiting = 0
 
-    def add(self, slot: int, items: Iterable[T], count: int) -> None:
-        """Queue ``count`` items for a slot."""
-        self._lanes[slot].append(iter(items))
-        self.waiting += count
+    def add(self, of: ActiveInput, start: int, stop: int) -> None:
+        """Queue votes ``start`` to ``stop`` of the input's stream."""
+        numbers = range(start // self._block, -(-stop // self._block))
+        slots = len(self._lanes)
+        for offset in range(min(slots, len(numbers))):
+            own = numbers[offset::slots]
+            lane = self._lanes[(of.job.index + own[0]) % slots]
+            lane.append(self._blocks(of, of.stream, own, start, stop))
+        self.waiting += len(numbers)
 
-    def next_round(self) -> list[T | None]:
-        """One item from every lane that has any, at its slot's position."""
+    def _blocks(
+        self, of: ActiveInput, stream: Stream, numbers: range, start: int, stop: int
+    ) -> Iterator[Block]:
+        for number in numbers:
+            origin = number * self._block
+            yield Block(of, stream, number, max(start - origin, 0), min(stop - origin, self._block))
+
+    def next_round(self) -> Round:
+        """One block from every lane that has any."""
         return [self._take(lane) for lane in self._lanes]
 
-    def _take(self, lane: deque[Iterator[T]]) -> T | None:
+    def _take(self, lane: deque[Iterator[Block]]) -> Block | None:
         while lane:
-            item = next(lane[0], None)
-            if item is not None:
+            block = next(lane[0], None)
+            if block is not None:
                 self.waiting -= 1
-                return item
+                return block
             lane.popleft()
         return None
 
 
 def rounds(slots: int, items: Iterable[tuple[int, T]]) -> list[list[T | None]]:
-    """Items, each with its slot, in as many rounds as the fullest slot needs."""
-    lanes: Lanes[T] = Lanes(slots)
+    """Items, each with its slot, in as many rounds as the fullest slot needs; None where a slot stays empty."""
+    lanes: list[list[T]] = [[] for _ in range(slots)]
     for slot, item in items:
-        lanes.add(slot, [item], 1)
-    found = []
-    while lanes.waiting:
-        found.append(lanes.next_round())
-    return found
+        lanes[slot].append(item)
+    return [list(one) for one in zip_longest(*lanes)]
 
 
 def slot_of(index: int, slots: int) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -20,12 +21,12 @@ from numpy.typing import NDArray
 from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.sampling.ballots import Ballots, read_ballots
-from smoothcert.sampling.blocks import Block
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Block
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import BlockBits
-from smoothcert.sampling.threads import Workers
+from smoothcert.sampling.threads import worker_threads
 
 _NUMBERS_TOGETHER = 1 << 18  # of noise, about; which numbers a block is made of depends on it
 
@@ -38,6 +39,11 @@ class Rows(Protocol):
         """The input's."""
         ...
 
+    @property
+    def wanted(self) -> slice:
+        """Rows of the slot that are asked about; the others are padding."""
+        ...
+
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
         """Write every row of the slot; rows that nobody asks about repeat a real one."""
         ...
@@ -47,6 +53,10 @@ class Rows(Protocol):
 class _Given:
     rows: torch.Tensor
     index: int = 0
+
+    @property
+    def wanted(self) -> slice:
+        return slice(0, len(self.rows))
 
     def fill(self, out: torch.Tensor, _bits: BlockBits, /) -> None:
         out[: len(self.rows)] = self.rows
@@ -73,9 +83,13 @@ class Passes:
         self.votes: VoteKind = votes
         self.layout = prepared.numerics.layout()
         self.dtype = prepared.numerics.noise_dtype()
-        self.workers = Workers(prepared.workers(execution.worker_count()))
+        self.workers = prepared.workers(execution.worker_count())
         self._purpose = purpose
         self._scratch = Lending(self._new_scratch)
+
+    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
+        """Worker threads to call :meth:`cast` in."""
+        return worker_threads(self.workers)
 
     def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
         """An input in the type of its noise, checked before anything is spent on it."""
@@ -83,7 +97,7 @@ class Passes:
         return torch.from_numpy(row).to(self.dtype)
 
     def cast(self, slots: Sequence[P | None]) -> list[tuple[P, Ballots]]:
-        """The votes of one pass over equal slots, for each that isn't empty; called in a worker."""
+        """What each of equal slots wanted of one pass, but for the empty ones; called in a worker."""
         filled = [(slot, rows) for slot, rows in enumerate(slots) if rows is not None]
         size = self.layout.chunk // len(slots)
         with torch.inference_mode(), self._scratch.borrowed() as scratch, self._naming(filled):
@@ -93,13 +107,13 @@ class Passes:
             for slot in (slot for slot, rows in enumerate(slots) if rows is None):
                 buffer[slot] = buffer[filled[0][0]]  # a real input, as zeros might trip the model
             ballots = self._read(self.prepared.outputs(buffer.flatten(0, 1)))
-        return [(rows, ballots[slot * size : (slot + 1) * size]) for slot, rows in filled]
+        return [(rows, ballots.part(slot * size, rows.wanted)) for slot, rows in filled]
 
-    def labels(self, rows: torch.Tensor) -> NDArray[np.int64]:
+    def labels(self, pool: ThreadPoolExecutor, rows: torch.Tensor) -> NDArray[np.int64]:
         """The votes on rows that are noisy already."""
         parts = [[_Given(part)] for part in torch.split(rows, self.layout.chunk)]
-        cast = [ballots.labels for pairs in self.workers.map(self.cast, parts) for _, ballots in pairs]
-        return np.concatenate(cast)[: len(rows)]
+        cast = [ballots.labels for pairs in pool.map(self.cast, parts) for _, ballots in pairs]
+        return np.concatenate(cast)
 
     def cast_long(self, blocks: Sequence[Block | None]) -> list[tuple[Block, Ballots]]:
         """The votes of a block of several passes, noise being drawn for several of them at a time.
@@ -115,7 +129,7 @@ class Passes:
                 block.of.copies.draw(rows, state)
                 needed = range(0, min(len(rows), block.last - start), chunk)
                 outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
-            return [(block, self._read(torch.cat(outputs)))]
+            return [(block, self._read(torch.cat(outputs)).part(0, block.wanted))]
 
     def _read(self, outputs: torch.Tensor) -> Ballots:
         return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)

@@ -21,14 +21,9 @@ from smoothcert.registry import Registry
 from smoothcert.sampling import BaseClassifier
 from smoothcert.sampling.ballots import Ballots
 from smoothcert.sampling.common_noise import VoteRequest
+from smoothcert.sampling.gradients import check_differentiable
 from smoothcert.sigma_search.curve import Curve, Votes
-from smoothcert.sigma_search.problem import (
-    Evaluations,
-    Numbered,
-    Problem,
-    check_search_differentiable,
-    with_sigma,
-)
+from smoothcert.sigma_search.problem import NEEDS_GRADIENTS, Evaluations, Numbered, Problem, with_sigma
 from smoothcert.tally import SOFT_UNIT
 
 Reason = Literal["improved", "no gain", "abstains", "not finite", "out of range"]
@@ -102,7 +97,7 @@ class SigmaSearch(ABC):
     def check(self, base: BaseClassifier) -> None:
         """Refuse a model that this search can't work with."""
         if self.uses_gradients:
-            check_search_differentiable(base)
+            check_differentiable(base, *NEEDS_GRADIENTS)
 
     def as_json(self) -> dict[str, Any]:
         """Name and knobs, flat, as a plan states them."""

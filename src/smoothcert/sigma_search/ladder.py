@@ -11,15 +11,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import check_count
 from smoothcert.knobs import knob
 from smoothcert.sampling.common_noise import VoteRequest
-from smoothcert.sigma_search.base import (
-    SEARCHES,
-    Found,
-    SigmaSearch,
-    chosen_class,
-    count,
-    settle,
-    votes_of,
-)
+from smoothcert.sigma_search.base import SEARCHES, Found, SigmaSearch, chosen_class, count, settle, votes_of
 from smoothcert.sigma_search.curve import Curve, Votes
 from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
@@ -87,14 +79,8 @@ class LadderSearch(SigmaSearch):
             if number < self.rounds and waiting:
                 self._round(problem, waiting, number, high, on_evaluations)
         return [
-            settle(
-                self,
-                Curve.through(problem, climb.votes, climb.sigma),
-                climb.index,
-                climb.sigma,
-                climb.rows,
-            )
-            for climb in climbs
+            settle(self, Curve.through(problem, one.votes, one.sigma), one.index, one.sigma, one.rows)
+            for one in climbs
         ]
 
     def _rungs(self, start: float) -> list[float]:

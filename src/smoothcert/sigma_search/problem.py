@@ -15,10 +15,12 @@ from smoothcert.sampling import BaseClassifier, Execution, Prepared
 from smoothcert.sampling.ballots import Ballots
 from smoothcert.sampling.common_noise import VoteRequest, votes_at_sigmas
 from smoothcert.sampling.gradients import GradientPasses, Wave, check_differentiable
-from smoothcert.sampling.models import TorchClassifier
 from smoothcert.sampling.passes import Passes
 
 R = TypeVar("R")
+
+NEEDS_GRADIENTS = ("this sigma search", "use 'ladder' or 'grid', which only count votes")
+"""Who refuses a model without gradients, and what to use instead."""
 
 Numbered = tuple[int, NDArray[np.generic]]
 
@@ -68,7 +70,7 @@ class Problem:
     ) -> list[R]:
         """What ``climb`` finds for each input by gradients over fresh samples, in waves of passes of ``rows`` rows."""
         gradients = GradientPasses(
-            check_search_differentiable(self.base),
+            check_differentiable(self.base, *NEEDS_GRADIENTS),
             self.execution,
             remedy="use sigma search 'ladder' or 'grid'",
             # The prepared copy was made for inference only, and 16-bit types lose the small steps of σ.
@@ -85,8 +87,3 @@ def with_sigma(noise: Noise, sigma: float) -> Noise:
     """The same kind of noise at another σ."""
     # NOISES holds dataclasses whose one field is sigma.
     return NOISES[noise.name](sigma)  # type: ignore[call-arg]
-
-
-def check_search_differentiable(base: BaseClassifier) -> TorchClassifier:
-    """The model itself; refused if its gradients can't be had."""
-    return check_differentiable(base, "this sigma search", "use 'ladder' or 'grid', which only count votes")

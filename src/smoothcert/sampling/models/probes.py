@@ -14,7 +14,7 @@ import torch
 
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, labels_of
-from smoothcert.sampling.threads import Workers
+from smoothcert.sampling.threads import worker_threads
 
 Outputs = Callable[[torch.Tensor], torch.Tensor]
 
@@ -121,8 +121,8 @@ def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: Outpu
                     break
             return True
 
-    with _eager_switching():
-        alike = all(Workers(_THREADS).map(passes, range(_THREADS)))
+    with _eager_switching(), worker_threads(_THREADS) as pool:
+        alike = all(pool.map(passes, range(_THREADS)))
     if not alike:
         raise ModelError(
             f"{name} gives other answers when several workers evaluate it at once: it keeps what one pass computes "
