@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.sampling.lanes import Lanes, rounds, slot_of
+from smoothcert.sampling.lanes import rounds, slot_of
 
 
 @given(st.lists(st.integers(0, 2**63), unique=True, max_size=40), st.integers(1, 33))
@@ -22,19 +22,3 @@ def test_an_inputs_slot_is_its_own_affair(indices: list[int], slots: int) -> Non
 def test_evenly_spaced_inputs_fill_their_passes(skip: int) -> None:
     waves = rounds(32, ((slot_of(index, 32), index) for index in range(0, 128 * skip, skip)))
     assert len(waves) <= 10  # 4 if no slot were ever empty
-
-
-def test_items_are_taken_as_they_are_needed() -> None:
-    taken: list[int] = []
-
-    def endless() -> object:
-        for number in range(10**9):
-            taken.append(number)
-            yield number
-
-    lanes: Lanes[int] = Lanes(2)
-    lanes.add(1, endless(), 10**9)  # type: ignore[arg-type]
-    assert lanes.next_round() == [None, 0]
-    assert lanes.next_round() == [None, 1]
-    assert taken == [0, 1]
-    assert lanes.waiting == 10**9 - 2

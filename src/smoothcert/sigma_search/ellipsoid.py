@@ -131,9 +131,10 @@ class EllipsoidSearch(SigmaSearch):
         """The gradient of the logarithm of that sum in each input's ln σ; inputs don't share terms."""
         with torch.enable_grad():
             point = theta.detach().to(device=x.device, dtype=x.dtype).requires_grad_()
+            means = leading_means(module, x + unit * point.exp())
             flat = point.flatten(1)
             size = flat.mean(1).exp() + self.kappa * flat.amin(1).exp()
-            radius = soft_radius(noise, size, *leading_means(module, x + unit * point.exp()))
+            radius = soft_radius(noise, size, *means)
             (slope,) = torch.autograd.grad(radius.clamp(min=_LEAST_RADIUS).log().sum(), point)
         return slope.double().cpu()
 
