@@ -16,9 +16,7 @@ from smoothcert.tally import SOFT_UNIT
 
 OutputKind = Literal["labels", "scores", "probabilities"]
 
-_SUM_TOLERANCE = (
-    1e-3  # probabilities are divided by their sum; a larger error means they aren't probabilities
-)
+_SUM_TOLERANCE = 1e-3  # probabilities are divided by their sum; a larger error means they aren't any
 _EXACT_IN_FLOAT64 = 1 << 53
 
 

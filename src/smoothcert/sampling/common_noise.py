@@ -42,9 +42,8 @@ class VoteRequest:
     ) -> VoteRequest:
         """Samples ``start`` to ``stop`` at each of ``sigmas``: rows of one σ are neighbours."""
         samples = np.arange(start, stop)
-        return cls(
-            index, x, np.repeat(np.asarray(sigmas, np.float64), len(samples)), np.tile(samples, len(sigmas))
-        )
+        repeated = np.repeat(np.asarray(sigmas, np.float64), len(samples))
+        return cls(index, x, repeated, np.tile(samples, len(sigmas)))
 
     def __len__(self) -> int:
         return len(self.sigmas)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -66,11 +66,6 @@ class _Given:
 P = TypeVar("P", bound=Rows)
 
 
-class _Scratch(NamedTuple):
-    buffer: torch.Tensor
-    bits: BlockBits
-
-
 class Passes:
     """A prepared model, and the worker threads that show it noisy rows."""
 
@@ -100,10 +95,10 @@ class Passes:
         """What each of equal slots wanted of one pass, but for the empty ones; called in a worker."""
         filled = [(slot, rows) for slot, rows in enumerate(slots) if rows is not None]
         size = self.layout.chunk // len(slots)
-        with torch.inference_mode(), self._scratch.borrowed() as scratch, self._naming(filled):
-            buffer = scratch.buffer[: self.layout.chunk].view(len(slots), size, *self.prepared.input_shape)
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming(filled):
+            buffer = room[: self.layout.chunk].view(len(slots), size, *self.prepared.input_shape)
             for slot, rows in filled:
-                rows.fill(buffer[slot], scratch.bits)
+                rows.fill(buffer[slot], bits)
             for slot in (slot for slot, rows in enumerate(slots) if rows is None):
                 buffer[slot] = buffer[filled[0][0]]  # a real input, as zeros might trip the model
             ballots = self._read(self.prepared.outputs(buffer.flatten(0, 1)))
@@ -112,8 +107,7 @@ class Passes:
     def labels(self, pool: ThreadPoolExecutor, rows: torch.Tensor) -> NDArray[np.int64]:
         """The votes on rows that are noisy already."""
         parts = [[_Given(part)] for part in torch.split(rows, self.layout.chunk)]
-        cast = [ballots.labels for pairs in pool.map(self.cast, parts) for _, ballots in pairs]
-        return np.concatenate(cast)
+        return np.concatenate([ballots.labels for ((_, ballots),) in pool.map(self.cast, parts)])
 
     def cast_long(self, blocks: Sequence[Block | None]) -> list[tuple[Block, Ballots]]:
         """The votes of a block of several passes, noise being drawn for several of them at a time.
@@ -122,10 +116,10 @@ class Passes:
         """
         (block,), chunk = [block for block in blocks if block is not None], self.layout.chunk
         outputs: list[torch.Tensor] = []
-        with torch.inference_mode(), self._scratch.borrowed() as scratch, self._naming([(0, block)]):
-            state = scratch.bits.seek(block.stream, block.number)
-            for start in range(0, block.last, len(scratch.buffer)):
-                rows = scratch.buffer[: self.layout.block - start]
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming([(0, block)]):
+            state = bits.seek(block.stream, block.number)
+            for start in range(0, block.last, len(room)):
+                rows = room[: self.layout.block - start]
                 block.of.copies.draw(rows, state)
                 needed = range(0, min(len(rows), block.last - start), chunk)
                 outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
@@ -143,15 +137,14 @@ class Passes:
             indices = sorted({rows.index for _, rows in filled})
             which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
             reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
-            doing = self._purpose.format(which=which, indices=indices)
-            raise ModelError(f"{doing}: {reason}") from error
+            raise ModelError(f"{self._purpose.format(which=which, indices=indices)}: {reason}") from error
 
-    def _new_scratch(self) -> _Scratch:
+    def _new_scratch(self) -> tuple[torch.Tensor, BlockBits]:
         """Of small inputs room for several passes: after a pass the sampler's tables have left the cache."""
         layout, shape = self.layout, self.prepared.input_shape
         together = max(1, _NUMBERS_TOGETHER // (layout.chunk * math.prod(shape)))
         rows = layout.chunk * min(layout.passes, together)
-        return _Scratch(torch.zeros((rows, *shape), dtype=self.dtype), BlockBits())
+        return torch.zeros((rows, *shape), dtype=self.dtype), BlockBits()
 
 
 def checked_input(index: int, x: Any, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -39,8 +39,7 @@ class Votes:
 
     def joined(self, later: Votes) -> Votes:
         """Both."""
-        pairs = zip(vars(self).values(), vars(later).values())
-        return Votes(*(np.concatenate(pair) for pair in pairs))
+        return Votes(*map(np.concatenate, zip(vars(self).values(), vars(later).values())))
 
 
 @dataclass(frozen=True)

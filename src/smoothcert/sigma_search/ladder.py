@@ -77,7 +77,7 @@ class LadderSearch(SigmaSearch):
                     climb.done = number > 0 and climb.sigma == before
             waiting = [climb for climb in climbs if not climb.done]
             if number < self.rounds and waiting:
-                self._round(problem, waiting, number, high, on_evaluations)
+                self._round(problem, waiting, number, on_evaluations)
         return [
             settle(self, Curve.through(problem, one.votes, one.sigma), one.index, one.sigma, one.rows)
             for one in climbs
@@ -102,14 +102,10 @@ class LadderSearch(SigmaSearch):
         return climbs
 
     def _round(
-        self,
-        problem: Problem,
-        climbs: Sequence[_Climb],
-        number: int,
-        high: float,
-        on_evaluations: Evaluations | None,
+        self, problem: Problem, climbs: Sequence[_Climb], number: int, on_evaluations: Evaluations | None
     ) -> None:
         """Fresh samples at and above each input's best σ."""
+        _, high = self.limits(problem)
         each = self.round_votes // len(_ABOVE)
         first = self.votes + number * each
         requests = []

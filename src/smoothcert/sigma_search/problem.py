@@ -52,11 +52,9 @@ class Problem:
         purpose = "searching sigma for inputs {indices}"
         return Passes(self.prepared, self.rule.votes, self.execution, purpose)
 
-    def cast(
-        self, requests: Sequence[VoteRequest], on_evaluations: Evaluations | None = None
-    ) -> list[Ballots]:
+    def cast(self, requests: Sequence[VoteRequest], on_votes: Evaluations | None = None) -> list[Ballots]:
         """The votes of each request, row by row."""
-        return votes_at_sigmas(self._passes, self.noise, self.seed, self.grid, requests, on_evaluations)
+        return votes_at_sigmas(self._passes, self.noise, self.seed, self.grid, requests, on_votes)
 
     def ascend(
         self,
