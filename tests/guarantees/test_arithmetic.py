@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import DiagonalGaussian, DiagonalUniform, Gaussian, Grid, Noise, Uniform, on_grid
-from smoothcert.sampling import Execution, Numerics, workers
-from smoothcert.sampling.lanes import Place
-from smoothcert.sampling.streams import BlockBits
+from smoothcert.sampling import Execution, Numerics
+from smoothcert.sampling.streams import BlockBits, NoisyCopies
 from smoothcert.tally import Phase, Stream
 from tests.guarantees.closed_forms import HalfSpace
 
@@ -150,11 +149,11 @@ def test_noise_drawn_and_added_in_floating_point_would_contradict_itself(
 ) -> None:
     """The readers above do find what they look for where it is."""
 
-    def fill(out: torch.Tensor, place: Place, bits: np.random.SFC64) -> None:
+    def draw(self: NoisyCopies, out: torch.Tensor, bits: np.random.SFC64) -> None:
         seed = int(bits.random_raw(1)[0] >> np.uint64(1))
-        out.normal_(0.0, 0.5, generator=torch.Generator().manual_seed(seed)).add_(place.steps / place.divisor)
+        out.normal_(0.0, 0.5, generator=torch.Generator().manual_seed(seed)).add_(self.steps / self.divisor)
 
-    monkeypatch.setattr(workers, "_fill", fill)
+    monkeypatch.setattr(NoisyCopies, "draw", draw)
     plan = CertifyPlan(Gaussian(0.5), n=600, n0=50, seed=1, numerics=Numerics(dtype), levels=255)
     found = 0
     for reader in READERS.values():

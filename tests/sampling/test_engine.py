@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,7 +13,17 @@ from torch import nn
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Gaussian, Grid, on_grid
-from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Numerics, Procedure, adapt
+from smoothcert.sampling import (
+    BaseClassifier,
+    Draw,
+    Engine,
+    Execution,
+    Finished,
+    Job,
+    Numerics,
+    Procedure,
+    adapt,
+)
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.tally import Phase, Stream, Tally
 
@@ -225,3 +236,16 @@ def test_rows_nobody_asked_about_cannot_fail_the_model(inputs: np.ndarray) -> No
     engine = Engine(adapt(model, "hard").prepare(Numerics(), SHAPE), "hard", 0, Execution(workers=1), GRID)
     (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(10, 70))])
     assert done.answer[1].n == 70
+
+
+def test_runs_of_one_engine_may_overlap(inputs: np.ndarray) -> None:
+    engine = Engine(
+        adapt(network(), "hard").prepare(Numerics(), SHAPE), "hard", 7, Execution(workers=2), GRID
+    )
+
+    def started() -> Iterator[Finished[tuple[Tally, Tally]]]:
+        return engine.run(Job(i, x, Gaussian(0.5), two_draws(30, 500)) for i, x in enumerate(inputs[:4]))
+
+    expected = run(adapt(network(), "hard"), inputs[:4])
+    for pair in zip(started(), started(), strict=True):
+        assert all(done.answer == expected[done.job.index] for done in pair)

@@ -17,6 +17,7 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.noise import DiagonalGaussian
 from smoothcert.regions import Ellipsoid
+from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import EllipsoidSearch, Found
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.weights import load_model
@@ -82,11 +83,9 @@ def test_kappa_keeps_shapes_rounder() -> None:
     asked = problem(Linear(), (4,), sigma=0.5, n=10_000)
     shapes = []
     for kappa in (0.0, 4.0):
-        (one,) = (
-            EllipsoidSearch(samples=8, kappa=kappa, steps=60)
-            ._shapes(asked, points(1), EllipsoidSearch()._ball_search.search(asked, points(1)), [0], None)
-            .values()
-        )
+        (ball,) = EllipsoidSearch()._ball_search.search(asked, points(1))
+        search = EllipsoidSearch(samples=8, kappa=kappa, steps=60)
+        (one,) = search._shapes(asked, points(1), [ball.sigma])
         assert one is not None
         shapes.append(one.max() / one.min())
     assert shapes[1] < shapes[0]
@@ -174,6 +173,12 @@ def test_gradients_that_are_no_numbers_keep_the_ball() -> None:
 def test_knobs_that_make_no_sense(knobs: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
         EllipsoidSearch(**knobs)
+
+
+def test_models_in_float64() -> None:
+    asked = problem(Linear(), (4,), sigma=0.5, n=10_000, numerics=Numerics("float64"))
+    found = EllipsoidSearch(samples=16).search(asked, points(4))
+    assert all(one.noise is not None for one in found)
 
 
 def test_uniform_noise() -> None:

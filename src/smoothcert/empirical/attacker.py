@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -17,21 +16,14 @@ from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
-from smoothcert.errors import (
-    InvalidValueError,
-    ModelError,
-    RunError,
-    check_count,
-    check_positive,
-)
-from smoothcert.noise import Gaussian, draw_unit, on_grid
+from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
+from smoothcert.noise import Gaussian, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
+from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.models import TorchClassifier, class_order
-from smoothcert.sampling.models.copies import private_copy
-from smoothcert.sampling.streams import BlockBits
-from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.sampling.streams import BlockBits, unit_noise
 from smoothcert.smoothing import CertifyPlan
 from smoothcert.tally import Phase, Stream, Tally
 
@@ -124,13 +116,8 @@ class _Attacker:
         batch: int,
     ) -> None:
         stated = run.manifest.plan
-        self.plan, self.radii, self.dataset, self.execution, self.batch = (
-            plan,
-            radii,
-            dataset,
-            execution,
-            batch,
-        )
+        self.plan, self.radii, self.dataset = plan, radii, dataset
+        self.execution, self.batch = execution, batch
         self.noise = Gaussian(float(stated["sigma"]))
         self.seed = int(stated["seed"])
         self.grid = CertifyPlan.from_json(stated, run.path).grid
@@ -139,7 +126,7 @@ class _Attacker:
         self.prepared: Prepared = replace(
             base.prepare(numerics, dataset.input_shape, execution.device), order=self.order
         )
-        self.modules = base.lend(private_copy(base.module).to(execution.device))
+        self.passes = GradientPasses(base, execution)
         self.level = plan.level(len(radii), self.prepared.classes)
         plan.warn_if_hopeless(self.level)
         low, high = dataset.value_range()
@@ -163,7 +150,14 @@ class _Attacker:
     def _breaks(self, records: Sequence[Record], radius: float) -> dict[int, Break]:
         """Those of the inputs that an adversary within ``radius`` breaks, by index."""
         x = self._inputs(records)
-        points = self._on_grid(x, self._in_parallel(records, x, radius))
+
+        def attacked(module: nn.Module, start: int) -> Tensor:
+            stop = start + self.batch
+            return self._adversaries(module, records[start:stop], x[start:stop], radius)
+
+        with self.passes.threads() as pool:
+            found = list(self.passes.map(pool, attacked, range(0, len(records), self.batch)))
+        points = self._on_grid(x, torch.cat(found))
         distances = norms(points - self._on_grid(x, x))
         inside = distances < radius
         if not bool(inside.all()):
@@ -202,18 +196,6 @@ class _Attacker:
                 found[record.index] = Break(radius, distance, rival, votes, p_value)
         return found
 
-    def _in_parallel(self, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
-        """Adversaries for all inputs, a batch to a worker."""
-
-        def attacked(start: int) -> Tensor:
-            stop = start + self.batch
-            with self.modules.borrowed() as module:
-                return self._adversaries(module, records[start:stop], x[start:stop], radius)
-
-        # One OpenMP thread each, as when votes are cast: no result may depend on how many cores there are.
-        with one_openmp_thread(), ThreadPoolExecutor(self.execution.worker_count()) as pool:
-            return torch.cat(list(pool.map(attacked, range(0, len(records), self.batch))))
-
     def _adversaries(self, module: nn.Module, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
         """The most promising candidate for each input, strictly inside the ball around it."""
         device = self.execution.device
@@ -241,9 +223,9 @@ class _Attacker:
     def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
         """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
         bits, seed = BlockBits(), _seed("copies", self.seed, radius)
-        copies = torch.empty((len(records), self.plan.copies, *self.dataset.input_shape))
-        for own, record in zip(copies, records):
-            draw_unit(self.noise, own, bits.seek(Stream(seed, record.index, Phase.PREDICTION), restart))
+        shape = (self.plan.copies, *self.dataset.input_shape)
+        states = (bits.seek(Stream(seed, one.index, Phase.PREDICTION), restart) for one in records)
+        copies = torch.stack([unit_noise(self.noise, shape, torch.float32, state) for state in states])
         return copies.mul_(self.noise.sigma).transpose(0, 1).to(self.execution.device)
 
 

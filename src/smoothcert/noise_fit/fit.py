@@ -30,12 +30,12 @@ from smoothcert.noise_fit.gradient import GradientRoute
 from smoothcert.noise_fit.groups import group_labels, named_groups
 from smoothcert.noise_fit.objective import NoiseKind
 from smoothcert.noise_fit.plan import FitPlan
+from smoothcert.noise_fit.route import Outcome, Route
 from smoothcert.noise_fit.scales import GroupScales, LowRankScales, starting_vector
 from smoothcert.noise_fit.state import State, SubEpoch, load_state, save_state
 from smoothcert.noise_fit.streams import Purpose, stream
 from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
-from smoothcert.noise_fit.work import Outcome, Route
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling import BaseClassifier, Execution
@@ -108,7 +108,7 @@ def fit_into(
         if state.history:
             route.restore(state.tensors)
         done = len(state.history)
-        _begin(progress, plan, route.work(len(fitted)), len(kept), done)
+        _begin(progress, plan, route.rows(len(fitted)), len(kept), done)
         for number in range(done, plan.sub_epochs + 1):
             outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
             sigmas = route.sigmas()
@@ -172,11 +172,11 @@ def write_metrics(out: Path, history: tuple[SubEpoch, ...]) -> None:
     write_atomically(out / METRICS_NAME, "".join(json.dumps(asdict(one)) + "\n" for one in history).encode())
 
 
-def _begin(progress: Progress, plan: FitPlan, work: int, kept: int, done: int) -> None:
+def _begin(progress: Progress, plan: FitPlan, rows: int, kept: int, done: int) -> None:
     if progress.begin is not None:
         checks = (plan.validation_n0 + plan.validation_n) * kept
         left = plan.sub_epochs + 1 - done
-        progress.begin(left * checks + min(left, plan.sub_epochs) * work, plan.sub_epochs, max(done - 1, 0))
+        progress.begin(left * checks + min(left, plan.sub_epochs) * rows, plan.sub_epochs, max(done - 1, 0))
 
 
 def _route(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,20 +11,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import NOISES, draw_unit
-from smoothcert.noise_fit.objective import (
-    LEAST_GAP,
-    LEAST_PROBABILITY,
-    NoiseKind,
-    certified_area,
-)
+from smoothcert.noise import NOISES
+from smoothcert.noise_fit.objective import LEAST_GAP, LEAST_PROBABILITY, NoiseKind, certified_area
 from smoothcert.noise_fit.plan import FitPlan
+from smoothcert.noise_fit.route import Outcome, nothing_right
 from smoothcert.noise_fit.scales import GroupScales
 from smoothcert.noise_fit.streams import Purpose, noise_bits, stream
-from smoothcert.noise_fit.work import Outcome, nothing_right
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
-from smoothcert.sampling.ballots import read_ballots
-from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.sampling.passes import Passes
+from smoothcert.sampling.streams import unit_noise
 
 Counts = NDArray[np.int64]
 
@@ -58,12 +52,12 @@ class VoteRoute:
         self, base: BaseClassifier, dataset: Dataset, plan: FitPlan, scales: GroupScales, execution: Execution
     ) -> None:
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
-        self._execution = execution
-        self._prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
+        prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
+        self._passes = Passes(prepared, "hard", execution, "voting for a fit")
         self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
         (self._theta,) = scales.parameters()
 
-    def work(self, inputs: int) -> int:
+    def rows(self, inputs: int) -> int:
         """Rows of one sweep."""
         return (1 + 2 * self._scales.groups) * self._plan.votes * min(inputs, self._plan.tried)
 
@@ -80,26 +74,28 @@ class VoteRoute:
         self._theta = tensors["theta"].clone()
 
     def sub_epoch(
-        self, number: int, places: NDArray[np.int64], on_work: Callable[[int], None] | None
+        self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
     ) -> Outcome:
         """One sweep: every group is tried once in either direction."""
         plan = self._plan
-        chosen = torch.randperm(len(places), generator=stream(plan.seed, Purpose.SHUFFLE, number)).numpy()
-        places = np.sort(places[chosen[: plan.tried]])
-        x = torch.from_numpy(self._dataset.inputs(places))
-        labels = np.asarray(self._dataset.labels[places], dtype=np.int64)
-        unit = torch.empty((len(x), plan.votes, *x.shape[1:]), dtype=x.dtype)
-        draw_unit(self._noise, unit, noise_bits(plan.seed, number))
+        chosen = torch.randperm(len(indices), generator=stream(plan.seed, Purpose.SHUFFLE, number)).numpy()
+        indices = np.sort(indices[chosen[: plan.tried]])
+        x = torch.from_numpy(self._dataset.inputs(indices))
+        labels = np.asarray(self._dataset.labels[indices], dtype=np.int64)
+        bits = noise_bits(plan.seed, number)
+        unit = unit_noise(self._noise, (len(x), plan.votes, *x.shape[1:]), x.dtype, bits)
         order = torch.randperm(self._scales.groups, generator=stream(plan.seed, Purpose.ORDER, number))
         step = float(np.log(plan.factor)) * plan.decay ** (number - 1)
-        workers = self._prepared.workers(self._execution.worker_count())
-        with one_openmp_thread(), ThreadPoolExecutor(workers) as pool:
+        classes = self._passes.prepared.classes
+        with self._passes.threads() as pool:
 
             def counted(theta: torch.Tensor, rows: NDArray[np.int64]) -> Counts:
-                found = self._count(pool, x[rows], unit[rows], self._scales.sigmas([theta]))
-                if on_work is not None:
-                    on_work(plan.votes * len(x))  # rows not cast because their input was wrong are done too
-                return found
+                scale = torch.from_numpy(self._scales.sigmas([theta])).to(x.dtype)
+                found = self._passes.labels(pool, (x[rows, None] + unit[rows] * scale).flatten(0, 1))
+                if on_rows is not None:
+                    on_rows(plan.votes * len(x))  # rows not cast because their input was wrong are done too
+                votes = found.reshape(len(rows), -1)
+                return np.stack([(votes == label).sum(1) for label in range(classes)], axis=1)
 
             counts = counted(self._theta, np.arange(len(x)))
             right = counts.argmax(1) == labels
@@ -121,23 +117,3 @@ class VoteRoute:
         """The mean of O_CA over the inputs whose gaps these are."""
         gap = float(np.exp(np.log(gaps).mean()))
         return certified_area(self._scales.sigmas([theta]), gap, self._plan.noise)
-
-    def _count(
-        self, pool: ThreadPoolExecutor, x: torch.Tensor, unit: torch.Tensor, sigmas: NDArray[np.float64]
-    ) -> Counts:
-        """Votes for each class, in passes of one shape."""
-        prepared = self._prepared
-        chunk = prepared.numerics.layout().chunk
-        scale = torch.from_numpy(sigmas).to(x.dtype)
-        noisy = (x[:, None] + unit * scale).flatten(0, 1)
-
-        def labels_of(first: int) -> NDArray[np.int64]:
-            rows = noisy[first : first + chunk]
-            missing = chunk - len(rows)
-            padded = torch.cat([rows, rows[-1:].expand(missing, *rows.shape[1:])]) if missing else rows
-            with torch.inference_mode():
-                ballots = read_ballots(prepared.outputs(padded), prepared.kind, prepared.classes, "hard")
-            return ballots.labels[: len(rows)]
-
-        found = np.concatenate(list(pool.map(labels_of, range(0, len(noisy), chunk)))).reshape(len(x), -1)
-        return np.stack([(found == label).sum(1) for label in range(prepared.classes)], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,9 +16,7 @@ from smoothcert.tally import SOFT_UNIT
 
 OutputKind = Literal["labels", "scores", "probabilities"]
 
-_SUM_TOLERANCE = (
-    1e-3  # probabilities are divided by their sum; a larger error means they aren't probabilities
-)
+_SUM_TOLERANCE = 1e-3  # probabilities are divided by their sum; a larger error means they aren't any
 _EXACT_IN_FLOAT64 = 1 << 53
 
 
@@ -28,6 +27,25 @@ class Ballots:
     labels: NDArray[np.int64]
     probabilities: NDArray[np.int64] | None = None
     squares: NDArray[np.int64] | None = None
+
+    def part(self, start: int, rows: slice) -> Ballots:
+        """The votes of these rows, counted from ``start``."""
+        rows = slice(start + rows.start, start + rows.stop)
+        return Ballots(*(column[rows] for column in self._columns()))
+
+    @staticmethod
+    def joined(parts: Sequence[Ballots]) -> Ballots:
+        """All rows in order."""
+        return Ballots(*map(np.concatenate, zip(*(part._columns() for part in parts))))
+
+    def sums(self, classes: int) -> NDArray[np.int64]:
+        """Votes for each class; for soft votes also the sums of probabilities and of squares."""
+        counts = np.bincount(self.labels, minlength=classes)
+        return np.array([counts, *(column.sum(0) for column in self._columns()[1:])])
+
+    def _columns(self) -> list[NDArray[np.int64]]:
+        columns = (self.labels, self.probabilities, self.squares)
+        return [column for column in columns if column is not None]
 
 
 def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: VoteKind) -> Ballots:

@@ -1,4 +1,4 @@
-"""The engine: procedures ask for votes, workers cast them, and nothing but the plan decides what they are.
+"""The engine: procedures ask for votes, passes cast them, and nothing but the plan decides what they are.
 
 A *procedure* is a generator for one input: it yields :class:`Draw` requests, receives tallies, and returns its
 answer. Requests are cut into blocks, and blocks make rounds: several to a pass of a small model, from whichever
@@ -10,23 +10,29 @@ Same answers whatever the batch, the workers and the order of inputs, because a 
 
 from __future__ import annotations
 
+import queue
+import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
-from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Grid, on_grid
 from smoothcert.sampling.execution import Execution, check_device
-from smoothcert.sampling.lanes import Lanes, Place
+from smoothcert.sampling.lanes import ActiveInput, Block, Lanes, Round
 from smoothcert.sampling.models.base import Prepared
+from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
-from smoothcert.sampling.workers import Workers
+from smoothcert.sampling.streams import NoisyCopies
 from smoothcert.tally import Stream, Tally
 
 R = TypeVar("R")
+Cast = tuple[Block, NDArray[np.int64], float]
+"""What became of a block: its sums, as :meth:`Ballots.sums` has them, and the seconds it took."""
 
 _TASKS_AHEAD = 2  # tasks kept ready for each worker, so that none waits for the coordinator
 
@@ -37,11 +43,8 @@ class Engine:
     def __init__(
         self, prepared: Prepared, votes: VoteKind, seed: int, execution: Execution, grid: Grid
     ) -> None:
-        if votes == "soft" and prepared.kind == "labels":
-            raise InvalidValueError("soft votes need scores or probabilities, but the model returns labels")
         check_device(execution.device)
-        self.prepared = prepared
-        self.votes: VoteKind = votes
+        self.passes = Passes(prepared, votes, execution)
         self.seed = seed
         self.execution = execution
         self.grid = grid
@@ -54,66 +57,69 @@ class Engine:
         ``on_votes`` hears how many votes each finished task has counted.
         """
         waiting = iter(jobs)
-        layout = self.prepared.numerics.layout()
-        lanes, workers = Lanes(layout), Workers(self.prepared, self.votes)
-        count = self.prepared.workers(self.execution.worker_count())
-        width = count * _TASKS_AHEAD
+        layout = self.passes.layout
+        lanes = Lanes(layout)
+        done: queue.SimpleQueue[Future[list[Cast]]] = queue.SimpleQueue()
+        width = self.passes.workers * _TASKS_AHEAD
         rounds = self.execution.rounds_per_task(layout.rows)
-        with workers.running(count):
+        with self.passes.threads() as pool:
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * rounds * layout.slots
                 while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
                     yield from self._advance(self._admit(job), None, lanes)
                 while in_flight < width and lanes.waiting:
-                    workers.give([lanes.next_round() for _ in range(rounds) if lanes.waiting])
+                    task = [lanes.next_round() for _ in range(rounds) if lanes.waiting]
+                    pool.submit(self._cast, task).add_done_callback(done.put)
                     in_flight += 1
                 if not in_flight:
                     return
-                casts = workers.take()
+                casts = done.get().result()
                 in_flight -= 1
                 if on_votes is not None:
-                    on_votes(sum(cast.block.last - cast.block.first for cast in casts))
-                for cast in casts:
-                    place = cast.block.place
-                    place.seconds += cast.seconds
-                    place.sums += cast.sums
-                    place.missing -= cast.block.last - cast.block.first
-                    if not place.missing:
-                        yield from self._advance(place, place.tally(), lanes)
+                    on_votes(sum(block.last - block.first for block, _, _ in casts))
+                for block, sums, seconds in casts:
+                    active = block.of
+                    active.seconds += seconds
+                    active.sums += sums
+                    active.missing -= block.last - block.first
+                    if not active.missing:
+                        yield from self._advance(active, active.tally(), lanes)
 
-    def _admit(self, job: Job[R]) -> Place:
+    def _cast(self, task: list[Round]) -> list[Cast]:
+        """What a worker does: the votes of some rounds."""
+        casts: list[Cast] = []
+        for blocks in task:
+            began = time.perf_counter()
+            cast = self.passes.cast if self.passes.layout.passes == 1 else self.passes.cast_long
+            classes = self.passes.prepared.classes
+            sums = [(block, votes.sums(classes)) for block, votes in cast(blocks)]
+            share = (time.perf_counter() - began) / len(sums)
+            casts += [(block, counted, share) for block, counted in sums]
+        return casts
+
+    def _admit(self, job: Job[R]) -> ActiveInput:
         """Check the input once, before any vote is spent on it."""
-        x = np.asarray(job.x)
-        if x.shape != self.prepared.input_shape:
-            raise InvalidValueError(
-                f"input {job.index} has shape {x.shape}, the model was prepared for {self.prepared.input_shape}"
-            )
-        if not (np.issubdtype(x.dtype, np.number) or x.dtype == bool) or np.iscomplexobj(x):
-            raise InvalidValueError(f"input {job.index} must hold real numbers, got dtype {x.dtype}")
-        if not np.isfinite(x).all():
-            where = tuple(int(i) for i in np.argwhere(~np.isfinite(x))[0])
-            raise InvalidValueError(
-                f"input {job.index} holds {x[where]} at position {where}; inputs must be finite"
-            )
-        noise, numerics = on_grid(job.noise, self.grid, x.shape), self.prepared.numerics
+        x = checked_input(job.index, job.x, self.passes.prepared.input_shape)
+        noise, numerics = on_grid(job.noise, self.grid, x.shape), self.passes.prepared.numerics
         point = noise.point(x)
         noise.check_exact(point, numerics.noise_dtype_name, job.index)
-        dtype = numerics.noise_dtype()
-        steps = torch.from_numpy(point.steps).to(dtype)
-        return Place(job, steps, noise.divisor(dtype), noise.sampler, dict(job.drawn))
+        steps = torch.from_numpy(point.steps).to(self.passes.dtype)
+        copies = NoisyCopies(steps, noise.divisor(self.passes.dtype), noise.sampler)
+        return ActiveInput(job, copies, dict(job.drawn))
 
-    def _advance(self, place: Place, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
+    def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""
-        procedure = place.job.procedure
+        procedure = active.job.procedure
         try:
             draw = next(procedure) if tally is None else procedure.send(tally)
         except StopIteration as stop:
-            yield Finished(place.job, stop.value, place.seconds)
+            yield Finished(active.job, stop.value, active.seconds)
             return
-        start = place.drawn.get(draw.phase, 0)
-        place.drawn[draw.phase] = start + draw.votes
-        place.stream = Stream(self.seed, place.job.index, draw.phase)
-        place.start, place.missing = start, draw.votes
-        place.sums = np.zeros((3 if self.votes == "soft" else 1, self.prepared.classes), dtype=np.int64)
-        lanes.add(place, start, start + draw.votes)
+        start = active.drawn.get(draw.phase, 0)
+        active.drawn[draw.phase] = start + draw.votes
+        active.stream = Stream(self.seed, active.job.index, draw.phase)
+        active.start, active.missing = start, draw.votes
+        rows = 3 if self.passes.votes == "soft" else 1
+        active.sums = np.zeros((rows, self.passes.prepared.classes), dtype=np.int64)
+        lanes.add(active, start, start + draw.votes)

@@ -1,33 +1,31 @@
-"""Lanes: the blocks of votes that wait for the model, each in its fixed place."""
+"""Lanes: what waits for a pass, in the slot that is its own whoever its neighbours are."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.noise.sampler import CellSampler
 from smoothcert.sampling.numerics import Layout
 from smoothcert.sampling.procedures import Job
+from smoothcert.sampling.streams import BlockBits, NoisyCopies
 from smoothcert.tally import Phase, Stream, Tally
+
+T = TypeVar("T")
 
 
 @dataclass
-class Place:
-    """An input under way: where its streams stand and what the draw in hand has gathered.
-
-    Its noisy copies are (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``.
-    """
+class ActiveInput:
+    """An input under way: where its streams stand and what the present draw has gathered."""
 
     job: Job[Any]
-    steps: torch.Tensor
-    divisor: torch.Tensor
-    sampler: CellSampler
+    copies: NoisyCopies
     drawn: dict[Phase, int] = field(default_factory=dict)
     stream: Stream = field(init=False)
     start: int = 0
@@ -36,20 +34,34 @@ class Place:
     seconds: float = 0.0
 
     def tally(self) -> Tally:
-        """The draw in hand, once nothing is missing."""
+        """The present draw, once nothing is missing."""
         rows = [tuple(int(v) for v in row) for row in self.sums]
         return Tally(self.stream, self.start, self.start + sum(rows[0]), rows[0], *rows[1:])
 
 
 @dataclass(frozen=True)
 class Block:
-    """Votes ``first`` to ``last`` of block ``number`` of the stream of a place's draw."""
+    """Votes ``first`` to ``last`` of block ``number`` of the stream of an input's draw."""
 
-    place: Place
+    of: ActiveInput
     stream: Stream
     number: int
     first: int
     last: int
+
+    @property
+    def index(self) -> int:
+        """The input's."""
+        return self.of.job.index
+
+    @property
+    def wanted(self) -> slice:
+        """The votes asked for."""
+        return slice(self.first, self.last)
+
+    def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
+        """The block's noisy copies from its first on."""
+        self.of.copies.draw(out, bits.seek(self.stream, self.number))
 
 
 Round = list[Block | None]
@@ -58,8 +70,8 @@ Round = list[Block | None]
 class Lanes:
     """Blocks waiting for a round, one lane for each slot of it.
 
-    Block b of input i waits in lane (i + b) mod slots, so that it sits in the same rows of a round whoever its
-    neighbours are. Lanes hold iterators: a draw of any size takes no more memory than one of a few votes.
+    Block b of input i waits in lane (i + b) mod slots. Lanes hold iterators: a draw of any size takes no more memory
+    than one of a few votes.
     """
 
     def __init__(self, layout: Layout) -> None:
@@ -67,20 +79,22 @@ class Lanes:
         self._block = layout.block
         self.waiting = 0
 
-    def add(self, place: Place, start: int, stop: int) -> None:
-        """Queue votes ``start`` to ``stop`` of the place's stream."""
+    def add(self, of: ActiveInput, start: int, stop: int) -> None:
+        """Queue votes ``start`` to ``stop`` of the input's stream."""
         numbers = range(start // self._block, -(-stop // self._block))
         slots = len(self._lanes)
         for offset in range(min(slots, len(numbers))):
-            mine = numbers[offset::slots]
-            lane = self._lanes[(place.job.index + mine[0]) % slots]
-            lane.append(self._blocks(place, place.stream, mine, start, stop))
+            own = numbers[offset::slots]
+            lane = self._lanes[(of.job.index + own[0]) % slots]
+            lane.append(self._blocks(of, of.stream, own, start, stop))
         self.waiting += len(numbers)
 
-    def _blocks(self, place: Place, stream: Stream, numbers: range, start: int, stop: int) -> Iterator[Block]:
+    def _blocks(
+        self, of: ActiveInput, stream: Stream, numbers: range, start: int, stop: int
+    ) -> Iterator[Block]:
         for number in numbers:
             origin = number * self._block
-            yield Block(place, stream, number, max(start - origin, 0), min(stop - origin, self._block))
+            yield Block(of, stream, number, max(start - origin, 0), min(stop - origin, self._block))
 
     def next_round(self) -> Round:
         """One block from every lane that has any."""
@@ -94,3 +108,16 @@ class Lanes:
                 return block
             lane.popleft()
         return None
+
+
+def rounds(slots: int, items: Iterable[tuple[int, T]]) -> list[list[T | None]]:
+    """Items, each with its slot, in as many rounds as the fullest slot needs; None where a slot stays empty."""
+    lanes: list[list[T]] = [[] for _ in range(slots)]
+    for slot, item in items:
+        lanes[slot].append(item)
+    return [list(one) for one in zip_longest(*lanes)]
+
+
+def slot_of(index: int, slots: int) -> int:
+    """An input's slot, from its index alone; Fibonacci hashing spreads evenly spaced indices evenly."""
+    return ((index * 0x9E3779B97F4A7C15 & (1 << 64) - 1) * slots) >> 64

@@ -72,9 +72,7 @@ def _probed(
         expected = _eager(module)()(rows.clone())
     try:
         with warnings.catch_warnings(), torch.inference_mode():
-            warnings.simplefilter(
-                "ignore"
-            )  # exporters and compilers warn about themselves, not about the model
+            warnings.simplefilter("ignore")  # exporters and compilers warn about themselves, not the model
             make = _OPENERS[route](module, rows)
             found = make()(rows.clone())
         if not same_answers(expected, found, "scores", torch.finfo(dtype).eps):

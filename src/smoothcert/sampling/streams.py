@@ -1,12 +1,16 @@
-"""Random streams: every block of votes has its own fair bits, derived from what it is for."""
+"""Random streams: every block of votes has its own fair bits, and all noise that a model sees is drawn here."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from smoothcert.noise import Noise, draw_unit
+from smoothcert.noise.sampler import CellSampler
 from smoothcert.tally import STREAM_VERSION, Stream
 
 _WORDS = 3  # of SFC64's state; its fourth is a counter that begins at 1
@@ -36,3 +40,26 @@ def stream_words(stream: Stream, block: int) -> NDArray[np.uint64]:
     """The words of generator state that belong to one block."""
     key = f"smoothcert stream {STREAM_VERSION}|{stream.seed}/{stream.index}/{int(stream.phase)}/{block}"
     return np.frombuffer(hashlib.shake_128(key.encode()).digest(8 * _WORDS), dtype="<u8")
+
+
+@dataclass(frozen=True)
+class NoisyCopies:
+    """Noisy copies of an input: (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``."""
+
+    steps: torch.Tensor
+    divisor: torch.Tensor
+    sampler: CellSampler
+
+    def draw(self, out: torch.Tensor, bits: np.random.SFC64) -> None:
+        """Overwrite ``out``: sums of whole numbers are exact, and dividing them is a part of the classifier."""
+        self.sampler.draw(out.numpy(), bits)
+        out.add_(self.steps).div_(self.divisor)
+
+
+def unit_noise(
+    noise: Noise, shape: tuple[int, ...], dtype: torch.dtype, bits: np.random.SFC64
+) -> torch.Tensor:
+    """Noise of this kind with standard deviation 1, for searches, fits and attacks; no certificate rests on it."""
+    drawn = torch.empty(shape, dtype=dtype)
+    draw_unit(noise, drawn, bits)
+    return drawn

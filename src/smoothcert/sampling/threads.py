@@ -1,11 +1,26 @@
-"""Thread and allocator settings under which a model is evaluated, the same wherever that happens."""
+"""Worker threads, and the settings under which a model is evaluated in them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import torch
+
+
+@contextmanager
+def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that evaluate a model, with one OpenMP thread each; no model is evaluated in any others.
+
+    On leaving, tasks not begun are dropped and every thread has ended.
+    """
+    with one_openmp_thread():
+        pool = ThreadPoolExecutor(count, "passes")
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

@@ -24,6 +24,16 @@ def soft_radius(noise: str, sigma: Tensor, first: Tensor, second: Tensor) -> Ten
     raise unknown_name("noise to search sigma for", noise, ["gaussian", "uniform"])
 
 
+def leading_means(model: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean softmax of the two classes ahead, over samples of shape (n, inputs, …)."""
+    logits = model(noisy.flatten(0, 1))
+    if not logits.requires_grad:
+        raise ModelError("no gradient runs from the model's outputs to its inputs")
+    means = logits.reshape(*noisy.shape[:2], -1).softmax(-1).mean(0)
+    first, second = means.topk(2, dim=1).values.unbind(1)
+    return first, second
+
+
 def radius_gradient(
     model: nn.Module, x: Tensor, unit: Tensor, sigma: Tensor, noise: str = "gaussian"
 ) -> tuple[Tensor, Tensor]:
@@ -39,12 +49,7 @@ def radius_gradient(
     with torch.enable_grad():
         point = sigma.detach().to(x.dtype).requires_grad_()
         noisy = x + unit * point.reshape(-1, *[1] * (x.ndim - 1))
-        logits = model(noisy.flatten(0, 1))
-        if not logits.requires_grad:
-            raise ModelError("no gradient runs from the model's outputs to its inputs")
-        means = logits.reshape(len(unit), len(x), -1).softmax(-1).mean(0)
-        first, second = means.topk(2, dim=1).values.unbind(1)
-        radius = soft_radius(noise, point, first, second)
+        radius = soft_radius(noise, point, *leading_means(model, noisy))
         # Inputs don't share terms, so the gradient of the sum holds each one's own.
         (gradient,) = torch.autograd.grad(radius.sum(), point)
     return radius.detach(), gradient

@@ -20,9 +20,10 @@ from smoothcert.noise import DiagonalNoise, Noise
 from smoothcert.registry import Registry
 from smoothcert.sampling import BaseClassifier
 from smoothcert.sampling.ballots import Ballots
+from smoothcert.sampling.common_noise import VoteRequest
+from smoothcert.sampling.gradients import check_differentiable
 from smoothcert.sigma_search.curve import Curve, Votes
-from smoothcert.sigma_search.problem import Problem, check_differentiable, with_sigma
-from smoothcert.sigma_search.votes import Booth, Evaluations, Request
+from smoothcert.sigma_search.problem import NEEDS_GRADIENTS, Evaluations, Numbered, Problem, with_sigma
 from smoothcert.tally import SOFT_UNIT
 
 Reason = Literal["improved", "no gain", "abstains", "not finite", "out of range"]
@@ -69,9 +70,6 @@ class Found:
         return replace(self, sigma=noise.sigma, noise=noise) if isinstance(noise, DiagonalNoise) else self
 
 
-Numbered = tuple[int, NDArray[np.generic]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class SigmaSearch(ABC):
     """Finds σ*ₓ between σ₀/``factor`` and σ₀·``factor``, or keeps σ₀ and says why.
@@ -103,7 +101,7 @@ class SigmaSearch(ABC):
     def check(self, base: BaseClassifier) -> None:
         """Refuse a model that this search can't work with."""
         if self.uses_gradients:
-            check_differentiable(base)
+            check_differentiable(base, *NEEDS_GRADIENTS)
 
     def as_json(self) -> dict[str, Any]:
         """Name and knobs, flat, as a plan states them."""
@@ -124,7 +122,7 @@ def search_name(search: SigmaSearch) -> str:
     return next(names, type(search).__name__)
 
 
-def count(request: Request, ballots: Ballots, classes: int) -> dict[float, NDArray[np.float64]]:
+def count(request: VoteRequest, ballots: Ballots, classes: int) -> dict[float, NDArray[np.float64]]:
     """Votes for each class at each σ of a request; for soft votes sums of probabilities."""
     found = {}
     for sigma in dict.fromkeys(request.sigmas.tolist()):
@@ -183,14 +181,13 @@ class Checked(SigmaSearch):
         on_evaluations: Evaluations | None,
     ) -> list[Found]:
         """Keep each σ that promises more than σ₀; ``spent`` rows were used to find them."""
-        booth = Booth(problem, on_evaluations)
         requests = []
         for (index, x), sigma in zip(inputs, sigmas):
             top = max(sigma, problem.start)
             levels = dict.fromkeys([problem.start, sigma, *(top * higher for higher in _HIGHER)])
-            requests.append(Request.product(index, x, list(levels), 0, self.check_votes))
+            requests.append(VoteRequest.product(index, x, list(levels), 0, self.check_votes))
         found = []
-        for request, ballots, sigma in zip(requests, booth.cast(requests), sigmas):
+        for request, ballots, sigma in zip(requests, problem.cast(requests, on_evaluations), sigmas):
             counted = count(request, ballots, problem.prepared.classes)
             chosen = chosen_class(self, problem, counted, self.check_votes)
             votes = votes_of(counted, self.check_votes, chosen)

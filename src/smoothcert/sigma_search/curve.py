@@ -39,15 +39,7 @@ class Votes:
 
     def joined(self, later: Votes) -> Votes:
         """Both."""
-        return Votes(
-            *(
-                np.concatenate([mine, theirs])
-                for mine, theirs in zip(
-                    (self.sigmas, self.n, self.chosen, self.rival),
-                    (later.sigmas, later.n, later.chosen, later.rival),
-                )
-            )
-        )
+        return Votes(*map(np.concatenate, zip(vars(self).values(), vars(later).values())))
 
 
 @dataclass(frozen=True)

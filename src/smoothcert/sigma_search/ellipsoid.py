@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -13,19 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from smoothcert.errors import ModelError, check_count, check_not_negative, check_positive
+from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.noise import diagonal_noise, draw_unit
-from smoothcert.sampling.models.copies import Lending
-from smoothcert.sampling.streams import BlockBits
-from smoothcert.sampling.threads import one_openmp_thread
-from smoothcert.sigma_search.ascent import soft_radius
-from smoothcert.sigma_search.base import SEARCHES, Found, Numbered, SigmaSearch, count, votes_of
+from smoothcert.noise import diagonal_noise
+from smoothcert.sampling.common_noise import VoteRequest
+from smoothcert.sampling.gradients import Wave
+from smoothcert.sigma_search.ascent import leading_means, soft_radius
+from smoothcert.sigma_search.base import SEARCHES, Found, SigmaSearch, count, votes_of
 from smoothcert.sigma_search.curve import Curve
 from smoothcert.sigma_search.ladder import LadderSearch
-from smoothcert.sigma_search.problem import Problem, places
-from smoothcert.sigma_search.votes import Booth, Evaluations, Request
-from smoothcert.tally import Phase, Stream
+from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
 _STEPS_FROM = 1 << 41  # blocks of the stream: step k draws block _STEPS_FROM + k, votes draw low blocks
 _FRESH = 1 << 20  # samples of the comparison, far beyond those that the ladder has seen
@@ -72,7 +69,8 @@ class EllipsoidSearch(SigmaSearch):
     @property
     def evaluations(self) -> int:
         """Rows an input costs at most: the ladder, the ascent, the comparison."""
-        return self._ball_search.evaluations + self._ascent_rows + self._check_rows
+        compared = self.check_votes * (len(_BALL) + len(_STRETCHED))
+        return self._ball_search.evaluations + self._ascent_rows + compared
 
     @property
     def _ball_search(self) -> LadderSearch:
@@ -82,136 +80,86 @@ class EllipsoidSearch(SigmaSearch):
     def _ascent_rows(self) -> int:
         return 2 * self.steps * self.samples
 
-    @property
-    def _check_rows(self) -> int:
-        return self.check_votes * (len(_BALL) + len(_STRETCHED))
-
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
     ) -> list[Found]:
         """Balls, shapes, decisions."""
         balls = self._ball_search.search(problem, inputs, on_evaluations)
         # An input that can't be certified as a ball has no gap to climb from.
-        alive = [place for place, ball in enumerate(balls) if ball.radius]
-        found = dict(enumerate(balls))
-        shapes = self._shapes(problem, inputs, balls, alive, on_evaluations)
-        good = [place for place in alive if shapes[place] is not None]
-        found |= dict(zip(good, self._decide(problem, inputs, balls, good, shapes, on_evaluations)))
-        for place in alive:
-            found[place] = replace(found[place], evaluations=found[place].evaluations + self._ascent_rows)
-        return [found[place] for place in range(len(inputs))]
+        alive = [position for position, ball in enumerate(balls) if ball.radius]
+        sigmas = [balls[position].sigma for position in alive]
+        shapes = self._shapes(problem, [inputs[position] for position in alive], sigmas, on_evaluations)
+        for position in alive:
+            ball = balls[position]
+            balls[position] = replace(ball, evaluations=ball.evaluations + self._ascent_rows)
+        shaped = {position: shape for position, shape in zip(alive, shapes) if shape is not None}
+        contests = [(inputs[position], balls[position], shape) for position, shape in shaped.items()]
+        for position, one in zip(shaped, self._decide(problem, contests, on_evaluations)):
+            balls[position] = one
+        return balls
 
     def _shapes(
         self,
         problem: Problem,
         inputs: Sequence[Numbered],
-        balls: Sequence[Found],
-        alive: Sequence[int],
-        on_evaluations: Evaluations | None,
-    ) -> dict[int, Array | None]:
+        sigmas: Sequence[float],
+        on_evaluations: Evaluations | None = None,
+    ) -> list[Array | None]:
         """σ over its geometric mean for each input; None where the gradient wasn't a number."""
-        modules = problem.lend(problem.module())
-        slots = max(1, self.rows // self.samples)
-        waves = [
-            [alive[position] if position >= 0 else -1 for position in wave]
-            for wave in places([inputs[place][0] for place in alive], slots)
-        ]
-        shapes: dict[int, Array | None] = {}
-        with one_openmp_thread(), ThreadPoolExecutor(problem.execution.worker_count()) as pool:
-            for wave in pool.map(lambda wave: self._ascend(problem, modules, inputs, balls, wave), waves):
-                shapes |= wave
-                if on_evaluations is not None:
-                    on_evaluations(self._ascent_rows * len(wave))
-        return shapes
+        return problem.ascend(
+            inputs,
+            partial(self._climb, problem.noise.name, sigmas),
+            samples=self.samples,
+            rows=self.rows,
+            on_inputs=on_evaluations and (lambda settled: on_evaluations(self._ascent_rows * settled)),
+        )
 
-    def _ascend(
-        self,
-        problem: Problem,
-        modules: Lending[nn.Module],
-        inputs: Sequence[Numbered],
-        balls: Sequence[Found],
-        wave: list[int],
-    ) -> dict[int, Array | None]:
-        with modules.borrowed() as module:
-            return self._ascend_with(problem, module, inputs, balls, wave)
-
-    def _ascend_with(
-        self,
-        problem: Problem,
-        module: nn.Module,
-        inputs: Sequence[Numbered],
-        balls: Sequence[Found],
-        wave: list[int],
-    ) -> dict[int, Array | None]:
-        used = [slot for slot, place in enumerate(wave) if place >= 0]
-        # Empty slots repeat an input: zeros could make a model that divides by its input's norm fail.
-        filled = [place if place >= 0 else wave[used[0]] for place in wave]
-        device, shape = problem.execution.device, problem.prepared.input_shape
-        x = torch.stack([problem.tensor(*inputs[place]) for place in filled]).to(device)
-        start = torch.tensor([math.log(balls[place].sigma) for place in filled], dtype=torch.float64)
-        start = start.reshape(-1, *[1] * len(shape)).expand(len(wave), *shape)
-        theta, room = start.clone(), math.log(self.factor)
-        unit = torch.zeros((self.samples, *x.shape), dtype=x.dtype)
-        block = torch.empty((self.samples, *shape), dtype=x.dtype)
-        bits = BlockBits()
+    def _climb(self, noise: str, sigmas: Sequence[float], wave: Wave) -> list[Array | None]:
+        x, room = wave.x, math.log(self.factor)
+        start = torch.tensor([math.log(sigmas[position]) for position in wave.positions], dtype=torch.float64)
+        start = start.reshape(-1, *[1] * (x.ndim - 1)).expand(x.shape)
+        theta = start.clone()
         first, second = torch.zeros_like(theta), torch.zeros_like(theta)
         for step in range(self.steps):
-            for slot in used:
-                stream = Stream(problem.seed, inputs[wave[slot]][0], Phase.SEARCH)
-                draw_unit(problem.noise, block, bits.seek(stream, _STEPS_FROM + step))
-                unit[:, slot] = block
-            slope = self._slope(problem, module, x, unit.to(device), theta)
+            slope = self._slope(noise, wave.module, x, wave.unit(_STEPS_FROM + step), theta)
             first.mul_(_BETAS[0]).add_(slope, alpha=1 - _BETAS[0])
             second.mul_(_BETAS[1]).addcmul_(slope, slope, value=1 - _BETAS[1])
             mean = first / (1 - _BETAS[0] ** (step + 1))
             size = (second / (1 - _BETAS[1] ** (step + 1))).sqrt() + _EPS
             theta = torch.clamp(theta + self.lr * mean / size, start - room, start + room)
-        return {wave[slot]: _shape_of(theta[slot]) for slot in used}
+        return [_shape_of(one) for one in theta]
 
-    def _slope(self, problem: Problem, module: nn.Module, x: Tensor, unit: Tensor, theta: Tensor) -> Tensor:
+    def _slope(self, noise: str, module: nn.Module, x: Tensor, unit: Tensor, theta: Tensor) -> Tensor:
         """The gradient of the logarithm of that sum in each input's ln σ; inputs don't share terms."""
-        try:
-            with torch.enable_grad():
-                point = theta.to(device=x.device, dtype=x.dtype).requires_grad_()
-                logits = module((x + unit * point.exp()).flatten(0, 1))
-                means = logits.reshape(len(unit), len(x), -1).softmax(-1).mean(0)
-                ahead, behind = means.topk(2, dim=1).values.unbind(1)
-                flat = point.flatten(1)
-                size = flat.mean(1).exp() + self.kappa * flat.amin(1).exp()
-                radius = soft_radius(problem.noise.name, size, ahead, behind)
-                (slope,) = torch.autograd.grad(radius.clamp(min=_LEAST_RADIUS).log().sum(), point)
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0]
-            raise ModelError(
-                f"{problem.base.name} can't be differentiated ({reason}): use sigma search 'ladder' or 'grid'"
-            ) from error
+        with torch.enable_grad():
+            point = theta.detach().to(device=x.device, dtype=x.dtype).requires_grad_()
+            means = leading_means(module, x + unit * point.exp())
+            flat = point.flatten(1)
+            size = flat.mean(1).exp() + self.kappa * flat.amin(1).exp()
+            radius = soft_radius(noise, size, *means)
+            (slope,) = torch.autograd.grad(radius.clamp(min=_LEAST_RADIUS).log().sum(), point)
         return slope.double().cpu()
 
     def _decide(
         self,
         problem: Problem,
-        inputs: Sequence[Numbered],
-        balls: Sequence[Found],
-        good: Sequence[int],
-        shapes: dict[int, Array | None],
+        contests: Sequence[tuple[Numbered, Found, Array]],
         on_evaluations: Evaluations | None,
     ) -> list[Found]:
-        """Ball or ellipsoid, by the same fresh noise for both."""
+        """Ball or ellipsoid of a shape, by the same fresh noise for both."""
         low, high = self.limits(problem)
         requests = []
-        for place in good:
-            index, x = inputs[place]
-            sigma, stop = balls[place].sigma, _FRESH + self.check_votes
-            for scales, shape in ((_BALL, None), (_STRETCHED, shapes[place])):
-                levels = dict.fromkeys(min(sigma * scale, high) for scale in scales)
-                requests.append(replace(Request.product(index, x, list(levels), _FRESH, stop), shape=shape))
-        ballots = Booth(problem, on_evaluations).cast(requests)
+        for (index, x), ball, stretched in contests:
+            for scales, shape in ((_BALL, None), (_STRETCHED, stretched)):
+                levels = list(dict.fromkeys(min(ball.sigma * scale, high) for scale in scales))
+                request = VoteRequest.product(index, x, levels, _FRESH, _FRESH + self.check_votes)
+                requests.append(replace(request, shape=shape))
+        ballots = problem.cast(requests, on_evaluations)
         counted = [count(request, cast, problem.prepared.classes) for request, cast in zip(requests, ballots)]
         found = []
-        for k, place in enumerate(good):
+        for k, (_, ball, shape) in enumerate(contests):
             rows = len(requests[2 * k]) + len(requests[2 * k + 1])
-            ball, shape = replace(balls[place], evaluations=balls[place].evaluations + rows), shapes[place]
-            assert shape is not None
+            ball = replace(ball, evaluations=ball.evaluations + rows)
             chosen = int(counted[2 * k][ball.sigma].argmax())
             round_votes = votes_of(counted[2 * k], self.check_votes, chosen)
             kept = Curve.through(problem, round_votes, ball.sigma).radius(ball.sigma)
@@ -220,8 +168,7 @@ class EllipsoidSearch(SigmaSearch):
                 np.unique(np.clip(ball.sigma * _FINE, low, high))
             )
             promised = Curve.through(problem, votes, scale).radius(scale)
-            inscribed = promised * float(shape.min())
-            if self._better(promised, inscribed, kept):
+            if self._better(promised, promised * float(shape.min()), kept):
                 noise = diagonal_noise(problem.noise.name, scale * shape)
                 ball = replace(ball, sigma=noise.sigma, reason="improved", radius=promised, noise=noise)
             found.append(ball)

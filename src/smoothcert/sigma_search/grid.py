@@ -10,10 +10,10 @@ import torch
 
 from smoothcert.errors import check_count, check_positive
 from smoothcert.knobs import knob
+from smoothcert.sampling.common_noise import VoteRequest
 from smoothcert.sigma_search.ascent import soft_radius
-from smoothcert.sigma_search.base import SEARCHES, Checked, Found, Numbered, count
-from smoothcert.sigma_search.problem import Problem
-from smoothcert.sigma_search.votes import Booth, Evaluations, Request
+from smoothcert.sigma_search.base import SEARCHES, Checked, Found, count
+from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
 _FRESH = 1 << 20  # samples of the grid are numbered from here: the comparison's are others
 
@@ -54,9 +54,9 @@ class GridSearch(Checked):
         # The published grid draws anew for each σ.
         sigmas = np.repeat(np.array(grid), self.samples)
         samples = _FRESH + np.arange(len(sigmas))
-        requests = [Request(index, x, sigmas, samples) for index, x in inputs]
+        requests = [VoteRequest(index, x, sigmas, samples) for index, x in inputs]
         best = []
-        for request, ballots in zip(requests, Booth(problem, on_evaluations).cast(requests)):
+        for request, ballots in zip(requests, problem.cast(requests, on_evaluations)):
             counted = count(request, ballots, problem.prepared.classes)
             means = torch.from_numpy(np.stack([counted[s] for s in grid]) / self.samples)
             first, second = means.topk(2, dim=1).values.unbind(1)

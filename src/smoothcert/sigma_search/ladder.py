@@ -10,19 +10,10 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import check_count
 from smoothcert.knobs import knob
-from smoothcert.sigma_search.base import (
-    SEARCHES,
-    Found,
-    Numbered,
-    SigmaSearch,
-    chosen_class,
-    count,
-    settle,
-    votes_of,
-)
+from smoothcert.sampling.common_noise import VoteRequest
+from smoothcert.sigma_search.base import SEARCHES, Found, SigmaSearch, chosen_class, count, settle, votes_of
 from smoothcert.sigma_search.curve import Curve, Votes
-from smoothcert.sigma_search.problem import Problem
-from smoothcert.sigma_search.votes import Booth, Evaluations, Request
+from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
 _ABOVE = (1.0, 2**0.5, 2.0)  # where a round votes, relative to the best σ so far
 _PER_OCTAVE = 8  # fineness of the answer: neighbours differ by 9 %, the radius near its top by far less
@@ -74,8 +65,7 @@ class LadderSearch(SigmaSearch):
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
     ) -> list[Found]:
         """Ladder, rounds, decision."""
-        booth = Booth(problem, on_evaluations)
-        climbs = self._ladder(booth, inputs)
+        climbs = self._ladder(problem, inputs, on_evaluations)
         low, high = self.limits(problem)
         octaves = np.log2(high / low)
         fine = np.geomspace(low, high, 2 * round(octaves * _PER_OCTAVE / 2) + 1)
@@ -87,16 +77,10 @@ class LadderSearch(SigmaSearch):
                     climb.done = number > 0 and climb.sigma == before
             waiting = [climb for climb in climbs if not climb.done]
             if number < self.rounds and waiting:
-                self._round(booth, waiting, number, high)
+                self._round(problem, waiting, number, on_evaluations)
         return [
-            settle(
-                self,
-                Curve.through(problem, climb.votes, climb.sigma),
-                climb.index,
-                climb.sigma,
-                climb.rows,
-            )
-            for climb in climbs
+            settle(self, Curve.through(problem, one.votes, one.sigma), one.index, one.sigma, one.rows)
+            for one in climbs
         ]
 
     def _rungs(self, start: float) -> list[float]:
@@ -104,27 +88,31 @@ class LadderSearch(SigmaSearch):
         steps = [self.factor ** (place / side) for place in range(1, side + 1)]
         return [*(start / step for step in reversed(steps)), start, *(start * step for step in steps)]
 
-    def _ladder(self, booth: Booth, inputs: Sequence[Numbered]) -> list[_Climb]:
-        problem = booth.problem
+    def _ladder(
+        self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None
+    ) -> list[_Climb]:
         rungs = self._rungs(problem.start)
-        requests = [Request.product(index, x, rungs, 0, self.votes) for index, x in inputs]
+        requests = [VoteRequest.product(index, x, rungs, 0, self.votes) for index, x in inputs]
         climbs = []
-        for request, ballots in zip(requests, booth.cast(requests)):
+        for request, ballots in zip(requests, problem.cast(requests, on_evaluations)):
             counted = count(request, ballots, problem.prepared.classes)
             chosen = chosen_class(self, problem, counted, self.votes)
             votes = votes_of(counted, self.votes, chosen)
             climbs.append(_Climb(request.index, request.x, votes, chosen, problem.start, len(request)))
         return climbs
 
-    def _round(self, booth: Booth, climbs: Sequence[_Climb], number: int, high: float) -> None:
+    def _round(
+        self, problem: Problem, climbs: Sequence[_Climb], number: int, on_evaluations: Evaluations | None
+    ) -> None:
         """Fresh samples at and above each input's best σ."""
+        _, high = self.limits(problem)
         each = self.round_votes // len(_ABOVE)
         first = self.votes + number * each
         requests = []
         for climb in climbs:
             levels = dict.fromkeys(min(climb.sigma * above, high) for above in _ABOVE)
-            requests.append(Request.product(climb.index, climb.x, list(levels), first, first + each))
-        for climb, request, ballots in zip(climbs, requests, booth.cast(requests)):
-            counted = count(request, ballots, booth.problem.prepared.classes)
+            requests.append(VoteRequest.product(climb.index, climb.x, list(levels), first, first + each))
+        for climb, request, ballots in zip(climbs, requests, problem.cast(requests, on_evaluations)):
+            counted = count(request, ballots, problem.prepared.classes)
             climb.votes = climb.votes.joined(votes_of(counted, each, climb.chosen))
             climb.rows += len(request)

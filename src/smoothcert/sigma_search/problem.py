@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from smoothcert.bounds import Bound
-from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES, Grid, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared
-from smoothcert.sampling.models import TorchClassifier
-from smoothcert.sampling.models.copies import Lending, private_copy
+from smoothcert.sampling.ballots import Ballots
+from smoothcert.sampling.common_noise import VoteRequest, votes_at_sigmas
+from smoothcert.sampling.gradients import GradientPasses, Wave, check_differentiable
+from smoothcert.sampling.passes import Passes
+
+R = TypeVar("R")
+
+NEEDS_GRADIENTS = ("this sigma search", "use 'ladder' or 'grid', which only count votes")
+"""Who refuses a model without gradients, and what to use instead."""
+
+Numbered = tuple[int, NDArray[np.generic]]
+
+Evaluations = Callable[[int], None]
+"""Hears of network evaluations as they are done."""
 
 
 @dataclass(frozen=True)
@@ -36,62 +47,41 @@ class Problem:
         """σ₀."""
         return self.noise.sigma
 
-    def module(self) -> nn.Module:
-        """A differentiable copy of the model on the device; its weights need no gradient."""
-        check_differentiable(self.base)
-        assert isinstance(self.base, TorchClassifier)
-        numerics = self.prepared.numerics
-        # The prepared copy was made for inference only, and 16-bit types lose the small steps of σ.
-        return private_copy(self.base.module).to(device=self.execution.device, dtype=numerics.noise_dtype())
+    @property
+    def _passes(self) -> Passes:
+        purpose = "searching sigma for inputs {indices}"
+        return Passes(self.prepared, self.rule.votes, self.execution, purpose)
 
-    def lend(self, module: nn.Module) -> Lending[nn.Module]:
-        """Copies of :meth:`module` that share its weights, each for one thread at a time."""
-        assert isinstance(self.base, TorchClassifier)
-        return self.base.lend(module)
+    def cast(self, requests: Sequence[VoteRequest], on_votes: Evaluations | None = None) -> list[Ballots]:
+        """The votes of each request, row by row."""
+        return votes_at_sigmas(self._passes, self.noise, self.seed, self.grid, requests, on_votes)
 
-    def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
-        """An input in the type of its noise, checked before anything is spent on it."""
-        if tuple(x.shape) != self.prepared.input_shape:
-            raise InvalidValueError(
-                f"input {index} has shape {x.shape}, the model was prepared for {self.prepared.input_shape}"
-            )
-        row = np.array(x, dtype=np.float64)
-        if not np.isfinite(row).all():
-            where = tuple(int(i) for i in np.argwhere(~np.isfinite(row))[0])
-            raise InvalidValueError(
-                f"input {index} holds {row[where]} at position {where}; inputs must be finite"
-            )
-        return torch.from_numpy(row).to(self.prepared.numerics.noise_dtype())
+    def ascend(
+        self,
+        inputs: Sequence[Numbered],
+        climb: Callable[[Wave], Sequence[R]],
+        *,
+        samples: int,
+        rows: int,
+        channels_last: bool = False,
+        on_inputs: Callable[[int], None] | None = None,
+    ) -> list[R]:
+        """What ``climb`` finds for each input by gradients over fresh samples, in waves of passes of ``rows`` rows."""
+        gradients = GradientPasses(
+            check_differentiable(self.base, *NEEDS_GRADIENTS),
+            self.execution,
+            remedy="use sigma search 'ladder' or 'grid'",
+            # The prepared copy was made for inference only, and 16-bit types lose the small steps of σ.
+            dtype=self.prepared.numerics.noise_dtype(),
+            channels_last=channels_last and len(self.prepared.input_shape) == 3,
+        )
+        checked = [(index, self._passes.tensor(index, x)) for index, x in inputs]
+        return gradients.ascend(
+            checked, self.noise, self.seed, climb, samples=samples, rows=rows, on_inputs=on_inputs
+        )
 
 
 def with_sigma(noise: Noise, sigma: float) -> Noise:
     """The same kind of noise at another σ."""
     # NOISES holds dataclasses whose one field is sigma.
     return NOISES[noise.name](sigma)  # type: ignore[call-arg]
-
-
-def check_differentiable(base: BaseClassifier) -> None:
-    """Refuse a model whose gradients can't be had, and say what works instead."""
-    if not isinstance(base, TorchClassifier):
-        raise InvalidValueError(
-            f"this sigma search needs the gradients of a torch module, and {base.name} "
-            f"({type(base).__name__}) has none: use 'ladder' or 'grid', which only count votes"
-        )
-
-
-def places(indices: list[int], slots: int) -> list[list[int]]:
-    """Positions of ``indices`` arranged in waves: in each, at most one for every slot, at the slot's place.
-
-    An input's slot follows from its index alone, so that it sits in the same rows of a pass whoever its
-    neighbours are; −1 marks an empty slot. Fibonacci hashing spreads evenly spaced indices evenly.
-    """
-    lanes: list[list[int]] = [[] for _ in range(slots)]
-    for position, index in enumerate(indices):
-        lanes[slot_of(index, slots)].append(position)
-    depth = max((len(lane) for lane in lanes), default=0)
-    return [[lane[wave] if wave < len(lane) else -1 for lane in lanes] for wave in range(depth)]
-
-
-def slot_of(index: int, slots: int) -> int:
-    """The slot of an input, in 0..slots−1."""
-    return ((index * 0x9E3779B97F4A7C15 & (1 << 64) - 1) * slots) >> 64

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ import torch
 
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, labels_of
+from smoothcert.sampling.threads import worker_threads
 
 Outputs = Callable[[torch.Tensor], torch.Tensor]
 
@@ -121,7 +121,7 @@ def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: Outpu
                     break
             return True
 
-    with _eager_switching(), ThreadPoolExecutor(_THREADS) as pool:
+    with _eager_switching(), worker_threads(_THREADS) as pool:
         alike = all(pool.map(passes, range(_THREADS)))
     if not alike:
         raise ModelError(

@@ -24,7 +24,7 @@ class Outcome:
 class Route(Protocol):
     """A way to better σ: sub-epochs that depend on nothing but the plan, the data and :meth:`tensors`."""
 
-    def work(self, inputs: int) -> int:
+    def rows(self, inputs: int) -> int:
         """Rows that a sub-epoch over so many inputs sends through the model."""
         ...
 
@@ -41,7 +41,7 @@ class Route(Protocol):
         ...
 
     def sub_epoch(
-        self, number: int, places: NDArray[np.int64], on_work: Callable[[int], None] | None
+        self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
     ) -> Outcome:
         """Sub-epoch ``number``, from 1 on."""
         ...

@@ -1,0 +1,162 @@
+"""Noisy passes: rows are filled with noise, padded to one shape, shown to the model in worker threads and counted.
+
+Every pass has the same shape and every worker one OpenMP thread, because float32 kernels may round differently for
+another number of rows or threads; what is asked about sits in the same slot of a pass whoever its neighbours are.
+So whoever asks (certify, predict, a search, a fit, an attack) gets the same bits whatever the batch and the workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.bounds import VoteKind
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling.ballots import Ballots, read_ballots
+from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Block
+from smoothcert.sampling.models.base import Prepared
+from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.streams import BlockBits
+from smoothcert.sampling.threads import worker_threads
+
+_NUMBERS_TOGETHER = 1 << 18  # of noise, about; which numbers a block is made of depends on it
+
+
+class Rows(Protocol):
+    """Noisy copies of an input that sit together in a slot of a pass."""
+
+    @property
+    def index(self) -> int:
+        """The input's."""
+        ...
+
+    @property
+    def wanted(self) -> slice:
+        """Rows of the slot that are asked about; the others are padding."""
+        ...
+
+    def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
+        """Write every row of the slot; rows that nobody asks about repeat a real one."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Given:
+    rows: torch.Tensor
+    index: int = 0
+
+    @property
+    def wanted(self) -> slice:
+        return slice(0, len(self.rows))
+
+    def fill(self, out: torch.Tensor, _bits: BlockBits, /) -> None:
+        out[: len(self.rows)] = self.rows
+        out[len(self.rows) :] = self.rows[-1]
+
+
+P = TypeVar("P", bound=Rows)
+
+
+class Passes:
+    """A prepared model, and the worker threads that show it noisy rows."""
+
+    def __init__(
+        self, prepared: Prepared, votes: VoteKind, execution: Execution, purpose: str = "voting on {which}"
+    ) -> None:
+        if votes == "soft" and prepared.kind == "labels":
+            raise InvalidValueError("soft votes need scores or probabilities, but the model returns labels")
+        self.prepared = prepared
+        self.votes: VoteKind = votes
+        self.layout = prepared.numerics.layout()
+        self.dtype = prepared.numerics.noise_dtype()
+        self.workers = prepared.workers(execution.worker_count())
+        self._purpose = purpose
+        self._scratch = Lending(self._new_scratch)
+
+    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
+        """Worker threads to call :meth:`cast` in."""
+        return worker_threads(self.workers)
+
+    def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
+        """An input in the type of its noise, checked before anything is spent on it."""
+        row = np.array(checked_input(index, x, self.prepared.input_shape), dtype=np.float64)
+        return torch.from_numpy(row).to(self.dtype)
+
+    def cast(self, slots: Sequence[P | None]) -> list[tuple[P, Ballots]]:
+        """What each of equal slots wanted of one pass, but for the empty ones; called in a worker."""
+        filled = [(slot, rows) for slot, rows in enumerate(slots) if rows is not None]
+        size = self.layout.chunk // len(slots)
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming(filled):
+            buffer = room[: self.layout.chunk].view(len(slots), size, *self.prepared.input_shape)
+            for slot, rows in filled:
+                rows.fill(buffer[slot], bits)
+            for slot in (slot for slot, rows in enumerate(slots) if rows is None):
+                buffer[slot] = buffer[filled[0][0]]  # a real input, as zeros might trip the model
+            ballots = self._read(self.prepared.outputs(buffer.flatten(0, 1)))
+        return [(rows, ballots.part(slot * size, rows.wanted)) for slot, rows in filled]
+
+    def labels(self, pool: ThreadPoolExecutor, rows: torch.Tensor) -> NDArray[np.int64]:
+        """The votes on rows that are noisy already."""
+        parts = [[_Given(part)] for part in torch.split(rows, self.layout.chunk)]
+        return np.concatenate([ballots.labels for ((_, ballots),) in pool.map(self.cast, parts)])
+
+    def cast_long(self, blocks: Sequence[Block | None]) -> list[tuple[Block, Ballots]]:
+        """The votes of a block of several passes, noise being drawn for several of them at a time.
+
+        What is drawn together doesn't depend on how many votes are needed: a vote is always the same draw.
+        """
+        (block,), chunk = [block for block in blocks if block is not None], self.layout.chunk
+        outputs: list[torch.Tensor] = []
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming([(0, block)]):
+            state = bits.seek(block.stream, block.number)
+            for start in range(0, block.last, len(room)):
+                rows = room[: self.layout.block - start]
+                block.of.copies.draw(rows, state)
+                needed = range(0, min(len(rows), block.last - start), chunk)
+                outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
+            return [(block, self._read(torch.cat(outputs)).part(0, block.wanted))]
+
+    def _read(self, outputs: torch.Tensor) -> Ballots:
+        return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
+
+    @contextmanager
+    def _naming(self, filled: Sequence[tuple[int, Rows]]) -> Iterator[None]:
+        """Whatever goes wrong in a pass is reported with the inputs in it."""
+        try:
+            yield
+        except Exception as error:
+            indices = sorted({rows.index for _, rows in filled})
+            which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
+            reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+            raise ModelError(f"{self._purpose.format(which=which, indices=indices)}: {reason}") from error
+
+    def _new_scratch(self) -> tuple[torch.Tensor, BlockBits]:
+        """Of small inputs room for several passes: after a pass the sampler's tables have left the cache."""
+        layout, shape = self.layout, self.prepared.input_shape
+        together = max(1, _NUMBERS_TOGETHER // (layout.chunk * math.prod(shape)))
+        rows = layout.chunk * min(layout.passes, together)
+        return torch.zeros((rows, *shape), dtype=self.dtype), BlockBits()
+
+
+def checked_input(index: int, x: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An input as an array; refused unless it has this shape and holds finite real numbers."""
+    found = np.asarray(x)
+    if found.shape != shape:
+        raise InvalidValueError(f"input {index} has shape {found.shape}, the model was prepared for {shape}")
+    if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool) or np.iscomplexobj(found):
+        raise InvalidValueError(f"input {index} must hold real numbers, got dtype {found.dtype}")
+    if not np.isfinite(found).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(found))[0])
+        raise InvalidValueError(
+            f"input {index} holds {found[where]} at position {where}; inputs must be finite"
+        )
+    return found

@@ -1,0 +1,103 @@
+"""Noisy passes: one shape, real padding, one place for threads and for noise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import smoothcert
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling import Execution, Numerics, Prepared, adapt
+from smoothcert.sampling.passes import Passes, checked_input
+from smoothcert.sampling.threads import worker_threads
+
+SOURCE = Path(smoothcert.__file__).parent
+
+
+def prepared(seen: list[np.ndarray], chunk: int = 8) -> Prepared:
+    def model(batch: np.ndarray) -> np.ndarray:
+        seen.append(batch.copy())
+        if (batch == 0).all(1).any():
+            raise ValueError("a row of zeros")
+        return (batch[:, 0] > 1).astype(np.int64)
+
+    base = adapt(model, "hard", outputs="labels", classes=2)
+    found = base.prepare(Numerics(chunk=chunk), (2,))
+    seen.clear()
+    return found
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 9, 31])
+def test_every_pass_has_the_same_shape_and_is_padded_with_a_real_row(rows: int) -> None:
+    seen: list[np.ndarray] = []
+    passes = Passes(prepared(seen), "hard", Execution(workers=2))
+    values = torch.arange(1, rows + 1).float()[:, None].expand(rows, 2) / 2
+    with passes.threads() as pool:
+        labels = passes.labels(pool, values)
+    assert labels.tolist() == [int(value > 1) for value in values[:, 0]]
+    assert {batch.shape for batch in seen} == {(8, 2)}
+
+
+def test_a_failing_pass_ends_with_its_reason() -> None:
+    passes = Passes(prepared([]), "hard", Execution(workers=2), "voting for a fit")
+    with (
+        passes.threads() as pool,
+        pytest.raises(ModelError, match="voting for a fit: ValueError: a row of zeros"),
+    ):
+        passes.labels(pool, torch.zeros((20, 2)))
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (np.zeros(3), r"input 4 has shape \(3,\), the model was prepared for \(2,\)"),
+        (np.array([0.0, np.inf]), r"input 4 holds inf at position \(1,\)"),
+        (np.array([1j, 0]), "input 4 must hold real numbers, got dtype complex128"),
+        (np.array(["a", "b"]), "input 4 must hold real numbers, got dtype <U1"),
+    ],
+)
+def test_bad_inputs_are_named(x: np.ndarray, words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        checked_input(4, x, (2,))
+
+
+def test_threads_end_and_the_openmp_setting_comes_back() -> None:
+    before, threads = torch.get_num_threads(), threading.active_count()
+    with worker_threads(3) as pool:
+        assert list(pool.map(lambda _: torch.get_num_threads(), range(9))) == [1] * 9
+    assert torch.get_num_threads() == before
+    assert threading.active_count() == threads
+
+
+def test_an_interpreter_ends_though_a_stream_of_votes_was_left_open() -> None:
+    script = """
+import numpy as np
+from smoothcert import SmoothedClassifier
+model = lambda batch: (batch[:, 0] > 0).astype(np.int64)
+smoothed = SmoothedClassifier(model, sigma=0.5, n=10**7, outputs="labels", classes=2, bound="looks", seed=0)
+states = smoothed.certify_stream(np.array([0.3, 0.1]))
+print(next(states).votes)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+def places_with(pattern: str) -> set[str]:
+    found = (path for path in SOURCE.rglob("*.py") if re.search(pattern, path.read_text(encoding="utf-8")))
+    return {str(path.relative_to(SOURCE)) for path in found}
+
+
+def test_noise_for_a_model_is_drawn_in_one_place() -> None:
+    assert places_with(r"\bdraw_unit\(|sampler\.draw\(") == {"noise/grid.py", "sampling/streams.py"}
+
+
+def test_threads_that_evaluate_a_model_are_started_in_one_place() -> None:
+    readers = {"training/batches.py", "datasets/lazy_images.py", "report/readers.py"}  # they evaluate nothing
+    assert places_with(r"ThreadPoolExecutor\(|threading\.Thread\(") - readers == {"sampling/threads.py"}
