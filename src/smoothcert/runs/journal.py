@@ -128,6 +128,7 @@ class Journal:
             if at_least:
                 raise RunError(self._damage([], at_least))
             raise RunError(f"{path.parent} has no journal: nothing was certified into it yet")
+        self._found = path.exists()
         with self._explained():
             self._connection = sqlite3.connect(self._address(), uri=True, timeout=10.0, isolation_level=None)
             try:
@@ -179,6 +180,8 @@ class Journal:
             present = self._present_columns()
             if not present:
                 self._connection.execute(_SCHEMA)
+                if self._at_least and self._found:
+                    self._tell_of([], self._at_least)
             elif "checksum" in present:
                 self._drop_damaged()
             for column in self._missing_columns():
@@ -201,11 +204,14 @@ class Journal:
         self._connection.executemany('DELETE FROM records WHERE "index" = ?', [(one,) for one in damaged])
         lost = max(0, max(self._at_least, 0 if totals is None else totals[0]) - len(rows))
         if damaged or lost:
-            warnings.warn(
-                f"{self.path}: {_lost_in_words(damaged, lost)}; what is missing is made again",
-                DamageWarning,
-                stacklevel=6,
-            )
+            self._tell_of(damaged, lost)
+
+    def _tell_of(self, damaged: list[int], lost: int) -> None:
+        warnings.warn(
+            f"{self.path}: {_lost_in_words(damaged, lost)}; what is missing is made again",
+            DamageWarning,
+            stacklevel=6,
+        )
 
     def _seal_all(self) -> None:
         """Give each record its checksum; those that have one were looked at before."""

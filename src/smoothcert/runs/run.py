@@ -93,8 +93,12 @@ def read_run(path: Path, tallies: bool = True) -> Run:
         )
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
-    with Journal(path / journals.FILE_NAME, statement=manifest.seal, at_least=at_least) as journal:
-        return Run(path, manifest, tuple(journal.records(tallies)))
+    file = path / journals.FILE_NAME
+    with Journal(file, statement=manifest.seal, at_least=at_least) as journal:
+        records = tuple(journal.records(tallies))
+    if not records and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
+        raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
+    return Run(path, manifest, records)
 
 
 @contextmanager
