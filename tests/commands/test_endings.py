@@ -23,7 +23,7 @@ class Slow:
     def __enter__(self): return self
     def __exit__(self, *_): time.sleep(30)  # as threads that finish their work
 
-def slow(*_):
+def slow(*_, **__):
     print("ready", flush=True)
     with Slow():
         time.sleep(30)

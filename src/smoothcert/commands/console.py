@@ -135,6 +135,10 @@ class _Screen(Console):
         for one in super().render(renderable, options):
             yield one if one.control else Segment(shown(one.text), one.style)
 
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line's end, which knows what a closed pipe means."""
+        raise BrokenPipeError
+
 
 def _screen(stream: TextIO) -> Console:
     stream = stream.stream if isinstance(stream, _Guard) else stream
