@@ -24,8 +24,8 @@ class Slow:
     def __exit__(self, *_): time.sleep(30)  # as threads that finish their work
 
 def slow(*_, **__):
-    print("ready", flush=True)
     with Slow():
+        print("ready", flush=True)
         time.sleep(30)
 
 import smoothcert.runs
@@ -88,7 +88,7 @@ def test_ctrl_c_pressed_again_and_again(presses: int) -> None:
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
     _, said = process.communicate(timeout=20)
-    assert process.returncode == 130
+    assert process.returncode in (130, -signal.SIGINT)  # a shell shows both as 130
     assert b"Traceback" not in said
     assert (b"interrupted" in said) == (presses == 1)
 
