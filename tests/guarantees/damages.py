@@ -117,7 +117,7 @@ def readers(run: Path, out: Path, other: Path, stateful: bool = False) -> list[l
     made = [
         ["table", run, "--format", "json"],
         ["show", run, "--json"],
-        ["export-log", run, "--out", "-"],
+        ["export-log", run],
         ["compare", run, other],
         ["verify", run, "--format", "json"],
         ["report", run, "--out", out / "report"],
@@ -249,7 +249,8 @@ def explore(specimen: Specimen, tries: int, seed: int, commands: int = 2) -> tup
     out = specimen.path.parent / "out"
     expected = {tuple(words): outcome(words, out) for words in specimen.reading}
     for words, (code, _, said) in expected.items():
-        assert code in (0, 2), (words, said)
+        # Searched runs aren't recertified; runs under way aren't compared.
+        assert code == 0 or words[0] in ("recertify", "compare"), (words, said)
     result = None if specimen.resume is None else specimen.resume()
     restore(specimen.path, files)
     told: Counter[str] = Counter()
