@@ -35,7 +35,7 @@ FLOORS = [
     {"noise", "tally"},
     {"knobs"},
     {"npy"},
-    {"registry", "rounding", "files", "inputs", "databases", "plain_text"},
+    {"registry", "rounding", "files", "inputs", "databases", "plain_text", "checksums"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

@@ -17,7 +17,7 @@ from smoothcert.noise import save_sigmas
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import class_order
-from smoothcert.sigma_search.log import append_found
+from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.allocation_files import (
     append_pilot,
@@ -84,6 +84,10 @@ def certify_dataset(
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
+        if classifier.plan.search is not None:
+            # A record whose search is damaged can't be told from one that another search made: both are done again.
+            journal.drop(lost := done - read_found(out).keys())
+            done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:

@@ -19,6 +19,7 @@ from smoothcert.commands.attack import AttackName
 from smoothcert.empirical import ATTACKS
 from smoothcert.runs import read_run
 from smoothcert.weights import load_model, save_model
+from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
 FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
@@ -45,6 +46,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 
 def without_origin(run: Path, copy: Path) -> Path:
     """The run as versions before origins were kept have left it."""
     shutil.copytree(run, copy)
+    without_checksums(copy)
     manifest = json.loads((copy / "run.json").read_text())
     del manifest["origin"]
     (copy / "run.json").write_text(json.dumps(manifest))
@@ -213,6 +215,7 @@ def test_a_run_with_false_radii_is_found_out(
 ) -> None:
     false = tmp_path / "false"
     shutil.copytree(run, false)
+    without_checksums(false)
     with sqlite3.connect(false / "journal.sqlite") as journal:
         journal.execute("UPDATE records SET radius = radius + 3 WHERE predicted = label")
     journal.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 from smoothcert.commands import main
 from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
@@ -169,7 +171,7 @@ def test_runs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "has no run.json" in refusal(capsys, "export-log", tmp_path)
 
 
-def test_a_corrupt_journal_is_refused_and_left_alone(
+def test_a_corrupt_journal_is_refused_by_readers_and_filled_in_by_certify(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [
@@ -185,10 +187,17 @@ def test_a_corrupt_journal_is_refused_and_left_alone(
     ]
     main(words)
     journal = tmp_path / "run" / "journal.sqlite"
+    whole = results_digest(read_run(tmp_path / "run").records)
     damaged = journal.read_bytes()[:-5000]
     journal.write_bytes(damaged)
-    assert "journal is damaged" in refusal(capsys, *words)
+    assert "journal is damaged" in refusal(capsys, "table", tmp_path / "run")
     assert journal.read_bytes() == damaged
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        main(words)
+    assert "what is missing is made again" in " ".join(capsys.readouterr().err.split())
+    assert results_digest(read_run(tmp_path / "run").records) == whole
+    assert journal.with_name("journal.sqlite.damaged").read_bytes() == damaged
 
 
 def test_unwritable_places(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

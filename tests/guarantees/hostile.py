@@ -18,6 +18,7 @@ import pytest
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, create_run
 from tests.report.made_reports import statement, toy_records
+from tests.runs.sealing import without_checksums
 
 ESCAPE = "\x1b]0;owned\x07"
 """Sets the title of a terminal."""
@@ -40,7 +41,7 @@ def toy_run(path: Path, count: int = 12, origin: dict[str, Any] | None = None, *
 
 def edited(run: Path, **parts: Any) -> Path:
     """The run with other fields in its statement; parts that are dicts are merged."""
-    stated = json.loads((run / "run.json").read_text())
+    stated = json.loads((without_checksums(run) / "run.json").read_text())
     for name, value in parts.items():
         stated[name] = {**stated.get(name, {}), **value} if isinstance(value, dict) else value
     (run / "run.json").write_text(json.dumps(stated))

@@ -36,7 +36,7 @@ from smoothcert.region_memory.sqlite import SqliteStore
 from smoothcert.region_memory.statement import Statement
 from smoothcert.region_memory.store import open_store
 from smoothcert.report.readers import read_condensed
-from smoothcert.runs import Journal, create_run, open_run, read_run
+from smoothcert.runs import create_run, open_run, read_run
 from smoothcert.runs.field_log import read_field_log
 from smoothcert.runs.parquet import read_parquet, write_parquet
 from smoothcert.sigma_search.log import read_found
@@ -286,7 +286,7 @@ def test_reading_adds_no_file_to_a_run(tmp_path: Path) -> None:
     for name in ("alone", "with one"):
         run = toy_run(tmp_path / name)
         copy = tmp_path / f"{name} copied"
-        with Journal(run / "journal.sqlite", writable=True) as journal:
+        with open_run(run, manifest_of(run)) as journal:
             journal.append(toy_records(20)[-1])
             copy.mkdir()
             kept = ["run.json", "journal.sqlite"] + (["journal.sqlite-wal"] if name == "with one" else [])

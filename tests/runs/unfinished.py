@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Collection
 from pathlib import Path
 
-from smoothcert.runs import journal
+from smoothcert.runs import Manifest, open_run
 from smoothcert.sigma_search.log import FILE_NAME as SEARCH_LOG
+from tests.runs.sealing import without_checksums
 
 
 def forget(run: Path, indices: Collection[int]) -> None:
     """Take the records of these inputs, and what a search found for them, out of a run."""
-    with sqlite3.connect(run / journal.FILE_NAME) as connection:
-        connection.executemany('DELETE FROM records WHERE "index" = ?', [(index,) for index in indices])
-    connection.close()
+    with open_run(run, Manifest.load(run)) as journal:
+        journal.drop(indices)
     log = run / SEARCH_LOG
     if log.exists():
         lines = log.read_text().splitlines(keepends=True)
@@ -24,6 +23,6 @@ def forget(run: Path, indices: Collection[int]) -> None:
 
 def forget_what_was_asked_for(run: Path) -> None:
     """Make the statement one of an earlier version, which didn't say how many inputs were asked for."""
-    fields = json.loads((run / "run.json").read_text())
+    fields = json.loads((without_checksums(run) / "run.json").read_text())
     del fields["data"]["planned"]
     (run / "run.json").write_text(json.dumps(fields))

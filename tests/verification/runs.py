@@ -18,6 +18,7 @@ from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.noise import DiagonalGaussian, DiagonalUniform
 from smoothcert.smoothing import CertifyPlan
 from smoothcert.verification import Checked, verify_run
+from tests.runs.sealing import without_checksums
 
 INPUTS = 8
 
@@ -83,13 +84,14 @@ def stretched(out: Path, kind: str) -> Path:
 
 
 def copied(run: Path, out: Path) -> Path:
+    """A copy to tamper with: checksums are against damage, and who tampers takes them out."""
     shutil.copytree(run, out)
-    return out
+    return without_checksums(out)
 
 
 def edit_plan(run: Path, **fields: Any) -> None:
     """Change fields of run.json's plan."""
-    path = run / "run.json"
+    path = without_checksums(run) / "run.json"
     content = json.loads(path.read_text())
     content["plan"] |= fields
     path.write_text(json.dumps(content))
@@ -97,6 +99,7 @@ def edit_plan(run: Path, **fields: Any) -> None:
 
 def edit_record(run: Path, index: int, **fields: Any) -> None:
     """Change columns of one record."""
+    without_checksums(run)
     with sqlite3.connect(run / "journal.sqlite") as connection:
         for name, value in fields.items():
             connection.execute(f'UPDATE records SET "{name}" = ? WHERE "index" = ?', (value, index))

@@ -18,6 +18,7 @@ from smoothcert.region_memory.runs import remember
 from smoothcert.runs import read_run
 from smoothcert.sigma_search import SEARCHES, EllipsoidSearch
 from smoothcert.verification import verify_run
+from tests.runs.sealing import without_checksums
 from tests.verification.runs import (
     Linear,
     certified,
@@ -437,7 +438,7 @@ def test_other_votes_than_were_allocated(tmp_path: Path) -> None:
 
 def test_an_allocation_that_does_not_add_up(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", stop=("total:12000,100",))
-    path = run / "allocation.json"
+    path = without_checksums(run) / "allocation.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"total": 10**6}))
     assert "the plan states total:12000,100" in messages(run)[None]
@@ -453,7 +454,7 @@ def test_an_allocation_that_does_not_add_up(tmp_path: Path) -> None:
 
 def test_pilot_votes_must_not_be_those_that_certify(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", stop=("total:12000,100",))
-    path = run / "pilots.jsonl"
+    path = without_checksums(run) / "pilots.jsonl"
     path.write_text(path.read_text().replace('"phase": "pilot"', '"phase": "estimation"'))
     assert "of another stream in the place of pilot votes" in next(iter(messages(run).values()))
     path.unlink()

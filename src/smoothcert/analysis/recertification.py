@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.votes import stops_of
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import DiagonalNoise, Noise, save_sigmas
+from smoothcert.noise import DiagonalNoise, Noise, sigmas_files
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
@@ -43,8 +43,7 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
     the new run states, as the old one, how many inputs were asked for.
     """
     manifest, records = recertified(run, **changes)
-    create_run(out, manifest, records)
-    save_sigmas(out, _plan_of(run).noise)
+    create_run(out, manifest, records, sigmas_files(_plan_of(run).noise))
     return read_run(out)
 
 

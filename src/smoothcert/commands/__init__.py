@@ -8,7 +8,15 @@ from importlib import import_module
 from cyclopts import App, CycloptsError
 
 import smoothcert
-from smoothcert.commands.console import guarded_output, help_console, report_mistake, show_warnings, stderr
+from smoothcert.commands.console import (
+    give_up_output,
+    guarded_output,
+    help_console,
+    interruptible,
+    report_mistake,
+    show_warnings,
+    stderr,
+)
 from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
@@ -79,7 +87,7 @@ def main(tokens: list[str] | None = None) -> None:
 
     show_warnings()
     try:
-        with guarded_output():
+        with interruptible(), guarded_output():
             make_app()(tokens, exit_on_error=False, print_error=True, result_action="return_value")
     except CycloptsError:
         sys.exit(2)
@@ -88,7 +96,7 @@ def main(tokens: list[str] | None = None) -> None:
         sys.exit(2)
     except BrokenPipeError:
         # The reader of a pipe has seen enough (`… | head`); closing quietly is what it expects.
-        sys.stderr.close()
+        give_up_output()
         sys.exit(0)
     except (MemoryError, RecursionError) as error:
         report_mistake(
@@ -96,6 +104,7 @@ def main(tokens: list[str] | None = None) -> None:
         )
         sys.exit(2)
     except OSError as error:
+        give_up_output()
         report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}")
         sys.exit(2)
     except KeyboardInterrupt:

@@ -6,10 +6,16 @@ shown, not sent to the terminal, and nothing in a text is taken for rich's marku
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -51,18 +57,70 @@ class _Guard:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """While a command runs, plain printing goes through a guard; :func:`stdout` and :func:`stderr` know a way past."""
+    """While a command runs, plain printing goes through a guard; :func:`stdout` and :func:`stderr` know a way past.
+
+    What the stream's encoding lacks is written as an escape. What was printed has been written at the end, so that a
+    closed pipe, or a full disk, is told here and not by the interpreter as it ends.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif isinstance(stream := getattr(sys, name), TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     before = sys.stdout, sys.stderr
     guards = [one if isinstance(one, _Guard) else cast(TextIO, _Guard(one)) for one in before]
     sys.stdout, sys.stderr = guards
     try:
         yield
+        before[0].flush()
     finally:
         # Only what is still ours: a test may have put its own in place meanwhile.
         if sys.stdout is guards[0]:
             sys.stdout = before[0]
         if sys.stderr is guards[1]:
             sys.stderr = before[1]
+
+
+def give_up_output() -> None:
+    """Let what can't be written any more go nowhere: the interpreter would try again as it ends, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """The first Ctrl-C interrupts the command; another ends the process at once, which loses nothing that was kept."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    pressed = 0
+
+    def interrupt(*_: object) -> None:
+        nonlocal pressed
+        pressed += 1
+        if pressed > 1:
+            # A progress bar hides the cursor.
+            os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"")
+            os._exit(130)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise  # the process is about to end, and goes on not to mind being asked again
+    except BaseException:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise
+    else:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class _Screen(Console):
@@ -76,6 +134,10 @@ class _Screen(Console):
         """Whatever else is printed, text by text; what moves the cursor for a progress bar is rich's own."""
         for one in super().render(renderable, options):
             yield one if one.control else Segment(shown(one.text), one.style)
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line's end, which knows what a closed pipe means."""
+        raise BrokenPipeError
 
 
 def _screen(stream: TextIO) -> Console:

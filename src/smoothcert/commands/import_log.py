@@ -54,8 +54,9 @@ def import_log(
 
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.runs import create_run
     from smoothcert.runs.field_log import import_manifest, read_field_log
-    from smoothcert.runs.parquet import is_parquet, read_parquet, restore_run
+    from smoothcert.runs.parquet import is_parquet, read_parquet
 
     stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
@@ -92,5 +93,5 @@ def import_log(
             if read.dropped_tail is None
             else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
         )
-    restore_run(out, manifest, records, files)
+    create_run(out, manifest, records, files)
     note(f"{len(records)} inputs imported into {out}.{dropped}")

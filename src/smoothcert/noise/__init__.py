@@ -21,7 +21,14 @@ from smoothcert.noise.grid import (
     sampler_error,
 )
 from smoothcert.noise.isotropic import Gaussian, Uniform
-from smoothcert.noise.stated import SIGMAS_FILE, load_sigmas, save_sigmas, stated_noise, write_sigmas
+from smoothcert.noise.stated import (
+    SIGMAS_FILE,
+    load_sigmas,
+    save_sigmas,
+    sigmas_files,
+    stated_noise,
+    write_sigmas,
+)
 
 __all__ = [
     "DIAGONAL_NOISES",
@@ -45,6 +52,7 @@ __all__ = [
     "same_to_precision",
     "sampler_error",
     "save_sigmas",
+    "sigmas_files",
     "sigmas_sha256",
     "stated_noise",
     "write_sigmas",

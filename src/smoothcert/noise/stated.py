@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import opened_file, write_atomically
 from smoothcert.noise.base import NOISES, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, sigmas_sha256
 from smoothcert.npy import load_npy
 
 SIGMAS_FILE = "sigmas.npy"
+
+# A header is a Python literal, in which a comment may stand; files that others made have none.
+_COMMENT = b"# sha256 "
+_COMMENTED = re.compile(rb"# sha256 ([0-9a-f]{64}) *\n")
+_LONGEST_HEADER = 10_000
 
 
 def save_sigmas(directory: Path, noise: Noise) -> None:
@@ -24,26 +30,55 @@ def save_sigmas(directory: Path, noise: Noise) -> None:
 
     A vector that is there already must be the same: results of two noises don't belong in one run.
     """
-    if not isinstance(noise, DiagonalNoise):
-        return
-    path = directory / SIGMAS_FILE
-    if path.exists():
-        _check_hash(path, load_sigmas(path), noise.sha256)
-        return
-    write_sigmas(path, noise.sigmas)
+    for name, content in sigmas_files(noise).items():
+        path = directory / name
+        if path.exists():
+            assert isinstance(noise, DiagonalNoise)
+            _check_hash(path, load_sigmas(path), noise.sha256)
+            return
+        write_atomically(path, content)
+
+
+def sigmas_files(noise: Noise) -> dict[str, bytes]:
+    """The file that :func:`save_sigmas` writes, by name; none where the noise needs none."""
+    return {SIGMAS_FILE: _encoded(noise.sigmas)} if isinstance(noise, DiagonalNoise) else {}
 
 
 def write_sigmas(path: Path, sigmas: NDArray[np.float64]) -> None:
     """Write a σ vector as a .npy file, whole or not at all."""
+    write_atomically(path, _encoded(sigmas))
+
+
+def _encoded(sigmas: NDArray[np.float64]) -> bytes:
+    """A .npy file with the vector's SHA-256 as a comment in its header."""
     content = io.BytesIO()
     np.save(content, sigmas, allow_pickle=False)
-    write_atomically(path, content.getvalue())
+    whole = content.getvalue()
+    end = whole.index(b"\n") + 1
+    literal = whole[10 : end - 1].rstrip() + b"  " + _COMMENT + sigmas_sha256(sigmas).encode()
+    padding = -(10 + len(literal) + 1) % 64  # numpy aligns what follows
+    header = literal + b" " * padding + b"\n"
+    return whole[:8] + len(header).to_bytes(2, "little") + header + whole[end:]
+
+
+def _check_comment(path: Path, values: NDArray[np.float64]) -> None:
+    """ValueError where the header states another vector's hash."""
+    with opened_file(path) as file:
+        start = file.read(_LONGEST_HEADER)
+    header = start[10 : 10 + int.from_bytes(start[8:10], "little")]
+    if b"#" not in header:
+        return
+    found = _COMMENTED.fullmatch(header[header.index(b"#") :])
+    if found is None or found[1].decode() != sigmas_sha256(values):
+        raise ValueError("its checksum doesn't match: it was edited or damaged")
 
 
 def load_sigmas(path: Path) -> NDArray[np.float64]:
-    """A σ vector from a .npy file of real numbers, as float64."""
+    """A σ vector from a .npy file of real numbers, as float64; refused if it isn't what was written."""
     try:
         values = load_npy(path)
+        if values.dtype.kind in "iuf":
+            _check_comment(path, values.astype(np.float64))
     except FileNotFoundError:
         raise RunError(
             f"{path} is missing: it holds the noise's scale for each dimension; restore it"

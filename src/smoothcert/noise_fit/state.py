@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
-from smoothcert.files import write_atomically
+from smoothcert.files import read_file, write_atomically
 from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
+_MOST_BYTES = 2**36
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,16 @@ def save_state(directory: Path, state: State) -> None:
     """Replace the checkpoint; a kill at any moment leaves the one before."""
     buffer = io.BytesIO()
     torch.save({"history": [asdict(one) for one in state.history], "tensors": state.tensors}, buffer)
-    write_atomically(directory / FILE_NAME, buffer.getvalue())
+    write_atomically(directory / FILE_NAME, sealed_zip(buffer.getvalue()))
 
 
 def load_state(directory: Path) -> State:
-    """What was saved last, or the beginning. No code in the file is run."""
+    """What was saved last, or the beginning; refused if a bit isn't what was saved. No code in the file is run."""
     path = directory / FILE_NAME
     if not path.exists():
         return State()
     try:
+        check_zip(read_file(path, _MOST_BYTES, links=False))
         saved = load_tensors(path)
         return State(tuple(SubEpoch(**one) for one in saved["history"]), saved["tensors"])
     # A damaged file can raise anything at all.

@@ -161,12 +161,21 @@ class RegionMemory:
             self._ledger.refresh()
             return self._ledger.read([record])[0][1]
 
-    def look_up(self, x: ArrayLike) -> MemoryAnswer | None:
-        """The answer that stored regions give, or None if ``x`` lies in none of them."""
+    def look_up(self, x: ArrayLike, among: int | None = None) -> MemoryAnswer | None:
+        """The answer that stored regions, or the first ``among`` of them, give; None if ``x`` lies in none."""
         point = as_point(as_numpy(x), self.statement)
         with self._lock:
             self._ledger.refresh()
-            return self._recall(point, None, 0)[0]
+            return self._recall(point, None, 0, among)[0]
+
+    def stored_for(self, record: int, x: ArrayLike, certified: Certified) -> MemoryAnswer | None:
+        """The answer that storing ``record`` gave, if it was stored for ``x`` and this certificate."""
+        point = as_point(as_numpy(x), self.statement)
+        stored, offered = self.stored_answer(record), self._checked(certified, point)
+        made_here = np.array_equal(stored.region.center, point) and stored.predicted == certified.predicted
+        if offered is None or not made_here:
+            return None
+        return self._stored(record, stored.predicted, stored.region, offered)
 
     def answer(
         self,
@@ -228,17 +237,27 @@ class RegionMemory:
                 return found, None
             row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
             self._store.append(row)
+        return self._stored(row.id, certified.predicted, left, offered), left
+
+    @staticmethod
+    def _stored(record: int, predicted: int, left: CertifiedRegion, offered: CertifiedRegion) -> MemoryAnswer:
         source: Source = "certified" if np.array_equal(left.axes, offered.axes) else "shrunk"
-        return MemoryAnswer(certified.predicted, left.core(), source, row.id), left
+        return MemoryAnswer(predicted, left.core(), source, record)
 
     def _recall(
-        self, point: NDArray[np.float64], offer: tuple[int, CertifiedRegion] | None, seen: int
+        self,
+        point: NDArray[np.float64],
+        offer: tuple[int, CertifiedRegion] | None,
+        seen: int,
+        last: int | None = None,
     ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
         """The answer of the records after ``seen`` if one holds ``point``, else what they leave of the offer."""
         best: tuple[int, StoredAnswer] | None = None
         claim: CertifiedRegion | None = None
         left = None if offer is None else offer[1]
         for number, stored in self._ledger.near(point, 0.0 if offer is None else offer[1].reach, seen):
+            if last is not None and number > last:
+                continue
             if stored.region.contains(point):
                 if best is not None and best[1].predicted != stored.predicted:
                     raise self._ledger.contradiction(best[0], number)

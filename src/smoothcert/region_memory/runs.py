@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from smoothcert.databases import public_address
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
-from smoothcert.noise import DIAGONAL_NOISES, save_sigmas
-from smoothcert.region_memory.memory import RegionMemory, Source
+from smoothcert.noise import DIAGONAL_NOISES, sigmas_files
+from smoothcert.region_memory.answer_log import Answered, AnswerLog
+from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.records import BALLS
 from smoothcert.region_memory.statement import Statement
 from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
-from smoothcert.runs import Record, Run, create_run, read_run
+from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.records import results_digest
@@ -49,25 +50,65 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
     An input inside a stored region gets that region's class; any other offers its certificate, which is cut and stored.
     The new run is *stateful*: its answers hold for questions asked of this memory from now on, and another order could
     have given others. Its manifest says so, and which memory it was. Also returns how each answer came about.
+
+    Answers are noted in ``answers.jsonl`` as they come. Killed at any moment, the same call goes on, to the same bits
+    and the same account, unless others have asked the memory meanwhile.
     """
     _check(run, dataset)
     offers = _Offers(run, dataset)
-    sources: Counter[Source] = Counter()
-    records: list[Record] = []
-    with RegionMemory.open(address, _statement(run, dataset)) as memory:
-        for record in run.records:
-            answer = memory.answer(dataset.input(record.index), partial(_given, offers.of(record)))
-            sources[answer.source] += 1
-            stretched = record.volume_radius is not None or isinstance(
-                answer.region, Ellipsoid | CrossPolytope
-            )
-            volume = answer.volume_radius if stretched else None
-            records.append(
-                replace(record, predicted=answer.predicted, radius=answer.radius, volume_radius=volume)
-            )
-        head = str(memory.head)
-    source = {"head": head, "results_sha256": results_digest(run.records)}
-    manifest = replace(
+    digest = results_digest(run.records)
+    with reserve_run(out) as write:
+        log = AnswerLog(out, digest, public_address(str(address)), [record.index for record in run.records])
+        with RegionMemory.open(address, _statement(run, dataset)) as memory:
+            log.begin(memory.head)
+            recovering = log.resumed
+            for record in run.records[len(log.answers) :]:
+                x, offered = dataset.input(record.index), offers.of(record)
+                answer = _answered_before(memory, run, offers, record, log.stored) if recovering else None
+                if answer is None:
+                    recovering = False
+                    answer = memory.answer(x, partial(_given, offered))
+                held = max(log.stored, answer.record or 0) if recovering else len(memory)
+                log.append(_noted(record, answer, held))
+            log.end(memory.head)
+        records = [log.answers[record.index].of(record) for record in run.records]
+        manifest = _manifest(run, address, {"head": log.head, "results_sha256": digest})
+        write(manifest, records, sigmas_files(offers.plan.noise) if _stretched(run) else {})
+    return read_run(out), Counter(answer.source for answer in log.answers.values())
+
+
+def _answered_before(
+    memory: RegionMemory, run: Run, offers: _Offers, record: Record, stored: int
+) -> MemoryAnswer | None:
+    """The answer that was given when the memory held ``stored`` regions, and that a kill kept from being noted.
+
+    None if the input wasn't asked about. What the memory has learnt since must not answer in its place.
+    """
+    if len(memory) <= stored:
+        return None
+    x = offers.dataset.input(record.index)
+    answer = memory.look_up(x, among=stored) or memory.stored_for(stored + 1, x, offers.of(record))
+    if answer is not None:
+        return answer
+    # Asked in their order, an input before the next one that left a region was asked about, and left none.
+    later = (one for one in run.records if one.index > record.index)
+    if any(memory.stored_for(stored + 1, offers.dataset.input(o.index), offers.of(o)) for o in later):
+        return MemoryAnswer(ABSTAIN, None, "abstained", None)
+    return None
+
+
+def _noted(record: Record, answer: MemoryAnswer, held: int) -> Answered:
+    stretched = record.volume_radius is not None or isinstance(answer.region, Ellipsoid | CrossPolytope)
+    volume = answer.volume_radius if stretched else None
+    return Answered(record.index, answer.predicted, answer.radius, volume, answer.source, held)
+
+
+def _stretched(run: Run) -> bool:
+    return run.manifest.plan["noise"] in DIAGONAL_NOISES
+
+
+def _manifest(run: Run, address: str | Path, source: dict[str, str]) -> Manifest:
+    return replace(
         run.manifest,
         plan=run.manifest.plan | {"stateful": True, "memory": source},
         versions=current_versions(),
@@ -75,10 +116,6 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
         origin=run.manifest.origin
         | {"memory": public_address(str(address)), "remembered_from": str(run.path)},
     )
-    create_run(out, manifest, records)
-    if run.manifest.plan["noise"] in DIAGONAL_NOISES:
-        save_sigmas(out, offers.plan.noise)
-    return read_run(out), sources
 
 
 def _given(offered: _Kept, _x: NDArray[Any]) -> _Kept:
@@ -103,7 +140,12 @@ class _Offers:
             return _Kept(ABSTAIN, None, record.sigma)
         x = self.dataset.input(record.index).astype(np.float64)
         found = self.found.get(record.index)
-        if self.run.manifest.plan["noise"] in DIAGONAL_NOISES:
+        if self.run.manifest.plan.get("sigma_search") and found is None:
+            raise RunError(
+                f"{self.run.path} keeps no intact line of the search for the σ of input {record.index}; certify again "
+                "with the same command: it fills in what is missing"
+            )
+        if _stretched(self.run):
             region: CertifiedRegion = self._from_votes(x, record, self.plan)
         elif found is not None and found.noise is not None:
             region = self._from_votes(x, record, replace(self.plan, noise=found.noise))

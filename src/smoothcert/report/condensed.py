@@ -13,7 +13,7 @@ from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.evidence import certain_radii, is_sample, printed_radii
 from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import VotesUsed, votes_used
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, load_sigmas
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalNoise, stated_noise
 from smoothcert.runs import Manifest, Record, Run
 from smoothcert.runs.manifest import FILE_NAME
 from smoothcert.runs.printed import Printed
@@ -143,7 +143,11 @@ def _scales(run: Run) -> Floats | None:
     if run.manifest.plan.get("noise") not in DIAGONAL_NOISES:
         return None
     path = run.path / SIGMAS_FILE
-    return load_sigmas(path) if path.exists() else None
+    if not path.exists():
+        return None
+    noise = stated_noise(run.manifest.plan, run.path)
+    assert isinstance(noise, DiagonalNoise)
+    return noise.sigmas
 
 
 def _ints(values: object) -> Ints:

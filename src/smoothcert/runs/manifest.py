@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeGuard
 
+from smoothcert.checksums import checksum, is_sealed, sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
@@ -18,6 +19,7 @@ FILE_NAME = "run.json"
 _FORMAT = 1
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50
+_REMEDY = "restore it from a copy or choose another directory"
 
 _OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
 """Fields that are named unlike the options that set them."""
@@ -86,33 +88,31 @@ class Manifest:
             for key, value in fields.items()
         }
 
+    @property
+    def seal(self) -> str:
+        """Checksum of the identity, which every record's own checksum takes in."""
+        return checksum(self.identity())
+
     def save(self, directory: Path) -> None:
         """Write ``run.json`` in one step: it is there whole or not at all."""
-        text = json.dumps({"format": _FORMAT, **asdict(self)}, indent=2, ensure_ascii=False)
+        text = json.dumps(sealed({"format": _FORMAT, **asdict(self)}), indent=2, ensure_ascii=False)
         write_atomically(directory / FILE_NAME, (text + "\n").encode())
 
     @classmethod
     def load(cls, directory: Path) -> Manifest:
         """Read a run's manifest; RunError if there is none or it can't be understood."""
         path = directory / FILE_NAME
-        try:
-            fields = parse_json(read_file(path, MOST_TEXT, links=False))
-        except FileNotFoundError:
-            raise RunError(f"{directory} is not a run: it has no {FILE_NAME}") from None
-        except DataError as error:
-            raise RunError(str(error)) from None
-        except ValueError as error:
-            raise RunError(
-                f"{path} is damaged ({error}); restore it or certify into a new directory"
-            ) from None
-        if not isinstance(fields, dict) or fields.pop("format", None) != _FORMAT:
+        fields = _read(directory)
+        if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
             raise RunError(
                 f"{path} is not in format {_FORMAT}: it was written by another version of smoothcert"
             )
         try:
-            return cls.from_json(fields)
+            stated = unsealed(fields)
+            del stated["format"]
+            return cls.from_json(stated)
         except ValueError as error:
-            raise RunError(f"{path} is damaged ({error})") from None
+            raise RunError(f"{path} is damaged ({error}); {_REMEDY}") from None
 
     @classmethod
     def from_json(cls, stated: object) -> Manifest:
@@ -143,6 +143,26 @@ class Manifest:
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
+
+
+def states_checksum(directory: Path) -> bool:
+    """Whether ``run.json`` has a checksum, as it has in every run that was begun by this version."""
+    try:
+        return is_sealed(_read(directory))
+    except RunError:
+        return False
+
+
+def _read(directory: Path) -> Any:
+    path = directory / FILE_NAME
+    try:
+        return parse_json(read_file(path, MOST_TEXT, links=False))
+    except FileNotFoundError:
+        raise RunError(f"{directory} is not a run: it has no {FILE_NAME}") from None
+    except DataError as error:
+        raise RunError(str(error)) from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged ({error}); {_REMEDY}") from None
 
 
 def _text(value: object) -> bool:

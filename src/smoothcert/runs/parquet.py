@@ -12,12 +12,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import DataError, MissingExtraError, OutputError, RunError, SmoothcertError
+from smoothcert.checksums import checksum
+from smoothcert.errors import DataError, MissingExtraError, OutputError, SmoothcertError
 from smoothcert.files import (
     ALWAYS_ADMITTED,
     MOST_EXPANSION,
     check_expansion,
-    make_folder,
     opened_file,
     parse_json,
     read_file,
@@ -26,10 +26,11 @@ from smoothcert.files import (
 from smoothcert.runs.field_log import MOST_LINES
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, check_record, results_digest
-from smoothcert.runs.run import Run, create_run, open_run
+from smoothcert.runs.run import Run
 from smoothcert.tally import Tally
 
 _MANIFEST, _DIGEST = b"smoothcert.manifest", b"smoothcert.results_sha256"
+_CHECKSUM = b"smoothcert.checksum"
 _FILE = b"smoothcert.file:"
 # What a run keeps beside its statement and its journal. Nothing else is taken from a file: its names are paths.
 _KEPT = re.compile(r"sigmas\.npy|sigma_search\.jsonl|sigmas/[0-9]+\.npy|pilots\.jsonl|allocation\.json")
@@ -57,8 +58,12 @@ def write_parquet(run: Run, path: Path) -> None:
     beside its journal (scales of its noise, searches, pilots) go into the metadata.
     """
     arrow, parquet = _pyarrow()
-    stated = {_MANIFEST: json.dumps(asdict(run.manifest)), _DIGEST: results_digest(run.records)}
-    schema = _schema(arrow).with_metadata(stated | _packed_files(run.path))
+    stated = {
+        _MANIFEST: json.dumps(asdict(run.manifest)).encode(),
+        _DIGEST: results_digest(run.records).encode(),
+        **_packed_files(run.path),
+    }
+    schema = _schema(arrow).with_metadata(stated | {_CHECKSUM: _checksum(stated, run.records)})
     buffer = io.BytesIO()
     try:
         table = arrow.Table.from_pylist([_row(record) for record in run.records], schema=schema)
@@ -93,7 +98,19 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
         raise DataError(f"{path} is damaged ({error}); export the run again") from None
     if results_digest(records) != stated[_DIGEST].decode(errors="replace"):
         raise DataError(f"{path} was changed after its export: its records differ from its results_sha256")
+    ours = {
+        key: value for key, value in stated.items() if key in (_MANIFEST, _DIGEST) or key.startswith(_FILE)
+    }
+    # Files of earlier versions have none.
+    if _CHECKSUM in stated and stated[_CHECKSUM] != _checksum(ours, records):
+        raise DataError(f"{path} is damaged: its checksum doesn't match; export the run again")
     return manifest, records, files
+
+
+def _checksum(stated: Mapping[bytes, bytes], records: Sequence[Record]) -> bytes:
+    """Of the metadata, and of what the results' digest leaves out."""
+    parts = [(key.hex(), value.hex()) for key, value in sorted(stated.items())]
+    return checksum([parts, [record.seconds for record in records]]).encode()
 
 
 def _check_claims(path: Path, source: Any, arrow: Any) -> None:
@@ -110,24 +127,6 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
     groups = [footer.row_group(k) for k in range(footer.num_row_groups)]
     values = sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
     check_expansion(str(path), 8 * values, path.stat().st_size)
-
-
-def restore_run(
-    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
-) -> None:
-    """Write a run with its other files in a directory that has none of them yet.
-
-    Records come last: one that counts has its files, as in the run that was exported.
-    """
-    for name in files:
-        if (path / name).exists() or (path / name).is_symlink():
-            raise RunError(f"{path / name} is there already; choose another --out")
-    create_run(path, manifest, [])
-    for name, content in files.items():
-        make_folder((path / name).parent)
-        write_atomically(path / name, content)
-    with open_run(path, manifest) as journal:
-        journal.append_all(list(records))
 
 
 def _packed_files(directory: Path) -> dict[bytes, bytes]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from smoothcert.errors import RunError
-from smoothcert.files import open_own
+from smoothcert.checksums import checksum
+from smoothcert.errors import DataError, RunError
+from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.plain_text import shown_name
 from smoothcert.runs import journal as journals
-from smoothcert.runs.journal import Journal
+from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
-from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.records import Record
 
 _LOCK_NAME = ".lock"
+_MOST_NOTED = 100
 
 
 @dataclass(frozen=True)
@@ -88,45 +91,153 @@ def read_run(path: Path, tallies: bool = True) -> Run:
         raise RunError(
             f"{path} is a fit of noise: certify with it first (smoothcert certify MODEL --noise {path} --out …)"
         )
-    with Journal(path / journals.FILE_NAME) as journal:
-        return Run(path, manifest, tuple(journal.records(tallies)))
+    # Before the journal, which may be growing: it has at least as many.
+    at_least = _noted_records(path)
+    file = path / journals.FILE_NAME
+    with Journal(file, statement=manifest.seal, at_least=at_least) as journal:
+        records = tuple(journal.records(tallies))
+    if not records and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
+        raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
+    return Run(path, manifest, records)
 
 
 @contextmanager
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
-    """Create a certification run, or continue it; what :func:`claim_run` refuses is refused."""
-    with claim_run(path, manifest), Journal(path / journals.FILE_NAME, writable=True) as journal:
+    """Create a certification run, or continue it; what :func:`claim_run` refuses is refused.
+
+    Records that are damaged or lost are missing from the journal: whoever asks which inputs are done makes them again.
+    """
+    with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal
 
 
 @contextmanager
 def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
     """Be the only writer of a run, made now or before with the same statement; else say what differs."""
-    _make_directory(path)
-    with _only_writer(path):
-        if (path / MANIFEST_NAME).exists():
-            differences = Manifest.load(path).differences(manifest)
-            if differences:
-                raise RunError(
-                    f"{path} can't be continued, because it was started with another statement:\n  "
-                    + "\n  ".join(differences)
-                    + "\nChoose another --out, or give the options it was started with."
-                )
-        else:
-            if (path / journals.FILE_NAME).exists():
-                raise RunError(
-                    f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out"
-                )
-            manifest.save(path)
+    with _claimed(path, manifest):
         yield
 
 
-def create_run(path: Path, manifest: Manifest, records: list[Record]) -> None:
-    """Write a complete run in a directory that holds none yet."""
+@contextmanager
+def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Mapping[str, bytes]], None]]:
+    """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
+    _make_directory(path)
+    with _only_writer(path) as lock:
+        yield lambda manifest, records, files: _write_whole(path, lock, manifest, records, files)
+
+
+def create_run(
+    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes] | None = None
+) -> None:
+    """Write a complete run, with the ``files`` it keeps beside its journal, in a directory that holds none yet.
+
+    One that a kill or a full disk left unfinished is gone on with. Records come last: one that counts has its files.
+    """
+    files = files or {}
+    if not (path / MANIFEST_NAME).exists():
+        for name, content in files.items():
+            _check_own(path / name, content)
+    with reserve_run(path) as write:
+        write(manifest, records, files)
+
+
+def _write_whole(
+    path: Path, lock: int, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
+) -> None:
+    try:
+        _settle_statement(path, manifest)
+        for name, content in files.items():
+            _check_own(path / name, content)
+    except RunError as error:
+        if not (path / MANIFEST_NAME).exists():
+            raise
+        raise RunError(f"{path} holds a run already; choose another --out ({error})") from None
+    for name, content in files.items():
+        make_folder((path / name).parent)
+        if not (path / name).exists():
+            write_atomically(path / name, content)
+    with _writable_journal(path, lock) as journal:
+        there = {record.index: record for record in journal.records()}
+        wanted = {record.index: record for record in records}
+        if (there and len(there) >= len(wanted)) or any(wanted.get(index) != there[index] for index in there):
+            raise RunError(f"{path} holds a run already; choose another --out")
+        journal.append_all(record for record in records if record.index not in there)
+
+
+def _check_own(path: Path, content: bytes) -> None:
+    """Refuse to write over a file that is there with other contents."""
+    if path.is_symlink() or path.exists():
+        try:
+            same = read_file(path, len(content), links=False) == content
+        except (OSError, DataError):
+            same = False
+        if not same:
+            raise RunError(f"{path} is there already; choose another --out")
+
+
+@contextmanager
+def _claimed(path: Path, manifest: Manifest) -> Iterator[int]:
+    _make_directory(path)
+    with _only_writer(path) as lock:
+        _settle_statement(path, manifest)
+        yield lock
+
+
+def _settle_statement(path: Path, manifest: Manifest) -> None:
+    """Write the statement where there is none; one that is there must be the same."""
     if (path / MANIFEST_NAME).exists():
-        raise RunError(f"{path} holds a run already; choose another --out")
-    with open_run(path, manifest) as journal:
-        journal.append_all(records)
+        differences = Manifest.load(path).differences(manifest)
+        if differences:
+            raise RunError(
+                f"{path} can't be continued, because it was started with another statement:\n  "
+                + "\n  ".join(differences)
+                + "\nChoose another --out, or give the options it was started with."
+            )
+        return
+    if (path / journals.FILE_NAME).exists():
+        raise RunError(f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out")
+    manifest.save(path)
+
+
+@contextmanager
+def _writable_journal(path: Path, lock: int) -> Iterator[Journal]:
+    """The journal to write to, with the number of its records noted in the file that ``lock`` holds.
+
+    What a write-ahead file held is lost with it, and nothing else would tell.
+    """
+    file, seal = path / journals.FILE_NAME, Manifest.load(path).seal
+
+    def opened() -> Journal:
+        return Journal(file, True, seal, _noted_records(path), lambda count: _note_records(lock, count))
+
+    try:
+        journal = opened()
+    except DamagedJournalError:
+        if not states_checksum(path):  # of an earlier version: nothing tells which of its records are intact
+            raise
+        salvage(file, seal)
+        journal = opened()
+    with journal:
+        yield journal
+
+
+def _note_records(lock: int, count: int) -> None:
+    """Not waited for: it may be behind the journal after a loss of power, but never ahead of it."""
+    with contextlib.suppress(OSError):
+        os.pwrite(lock, _note(count), 0)
+
+
+def _noted_records(path: Path) -> int:
+    try:
+        text = read_file(path / _LOCK_NAME, _MOST_NOTED, links=False)
+        count = int(text.split()[0])
+    except (OSError, DataError, ValueError, IndexError):
+        return 0
+    return count if text == _note(count) else 0
+
+
+def _note(count: int) -> bytes:
+    return f"{count:016d} {checksum(count)}\n".encode()
 
 
 def _make_directory(path: Path) -> None:
@@ -139,7 +250,7 @@ def _make_directory(path: Path) -> None:
 
 
 @contextmanager
-def _only_writer(path: Path) -> Iterator[None]:
+def _only_writer(path: Path) -> Iterator[int]:
     """Hold the run's lock; it goes with the process, however that ends."""
     try:
         lock = open_own(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR)
@@ -152,6 +263,6 @@ def _only_writer(path: Path) -> Iterator[None]:
             raise RunError(
                 f"{path}: another process is writing this run; wait for it or choose another --out"
             ) from None
-        yield
+        yield lock
     finally:
         os.close(lock)

@@ -7,7 +7,8 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from smoothcert.errors import RunError
+from smoothcert.checksums import sealed, unsealed
+from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import append_line, make_folder, parse_json, read_lines
 from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas, write_sigmas
 from smoothcert.sigma_search.base import Found
@@ -24,15 +25,20 @@ def append_found(directory: Path, found: Found) -> None:
     if found.noise is not None:
         make_folder(directory / _SCALES)
         write_sigmas(_scales_file(directory, found.index), found.noise.sigmas)
-    append_line(directory / FILE_NAME, json.dumps(found.as_json()))
+    append_line(directory / FILE_NAME, json.dumps(sealed(found.as_json())))
 
 
 def read_found(directory: Path) -> dict[int, Found]:
-    """Every input's search by index; a line cut off by a kill belongs to an input that is searched again."""
-    found = {}
+    """Every input's search by index, without those whose line was cut off or damaged, or whose scales are.
+
+    A record that has none is of an input to search again.
+    """
+    if (directory / _SCALES).is_symlink():
+        raise RunError(f"{directory / _SCALES} is a link and not followed; copy the folder")
+    found: dict[int, Found] = {}
     for line in read_lines(directory / FILE_NAME):
         try:
-            fields = parse_json(line)
+            fields = unsealed(parse_json(line))
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
             one = Found(**fields)
             if type(one.index) is not int or one.index < 0:  # it names a file
@@ -40,7 +46,11 @@ def read_found(directory: Path) -> dict[int, Found]:
         except (ValueError, TypeError, AttributeError):
             continue
         if scales is not None and isinstance(name, str):
-            one = replace(one, noise=_read_noise(directory, one.index, name, scales))
+            try:
+                one = replace(one, noise=_read_noise(directory, one.index, name, scales))
+            except SmoothcertError:
+                found.pop(one.index, None)
+                continue
         found[one.index] = one
     return found
 
@@ -60,8 +70,6 @@ def _scales_file(directory: Path, index: int) -> Path:
 
 def _read_noise(directory: Path, index: int, name: str, sha256: str) -> DiagonalNoise:
     path = _scales_file(directory, index)
-    if path.parent.is_symlink():
-        raise RunError(f"{path.parent} is a link and not followed; copy the folder")
     noise = DIAGONAL_NOISES[name](load_sigmas(path))
     if noise.sha256 != sha256:
         raise RunError(f"{path} isn't the vector that {FILE_NAME} states for input {index}; restore it")

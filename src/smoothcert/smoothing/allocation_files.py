@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, append_line, parse_json, read_file, read_lines, write_atomically
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
@@ -23,16 +24,18 @@ PILOTS_FILE, ALLOCATION_FILE = "pilots.jsonl", "allocation.json"
 def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
     """Add a line and wait until it is on disk."""
     pilot = None if piloted.pilot is None else piloted.pilot.as_json()
-    line = json.dumps({"index": index, "selection": piloted.selection.as_json(), "pilot": pilot})
-    append_line(directory / PILOTS_FILE, line)
+    fields = {"index": index, "selection": piloted.selection.as_json(), "pilot": pilot}
+    append_line(directory / PILOTS_FILE, json.dumps(sealed(fields)))
 
 
 def read_pilots(directory: Path) -> dict[int, Piloted]:
-    """The pilots by index; one whose line was cut off by a kill is cast again, with the same votes."""
+    """The pilots by index; one whose line was cut off by a kill, or damaged, is cast again, with the same votes."""
     found = {}
     for line in read_lines(directory / PILOTS_FILE):
         try:
-            fields = parse_json(line)
+            fields = unsealed(parse_json(line))
+            if fields.keys() != {"index", "selection", "pilot"}:
+                continue
             pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
             found[int(fields["index"])] = Piloted(Tally.from_json(fields["selection"]), pilot)
         except (ValueError, KeyError, TypeError):
@@ -57,16 +60,23 @@ def settled_votes(
     spent = sum(one.selection.n + (0 if one.pilot is None else one.pilot.n) for one in piloted.values())
     votes = dict.fromkeys(wanted, 0) | allocate(shares_of(plan, piloted), total_of(plan) - spent)
     content = {"total": total_of(plan), "spent_before": spent, "votes": votes}
+    # As it is read again: keys are texts.
+    content = sealed(parse_json(json.dumps(content)))
     write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
     return votes
 
 
 def _read(path: Path, indices: list[int]) -> dict[int, int]:
     try:
-        stated = parse_json(read_file(path, MOST_TEXT, links=False))["votes"]
-        votes = {int(index): int(n) for index, n in stated.items()}
+        stated = unsealed(parse_json(read_file(path, MOST_TEXT, links=False)))
+        if stated.keys() != {"total", "spent_before", "votes"}:
+            raise ValueError("it has other fields")
+        votes = {int(index): int(n) for index, n in stated["votes"].items()}
     except (OSError, DataError, ValueError, KeyError, TypeError, AttributeError):
-        raise RunError(f"{path} is damaged; restore it or certify into a new directory") from None
+        raise RunError(
+            f"{path} is damaged; restore it, or delete it and give the same command again: {PILOTS_FILE} gives the "
+            "same numbers"
+        ) from None
     if sorted(votes) != sorted(indices):
         raise RunError(
             f"{path} spreads the votes over {len(votes)} inputs, and not over the {len(indices)} asked for: a total is "

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.errors import RunError
+from smoothcert.verification.checksums import Totals, checksum, is_intact
 from smoothcert.verification.noise import NORMS, Noise
 from smoothcert.verification.votes import UnreadableError, Votes, integer, number, parse_votes
 
@@ -60,15 +61,45 @@ class StatedRecord:
         return json.dumps(fields).encode()
 
 
-def read_rows(directory: Path) -> Iterator[dict[str, Any]]:
-    """The journal's rows in the order of their indices; RunError where the file is damaged."""
+def read_rows(directory: Path, begin: Callable[[Totals | None], None]) -> Iterator[dict[str, Any]]:
+    """The journal's rows in the order of their indices; RunError where the file is damaged.
+
+    ``begin`` hears its totals first, as they are at the same moment.
+    """
     with _journal(directory) as connection:
         if not _has_records(connection):
             return
+        connection.execute("BEGIN")
+        begin(_totals(connection))
         cursor = connection.execute('SELECT * FROM records ORDER BY "index"')
         names = [column[0] for column in cursor.description]
         for row in cursor:
             yield dict(zip(names, row))
+
+
+def _totals(connection: sqlite3.Connection) -> Totals | None:
+    """What the journal says of its records; None where it says nothing, as those of earlier versions."""
+    present = [name for _, name, *_ in connection.execute("PRAGMA table_info(records)")]
+    if "checksum" not in present:
+        return None
+    try:
+        found = connection.execute("SELECT records, checksums, statement FROM totals").fetchall()
+        ((records, checksums, statement),) = found
+        return Totals(int(records), int(checksums or "0", 16), str(statement))
+    except (ValueError, TypeError, sqlite3.OperationalError) as error:
+        raise sqlite3.DatabaseError(f"no totals of its records: {error}") from None
+
+
+def read_noted_records(directory: Path) -> int:
+    """How many records the writer noted outside the journal; 0 where it noted nothing readable."""
+    try:
+        path = directory / ".lock"
+        text = path.read_bytes() if path.is_file() and path.stat().st_size < 100 else b""
+        count, digest = text.split()
+        noted = int(count)
+    except (OSError, ValueError):
+        return 0
+    return noted if digest.decode(errors="replace") == checksum(noted) else 0
 
 
 def count_rows(directory: Path) -> int:
@@ -170,6 +201,8 @@ def read_allocation(directory: Path) -> dict[str, Any]:
         fields = json.loads(path.read_text(encoding="utf-8"))
         votes = {int(index): n for index, n in fields["votes"].items()}
         numbers = [fields["total"], fields["spent_before"], *votes.values()]
+        if not is_intact(fields):
+            raise ValueError("its checksum doesn't match")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path} can't be read ({error}); get the run again") from None
     if any(type(number) is not int for number in numbers):
@@ -186,7 +219,7 @@ def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
         if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
             raise ValueError("no array of numbers")
         values = values.astype("<f8")
-    except (OSError, ValueError, EOFError, MemoryError) as error:
+    except Exception as error:  # numpy parses a header as Python is, which can fail in many ways
         raise UnreadableError(f"{path.name} can't be read ({error})") from None
     digest = hashlib.sha256(repr(tuple(values.shape)).encode())
     digest.update(np.ascontiguousarray(values).tobytes())
@@ -210,5 +243,5 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
             fields = json.loads(line)
         except ValueError:
             continue
-        if isinstance(fields, dict):
+        if isinstance(fields, dict) and is_intact(fields):
             yield fields

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.verification.beliefs import believed, verified
+from smoothcert.verification.checksums import Checksums
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import (
     StatedRecord,
@@ -19,6 +20,7 @@ from smoothcert.verification.reading import (
     parse_row,
     read_allocation,
     read_found,
+    read_noted_records,
     read_pilots,
     read_rows,
     read_scales,
@@ -57,14 +59,16 @@ def verify_run(
     report = Report(str(directory))
     judge = None if statement.plan is None else _judge(directory, statement.plan, report)
     total = count_rows(directory)
+    checks = Checksums(statement.fields, read_noted_records(directory))
     if begin is not None:
         begin(total)
     records: list[StatedRecord] = []
     seen: set[int] = set()
     sums = hashlib.sha256()
     readable = True
-    for row in read_rows(directory):
+    for row in read_rows(directory, checks.begin):
         report.records += 1
+        checks.check(row, report)
         record = _checked(row, judge, statement, report, seen)
         if record is None:
             readable = False
@@ -74,6 +78,7 @@ def verify_run(
             sums.update(record.digested())
         if step is not None:
             step()
+    checks.check_all(report)
     if not report.records:
         report.notes.append("no input has been certified yet")
     report.results_sha256 = sums.hexdigest() if readable else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError
+from smoothcert.verification.checksums import is_intact
 from smoothcert.verification.class_bounds import BOUNDS, BoundKind, is_look
 from smoothcert.verification.noise import NORMS, Grid
 from smoothcert.verification.votes import UnreadableError, number
@@ -168,6 +169,8 @@ def read_statement(directory: Path) -> Statement:
         raise RunError(f"{path} is damaged ({error}); get the run again") from None
     if not isinstance(fields, dict) or fields.get("format") != 1:
         raise RunError(f"{path} is not in format 1: it was written by another version of smoothcert")
+    if not is_intact(fields):
+        raise RunError(f"{path} is damaged (its checksum doesn't match): it was edited; get the run again")
     parts = [fields.get(name) for name in ("plan", "model", "data")]
     if not all(isinstance(part, dict) for part in parts):
         raise RunError(f"{path} doesn't state plan, model and data; get the run again")

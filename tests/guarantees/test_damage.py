@@ -1,0 +1,350 @@
+"""A run that notices damage: no flipped bit changes a figure in silence, and what is lost is made again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.errors import RunError
+from smoothcert.evaluation import Progress, certify_dataset
+from smoothcert.noise import load_sigmas, write_sigmas
+from smoothcert.region_memory import RegionMemory
+from smoothcert.region_memory.runs import remember
+from smoothcert.runs import Journal, Manifest, Run, create_run, open_run, read_run
+from smoothcert.runs.journal import DamageWarning
+from smoothcert.runs.records import results_digest
+from smoothcert.sigma_search.log import read_found
+from smoothcert.training.checkpoint import load_state, save_state
+from smoothcert.training.loop import EpochMetrics, State
+from smoothcert.verification import verify_run
+from tests.guarantees import damages, kills
+from tests.guarantees.damages import _classifier, certified, points
+from tests.runs.sealing import without_checksums
+from tests.runs.test_journal import record
+from tests.runs.test_run import MANIFEST
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return certified("plain", tmp_path_factory.mktemp("whole") / "run")
+
+
+@pytest.fixture
+def run(whole: Run, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole.path, tmp_path / "run"))
+
+
+def again(path: Path, kind: str = "plain") -> Run:
+    return certify_dataset(_classifier(kind), points(), path)
+
+
+def execute(run: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(run / "journal.sqlite")) as connection, connection:
+        for one in statements:
+            connection.execute(one)
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[str, str]:
+    code: object = 0
+    try:
+        main([str(word) for word in words])
+    except SystemExit as end:
+        code = end.code
+    shown = capsys.readouterr()
+    assert code in (0, 2, 4)
+    assert "Traceback" not in shown.err
+    return shown.out, " ".join(shown.err.split())
+
+
+CHANGES = {
+    "radius": 'UPDATE records SET radius = radius * 0.25 WHERE "index" = 0',
+    "label": 'UPDATE records SET label = 1 - label WHERE "index" = 0',
+    "votes": 'UPDATE records SET estimation = replace(estimation, \'"start": 0\', \'"start": 1\') WHERE "index" = 0',
+    "seconds": 'UPDATE records SET seconds = seconds + 1 WHERE "index" = 0',
+    "number": 'UPDATE records SET "index" = 77 WHERE "index" = 0',
+    "checksum": 'UPDATE records SET checksum = NULL WHERE "index" = 0',
+    "lost": 'DELETE FROM records WHERE "index" = 0',
+    "no totals": "DROP TABLE totals",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_or_lost_record_is_noticed_and_made_again(
+    whole: Run, run: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    execute(run, CHANGES[change])
+    for command in ("table", "show", "export-log"):
+        out, said = printed(capsys, command, run)
+        assert out == ""
+        assert "give the command that made the run again" in said
+    out, said = printed(capsys, "verify", run, "--format", "json")
+    assert not out or not json.loads(out)["holds"]
+    if change == "no totals":
+        assert results_digest(again(run).records) == results_digest(whole.records)
+        return
+    with pytest.warns(DamageWarning, match="made again"):
+        assert results_digest(again(run).records) == results_digest(whole.records)
+    assert read_run(run).complete
+
+
+@pytest.mark.parametrize("field", ["alpha", "n", "sigma", "bound", "norm"])
+def test_an_edited_statement_is_noticed(run: Path, field: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With its own checksum, and without: the records know the statement they were made with."""
+    path = run / "run.json"
+    other = {"alpha": 0.01, "n": 100, "sigma": 0.25, "bound": "clopper-pearson", "norm": "l1"}[field]
+    stated = json.loads(path.read_text())
+    stated["plan"][field] = other
+    path.write_text(json.dumps(stated))
+    assert "run.json is damaged" in printed(capsys, "table", run)[1]
+    with pytest.raises(RunError, match="checksum"):
+        verify_run(run)
+    del stated["checksum"]
+    path.write_text(json.dumps(stated))
+    out, said = printed(capsys, "table", run)
+    assert out == ""
+    assert "weren't made with the statement" in said
+    assert not verify_run(run).report.holds
+    with pytest.raises(RunError, match="statement"), open_run(run, Manifest.load(run)):
+        pass  # nor are records thrown away because the statement was edited
+
+
+@pytest.mark.parametrize("keep", [0.0, 0.3, 0.5, 0.9])
+def test_a_truncated_journal_prints_no_figures(
+    whole: Run, run: Path, keep: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / "journal.sqlite"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content))])
+    for command in ("table", "show", "export-log", "verify"):
+        out, said = printed(capsys, command, run)
+        assert "nan" not in out
+        assert "damaged" in said or "missing" in said + out
+    with pytest.warns(DamageWarning):
+        assert results_digest(again(run).records) == results_digest(whole.records)
+
+
+def test_records_lost_with_a_write_ahead_file_are_missed(whole: Run, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    certified("plain", run, most=6)
+    assert len(read_run(run).records) == 6
+    (run / "journal.sqlite-wal").unlink()
+    with pytest.raises(RunError, match="missing"):
+        read_run(run)
+    assert not verify_run(run).report.holds
+    with pytest.warns(DamageWarning):
+        assert results_digest(again(run).records) == results_digest(whole.records)
+
+
+@pytest.mark.parametrize("kind", damages.KINDS)
+def test_runs_of_earlier_versions_open_and_go_on(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    expected = certified(kind, run)
+    before = printed(capsys, "table", run, "--format", "json")
+    without_checksums(run)
+    assert printed(capsys, "table", run, "--format", "json") == before
+    assert read_run(run) == expected
+    assert verify_run(run).report.holds
+    execute(run, 'DELETE FROM records WHERE "index" > 3')
+    assert results_digest(again(run, kind).records) == results_digest(expected.records)
+    execute(run, 'UPDATE records SET radius = radius + 1 WHERE "index" = 2')
+    with pytest.raises(RunError, match=r"damaged \(2\)"):
+        read_run(run)
+    assert json.loads(printed(capsys, "table", run, "--format", "json")[0] or "[]") == []
+
+
+@pytest.mark.parametrize("name", ["sigma_search.jsonl", "sigmas"])
+def test_a_damaged_search_is_made_again(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    expected = certified("ellipsoid", run)
+    found = read_found(run)
+    victim = next(index for index, one in sorted(found.items()) if one.noise is not None)
+    if name == "sigmas":
+        path = run / "sigmas" / f"{victim}.npy"
+        content = bytearray(path.read_bytes())
+        content[-3] ^= 1
+        path.write_bytes(content)
+    else:
+        path = run / name
+        path.write_text(path.read_text().replace('"reason": "improved"', '"reason": "no gain"', 1))
+    assert found.keys() - read_found(run).keys()
+    with pytest.raises(RunError, match="certify again"):
+        remember(read_run(run), points(), tmp_path / "memory", tmp_path / "out")
+    assert again(run, "ellipsoid").records[0].radius == expected.records[0].radius
+    assert results_digest(read_run(run).records) == results_digest(expected.records)
+    assert read_found(run) == found
+
+
+def test_a_damaged_pilot_is_cast_again_and_a_damaged_allocation_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    expected = certified("total", tmp_path / "whole")
+    certified("total", run, most=4)
+    pilots, allocation = run / "pilots.jsonl", run / "allocation.json"
+    lines = pilots.read_text()
+    pilots.write_text(lines.replace('"counts": [', '"counts": [1', 1))
+    kept = allocation.read_text()
+    number = str(json.loads(kept)["spent_before"])
+    allocation.write_text(kept.replace(number, str(int(number) + 1)))
+    with pytest.raises(RunError, match=r"allocation\.json is damaged"):
+        again(run, "total")
+    allocation.unlink()  # as the message says
+    assert results_digest(again(run, "total").records) == results_digest(expected.records)
+    assert allocation.read_text() == kept
+
+
+def test_a_checkpoint_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
+    metrics = EpochMetrics(1, 0.5, 0.5, "train", 0.1, 1.0)
+    import torch
+
+    save_state(tmp_path, State((metrics,), {"model": {"w": torch.arange(64.0)}}))
+    path = tmp_path / "checkpoint.pt"
+    content = path.read_bytes()
+    assert torch.load(path, weights_only=True)["model"]["w"][3] == 3  # it is a checkpoint to others, too
+    for place in range(0, len(content), 13):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            state = load_state(tmp_path)
+        except RunError as error:
+            assert "damaged" in str(error)  # noqa: PT017  (either is right)
+        else:
+            assert state is not None
+            assert torch.equal(state.tensors["model"]["w"], torch.arange(64.0))
+            assert state.history == (metrics,)
+    plain = tmp_path / "earlier"
+    plain.mkdir()
+    torch.save({"history": [], "model": {}}, plain / "checkpoint.pt")
+    assert load_state(plain) is not None
+
+
+def test_a_vector_with_any_flipped_bit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "sigmas.npy"
+    sigmas = np.linspace(0.1, 0.9, 12).reshape(3, 4)
+    write_sigmas(path, sigmas)
+    assert np.array_equal(np.load(path), sigmas)  # numpy reads it
+    content = path.read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1 << place % 8
+        path.write_bytes(changed)
+        try:
+            assert np.array_equal(load_sigmas(path), sigmas)
+        except RunError:
+            continue
+    np.save(path, sigmas)
+    assert np.array_equal(load_sigmas(path), sigmas)
+
+
+def test_a_directory_that_goes_away_is_noticed_at_the_next_record(tmp_path: Path) -> None:
+    for number, act in enumerate([shutil.rmtree, lambda path: path.rename(path.with_name("elsewhere"))]):
+        run, seen = tmp_path / f"run-{number}", []
+
+        def watch(record: object, run: Path = run, act=act, seen: list[object] = seen) -> None:  # type: ignore[no-untyped-def]
+            seen.append(record)
+            if len(seen) == 2:
+                act(run)
+
+        with pytest.raises(RunError, match="removed, renamed or replaced"):
+            certify_dataset(_classifier("plain"), points(), run, progress=Progress(record=watch))
+        assert len(seen) == 2
+
+
+def test_a_disk_that_is_full_midway_says_so_and_the_same_command_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, records = tmp_path / "out", [record(index) for index in range(300)]
+    taken = Journal._take_for_writing
+
+    def limited(journal: Journal) -> None:
+        taken(journal)
+        (pages,) = journal._connection.execute("PRAGMA page_count").fetchone()
+        journal._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    with monkeypatch.context() as full:
+        full.setattr(Journal, "_take_for_writing", limited)
+        with pytest.raises(RunError, match="full: free some space and give the same command again"):
+            create_run(out, MANIFEST, records)
+    create_run(out, MANIFEST, records)
+    assert read_run(out).records == tuple(records)
+    with pytest.raises(RunError, match="holds a run already"):
+        create_run(out, MANIFEST, records)
+
+
+def test_remember_refuses_a_place_before_it_fills_the_memory(whole: Run, tmp_path: Path) -> None:
+    create_run(tmp_path / "out", replace(whole.manifest, kind="import"), [])
+    with pytest.raises(RunError, match="holds a run already"):
+        remember(whole, points(), tmp_path / "memory", tmp_path / "out")
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match="can't be made"):
+        remember(whole, points(), tmp_path / "memory", tmp_path / "file" / "run")
+    assert not (tmp_path / "memory").exists()
+
+
+@pytest.mark.parametrize("lost", [0, 1, 4, 10])
+@pytest.mark.parametrize("stop", [1, 3, 7, 10])
+def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
+    whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int, lost: int
+) -> None:
+    """Killed after the memory stored an answer and before it was noted; or with the last notes lost, too."""
+    expected, sources = remember(whole, points(), tmp_path / "memory-1", tmp_path / "expected")
+    asked = 0
+    answer = RegionMemory.answer
+
+    def killed(memory: RegionMemory, *words: object) -> object:
+        nonlocal asked
+        given = answer(memory, *words)  # type: ignore[arg-type]
+        asked += 1
+        if asked == stop:
+            raise damages.Killed
+        return given
+
+    with monkeypatch.context() as under_way:
+        under_way.setattr(RegionMemory, "answer", killed)
+        with pytest.raises(damages.Killed):
+            remember(whole, points(), tmp_path / "memory", tmp_path / "out")
+    notes = tmp_path / "out" / "answers.jsonl"
+    lines = notes.read_text().splitlines(keepends=True)
+    notes.write_text("".join(lines[: max(1, len(lines) - lost)]))
+    made, again_sources = remember(whole, points(), tmp_path / "memory", tmp_path / "out")
+    assert made.records == expected.records
+    assert again_sources == sources
+    assert made.manifest.plan["memory"] == expected.manifest.plan["memory"]
+
+
+def test_damages_at_random(tmp_path: Path) -> None:
+    told, wrong = damages.campaign(tmp_path, 72, seed=1)
+    assert wrong == []
+    assert told["damages"] > 50
+    assert told["resumed to the same bits"] > 10
+
+
+@pytest.mark.slow
+def test_a_thousand_damages(tmp_path: Path) -> None:
+    told, wrong = damages.campaign(tmp_path, 1100, seed=2)
+    assert wrong == []
+    assert told["damages"] >= 1000
+
+
+def test_kills_at_random(tmp_path: Path) -> None:
+    count, wrong = kills.campaign(
+        tmp_path, 10, seed=1, names=["certify plain", "remember", "recertify", "import-log"]
+    )
+    assert wrong == []
+    assert count >= 10
+
+
+@pytest.mark.slow
+def test_two_hundred_kills(tmp_path: Path) -> None:
+    count, wrong = kills.campaign(tmp_path, 200, seed=2)
+    assert wrong == []
+    assert count >= 200
