@@ -116,7 +116,8 @@ def started(job: Job, path: Path) -> int:
     try:
         path.mkdir(exist_ok=True)
         result = job(path)
-        (path / "result").write_text(result)
+        (path / "result.part").write_text(result)
+        (path / "result.part").rename(path / "result")  # whole or not there: a kill may hit this, too
     except BaseException:
         (path / "error").write_text(traceback.format_exc())
     finally:

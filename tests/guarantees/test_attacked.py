@@ -30,6 +30,7 @@ from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.verification import verify_run
 from smoothcert.verification.noise import Grid, Noise
 from smoothcert.verification.replay import Replay
+from tests.runs.sealing import without_checksums
 from tests.verification.runs import bands, certified, dataset, edit_plan, edit_record
 
 
@@ -213,9 +214,10 @@ def holds(run: Path) -> bool:
 @pytest.mark.parametrize("search", ["", 0, False, [], {}, 0.0, ["x"], True, 3])
 def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
     """Readers of runs took it for no search at all, verification for one: radii a thousand times too large passed."""
+    records = read_run(run).records
     edit_plan(run, sigma_search=search)
     lines = []
-    for record in read_run(run).records:
+    for record in records:
         edit_record(run, record.index, sigma=500.0, radius=record.radius * 1000 * (1 - 1e-9))
         lines.append(json.dumps({"index": record.index, "sigma": 500.0}))
     (run / "sigma_search.jsonl").write_text("\n".join(lines))
@@ -246,7 +248,7 @@ def test_a_grid_that_no_votes_are_drawn_on(run: Path, levels: int, cells: int) -
 
 def test_inputs_chosen_by_their_radii(run: Path) -> None:
     """No certification lists the inputs it was asked for; a list made afterwards would call the run complete."""
-    connection = sqlite3.connect(run / "journal.sqlite")
+    connection = sqlite3.connect(without_checksums(run) / "journal.sqlite")
     connection.execute("DELETE FROM records WHERE radius < 0.3")
     connection.commit()
     connection.close()

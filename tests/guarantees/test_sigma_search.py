@@ -112,7 +112,8 @@ def test_no_draw_of_the_search_certifies(search: SigmaSearch) -> None:
     seen: list[np.ndarray] = []
 
     def model(batch: np.ndarray) -> np.ndarray:
-        seen.append(np.unique(batch / batch[:, :1], axis=0))  # directions: the same whatever σ multiplies
+        first = np.where(batch[:, :1] == 0, 1.0, batch[:, :1])
+        seen.append(np.unique(batch / first, axis=0))  # directions: the same whatever σ multiplies
         return (batch[:, 0] >= 0.4).astype(np.int64)
 
     options: dict[str, Any] = {"sigma": 1.0, "outputs": "labels", "classes": 2, "n0": 64, "n": 128}
