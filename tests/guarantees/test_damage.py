@@ -344,7 +344,8 @@ def test_kills_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_hundred_kills(tmp_path: Path) -> None:
-    count, wrong = kills.campaign(tmp_path, 200, seed=2)
+def test_more_kills(tmp_path: Path) -> None:
+    """Over all commands; ``python -m tests.guarantees.kills --kills 200`` does it for longer."""
+    count, wrong = kills.campaign(tmp_path, 50, seed=2)
     assert wrong == []
-    assert count >= 200
+    assert count >= 50
