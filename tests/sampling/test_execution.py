@@ -13,9 +13,10 @@ def test_defaults_follow_the_machine() -> None:
     assert Execution().worker_count() == usable_cores() >= 1
     assert Execution(device="cuda").worker_count() == 1
     assert Execution(workers=3).worker_count() == 3
-    assert Execution().rounds_per_task(64) == 1
-    assert Execution(batch=1000).rounds_per_task(64) == 15
-    assert Execution(batch=1).rounds_per_task(64) == 1
+    assert Execution().rounds_per_task(256, 784) == 5
+    assert Execution().rounds_per_task(64, 150_528) == 1
+    assert Execution(batch=1000).rounds_per_task(64, 784) == 15
+    assert Execution(batch=1).rounds_per_task(64, 784) == 1
 
 
 @pytest.mark.parametrize("fields", [{"workers": 0}, {"batch": -5}])

@@ -56,32 +56,48 @@ class CellSampler:
     def draw(self, out: Floats, bits: np.random.BitGenerator) -> None:
         """Overwrite the contiguous array ``out``, of shape (rows, *input shape), with whole numbers of steps."""
         flat = out.reshape(-1)
-        if self._which is None:
-            for start in range(0, flat.size, _TOGETHER):
-                self._draw(flat[start : start + _TOGETHER], None, bits)
-            return
-        rows = max(1, _TOGETHER // self._which.size)
-        tables = np.tile(self._which << self._prefix, rows)
-        for start in range(0, flat.size, tables.size):
-            self._draw(flat[start : start + tables.size], tables, bits)
+        # Every bucket exists; mode "clip" skips a check and a copy, and needs the type of the guide.
+        found = flat if flat.dtype == np.float32 else np.empty(flat.size, np.float32)
+        tables = self._tables()
+        together = _TOGETHER if tables is None else tables.size
+        undecided, buckets, rests = [], [], []
+        for start in range(0, flat.size, together):
+            piece = found[start : start + together]
+            prefix = _words(bits, -(-piece.size // 4)).view("<u2")[: piece.size]
+            if tables is not None:
+                prefix = tables[: piece.size] + (prefix >> (_PREFIX - self._prefix))
+            self._guide.take(prefix, out=piece, mode="clip")
+            opened = np.flatnonzero(piece >= _OPEN)
+            undecided.append(opened + start)
+            buckets.append(prefix[opened])
+            rests.append(_words(bits, opened.size))
+        if undecided:  # settled once for all pieces, which are too small to be worth many small steps each
+            self._settle(found, *map(np.concatenate, (undecided, buckets, rests)))
+        if found is not flat:
+            flat[:] = found
 
-    def _draw(self, out: Floats, tables: NDArray[np.int64] | None, bits: np.random.BitGenerator) -> None:
-        prefix = _words(bits, -(-out.size // 4)).view("<u2")[: out.size]
-        buckets = prefix if tables is None else tables[: out.size] + (prefix >> (_PREFIX - self._prefix))
-        # Every bucket exists; this mode skips a check and a copy.
-        found = out if out.dtype == np.float32 else np.empty(out.size, np.float32)
-        self._guide.take(buckets, out=found, mode="clip")
-        undecided = np.flatnonzero(found >= _OPEN)
+    def _tables(self) -> NDArray[np.int64] | None:
+        """Where the table of each number begins, for as many rows as are drawn together."""
+        if self._which is None:
+            return None
+        return np.tile(self._which << self._prefix, max(1, _TOGETHER // self._which.size))
+
+    def _settle(
+        self,
+        found: Floats,
+        undecided: NDArray[np.intp],
+        buckets: NDArray[np.integer],
+        rests: NDArray[np.uint64],
+    ) -> None:
+        """Put the numbers of buckets that hold thresholds in their places, by the rest of their bits."""
+        rest = rests >> np.uint64(64 - self._rest)
         place = found[undecided].astype(np.intp) - _OPEN
-        rest = _words(bits, undecided.size) >> np.uint64(64 - self._rest)
         steps = self._low[place] + (rest >= self._cut[place])
         several = np.flatnonzero(self._several[place])
-        whole = (buckets[undecided[several]].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
+        whole = (buckets[several].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
         table = (whole >> np.uint64(BITS)).astype(np.intp)
         steps[several] = self._thresholds.searchsorted(whole, side="right") - self._zeros[table]
         found[undecided] = steps
-        if found is not out:
-            out[:] = found
 
 
 def _words(bits: np.random.BitGenerator, count: int) -> NDArray[np.uint64]:

@@ -10,6 +10,7 @@ Same answers whatever the batch, the workers and the order of inputs, because a 
 
 from __future__ import annotations
 
+import math
 import queue
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -61,13 +62,15 @@ class Engine:
         lanes = Lanes(layout)
         done: queue.SimpleQueue[Future[list[Cast]]] = queue.SimpleQueue()
         width = self.passes.workers * _TASKS_AHEAD
-        rounds = self.execution.rounds_per_task(layout.rows)
+        most = self.execution.rounds_per_task(layout.rows, math.prod(self.passes.prepared.input_shape))
         with self.passes.threads() as pool:
             in_flight = 0
             while True:
-                wanted = (width - in_flight) * rounds * layout.slots
+                wanted = (width - in_flight) * (most if self.execution.batch else 1) * layout.slots
                 while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
                     yield from self._advance(self._admit(job), None, lanes)
+                # Few votes are shared out among the workers.
+                rounds = min(most, -(-lanes.waiting // (width * layout.slots)))
                 while in_flight < width and lanes.waiting:
                     task = [lanes.next_round() for _ in range(rounds) if lanes.waiting]
                     pool.submit(self._cast, task).add_done_callback(done.put)
@@ -88,15 +91,14 @@ class Engine:
 
     def _cast(self, task: list[Round]) -> list[Cast]:
         """What a worker does: the votes of some rounds."""
-        casts: list[Cast] = []
-        for blocks in task:
-            began = time.perf_counter()
-            cast = self.passes.cast if self.passes.layout.passes == 1 else self.passes.cast_long
-            classes = self.passes.prepared.classes
-            sums = [(block, votes.sums(classes)) for block, votes in cast(blocks)]
-            share = (time.perf_counter() - began) / len(sums)
-            casts += [(block, counted, share) for block, counted in sums]
-        return casts
+        began = time.perf_counter()
+        if self.passes.layout.passes == 1:
+            cast = [vote for blocks in task for vote in self.passes.cast(blocks)]
+        else:
+            cast = self.passes.cast_long([block for blocks in task for block in blocks if block is not None])
+        sums = [(block, votes.sums(self.passes.prepared.classes)) for block, votes in cast]
+        share = (time.perf_counter() - began) / sum(block.last - block.first for block, _ in sums)
+        return [(block, counted, share * (block.last - block.first)) for block, counted in sums]
 
     def _admit(self, job: Job[R]) -> ActiveInput:
         """Check the input once, before any vote is spent on it."""

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 from smoothcert.errors import InvalidValueError, check_count
 
+_NUMBERS_IN_A_TASK = 1 << 20  # of noise, at most: enough to forget what a task costs, and short for any network
+
 
 @dataclass(frozen=True)
 class Execution:
     """Where and how wide to work.
 
     ``workers``: threads that evaluate the model (default: one per CPU core; one on an accelerator).
-    ``batch``: votes handed to a worker at a time, in whole rounds (default: one round)
+    ``batch``: votes handed to a worker at a time, in whole rounds (default: by the size of the inputs)
     """
 
     device: str = "cpu"
@@ -32,9 +34,9 @@ class Execution:
             return self.workers
         return usable_cores() if self.device == "cpu" else 1
 
-    def rounds_per_task(self, rows: int) -> int:
-        """How many rounds of ``rows`` votes make one task."""
-        return 1 if self.batch is None else max(1, self.batch // rows)
+    def rounds_per_task(self, rows: int, size: int) -> int:
+        """How many rounds of ``rows`` votes on inputs of ``size`` numbers make one task."""
+        return max(1, _NUMBERS_IN_A_TASK // (rows * size) if self.batch is None else self.batch // rows)
 
 
 def usable_cores() -> int:

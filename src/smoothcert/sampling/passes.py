@@ -109,21 +109,29 @@ class Passes:
         parts = [[_Given(part)] for part in torch.split(rows, self.layout.chunk)]
         return np.concatenate([ballots.labels for ((_, ballots),) in pool.map(self.cast, parts)])
 
-    def cast_long(self, blocks: Sequence[Block | None]) -> list[tuple[Block, Ballots]]:
-        """The votes of a block of several passes, noise being drawn for several of them at a time.
+    def cast_long(self, blocks: Sequence[Block]) -> list[tuple[Block, Ballots]]:
+        """The votes of blocks of several passes, noise being drawn for several of them at a time and votes read once.
 
-        What is drawn together doesn't depend on how many votes are needed: a vote is always the same draw.
+        What is drawn together doesn't depend on the votes asked for: a vote is always the same draw. Passes that hold
+        none of them are drawn, but not shown to the model.
         """
-        (block,), chunk = [block for block in blocks if block is not None], self.layout.chunk
+        chunk = self.layout.chunk
         outputs: list[torch.Tensor] = []
-        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming([(0, block)]):
-            state = bits.seek(block.stream, block.number)
-            for start in range(0, block.last, len(room)):
-                rows = room[: self.layout.block - start]
-                block.of.copies.draw(rows, state)
-                needed = range(0, min(len(rows), block.last - start), chunk)
-                outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
-            return [(block, self._read(torch.cat(outputs)).part(0, block.wanted))]
+        parts: list[tuple[int, Block]] = []
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits):
+            for block in blocks:
+                begun = block.first - block.first % chunk
+                parts.append((len(outputs) * chunk - begun, block))
+                with self._naming([(0, block)]):
+                    state = bits.seek(block.stream, block.number)
+                    for start in range(0, block.last, len(room)):
+                        rows = room[: self.layout.block - start]
+                        block.of.copies.draw(rows, state)
+                        needed = range(max(0, begun - start), min(len(rows), block.last - start), chunk)
+                        outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
+            with self._naming(parts):
+                ballots = self._read(torch.cat(outputs))
+        return [(block, ballots.part(origin, block.wanted)) for origin, block in parts]
 
     def _read(self, outputs: torch.Tensor) -> Ballots:
         return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
