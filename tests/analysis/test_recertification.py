@@ -78,11 +78,11 @@ def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
         "bound": "clopper-pearson",
         "alpha": 0.01,
     }
-    assert made.manifest.plan["recertified_from"] == origin
-    assert made.manifest.origin["recertified_from"] == str(tmp_path / "source")
+    assert made.manifest.plan.recertified_from == origin
+    assert made.manifest.origin.recertified_from == str(tmp_path / "source")
     assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
     twice = recertify(made, tmp_path / "twice", alpha=0.05)
-    assert twice.manifest.plan["recertified_from"]["recertified_from"] == origin
+    assert twice.manifest.plan.recertified_from["recertified_from"] == origin
 
 
 def test_certify_does_not_continue_it(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_would_need_other_votes_is_refused(tmp_path: Path, name: str, value
     source = certified(tmp_path / "source")
     with pytest.raises(InvalidValueError, match=f"{name} can't change from .* to {value}.*cast again"):
         recertified(source, **{name: value})
-    recertified(source, **{name: source.manifest.plan[name]})
+    recertified(source, **{name: source.manifest.plan.value(name)})
 
 
 def test_soft_bounds_need_soft_votes(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_for_which_plans_the_bits_are_those_of_certify(
 
     source, wanted = with_alpha(tmp_path / "source", 0.001), with_alpha(tmp_path / "wanted", 0.2)
     made = recertify(source, tmp_path / "made", alpha=0.2)
-    assert as_if_certified(source, made.manifest.plan["bound"]) == same
+    assert as_if_certified(source, made.manifest.plan.bound) == same
     assert (results_digest(made.records) == results_digest(wanted.records)) == same
 
 
@@ -204,8 +204,6 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
 
 def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None:
     run = read_run(certified(tmp_path / "run").path)
-    searched = replace(
-        run, manifest=replace(run.manifest, plan=run.manifest.plan | {"sigma_search": "ladder"})
-    )
+    searched = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_search="ladder")))
     with pytest.raises(RunError, match="a σ that ladder found for each input"):
         recertify(searched, tmp_path / "out", alpha=0.01)

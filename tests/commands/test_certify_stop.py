@@ -74,8 +74,8 @@ def allocated(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
     run = read_run(sequential)
-    assert run.manifest.plan["stop"] == ["grid:0,0.25,0.5", "wrong"]
-    assert run.manifest.plan["bound"] == "mixture-two-class"
+    assert run.manifest.plan.stop == ["grid:0,0.25,0.5", "wrong"]
+    assert run.manifest.plan.bound == "mixture-two-class"
     assert all(record.stopped for record in run.records)
     used = votes_used(run)
     assert used is not None
@@ -108,7 +108,7 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
     certify(digits_model, tmp_path / "budget", "--quiet", "--stop", "budget", n="200", most="3")
     plain, budget = read_run(tmp_path / "plain"), read_run(tmp_path / "budget")
     assert plain.manifest.plan == budget.manifest.plan
-    assert "stop" not in plain.manifest.plan
+    assert plain.manifest.plan.stop is None
     assert all(record.stopped is None for record in plain.records)
     assert results_digest(plain.records) == results_digest(budget.records)
     assert votes_used(plain) is None
@@ -117,7 +117,7 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
 def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
     certify(digits_model, tmp_path / "run", "--sigma", "1.0", "--stop", "pilot:5%,100", "--quiet", n="3000")
     run = read_run(tmp_path / "run")
-    assert run.manifest.plan["bound"] == "two-class"
+    assert run.manifest.plan.bound == "two-class"
     sizes = {record.estimation.n for record in run.records if record.estimation is not None}
     assert len(sizes) > 1
     assert max(sizes) <= 3000
@@ -247,7 +247,9 @@ def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) 
     from smoothcert.analysis.recertification import recertified
 
     run = read_run(sequential)
-    plain = replace(run.manifest, plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})
+    plain = run.manifest.stating(
+        plan={k: v for k, v in run.manifest.plan.items() if k != "stop"}
+    )
     with pytest.raises(RunError, match="doesn't follow from its votes"):
         recertified(replace(run, manifest=plain))
 

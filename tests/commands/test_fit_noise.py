@@ -42,7 +42,7 @@ def fit(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_inputs_are_fitted_on_whatever_else_is_chosen(fit: Path) -> None:
-    assert read_fit(fit).manifest.origin["split"] == "train"
+    assert read_fit(fit).manifest.origin.split == "train"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def test_the_same_command_again_and_another_one(
 
 def test_a_certified_run_holds_its_noise(run: Path, fit: Path) -> None:
     done = read_run(run)
-    assert done.manifest.plan["noise"] == "diagonal-gaussian"
+    assert done.manifest.plan.noise == "diagonal-gaussian"
     assert np.array_equal(np.load(run / "sigmas.npy"), np.load(fit / "sigmas.npy"))
     for record in done.records:
         if not record.abstained:
@@ -117,7 +117,7 @@ def test_certify_takes_a_file_of_sigmas(
     given = f"uniform:{fit / 'sigmas.npy'}"
     main([str(word) for word in [*words, "--noise", given, "--out", tmp_path / "uniform"]])
     plan = read_run(tmp_path / "uniform").manifest.plan
-    assert (plan["noise"], plan["norm"]) == ("diagonal-uniform", "l1")
+    assert (plan.noise, plan.norm) == ("diagonal-uniform", "l1")
 
 
 def test_what_certify_refuses(
@@ -266,7 +266,7 @@ def test_features_with_names_and_units_of_their_own(
     words = ["fit-noise", "mine:scores", *data, "--scale", "std", "--init", "0.2", "--validation", "30"]
     main([*words, "--votes", "32", "--out", "fit", "--quiet"])
     fit = read_fit(tmp_path / "fit")
-    assert fit.manifest.plan["route"] == "votes"
+    assert fit.manifest.plan.route == "votes"
     main(["certify", "mine:scores", *data, "--noise", "fit", "--n", "300", "--out", "run", "--quiet"])
     main(["sensitivity", "fit", "--run", "run", "--out", "bars.png"])
     shown = capsys.readouterr().out

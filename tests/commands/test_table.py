@@ -25,7 +25,7 @@ PLAN = {
 
 def make(path: Path, records: list[Record] = RECORDS, **changes: object) -> Path:
     data = {"name": "mnist", "inputs": 10, "planned": 2}
-    create_run(path, Manifest("certify", PLAN | changes, {}, data), records)
+    create_run(path, Manifest.of("certify", PLAN | changes, {}, data), records)
     return path
 
 
@@ -71,7 +71,7 @@ def test_certify_keeps_the_objective_it_was_trained_with(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["certify", str(digits_model), "--n", "50", "--max", "2", "--quiet", "--out", str(tmp_path / "x")])
-    assert read_run(tmp_path / "x").manifest.origin["method"] == "gaussian"
+    assert read_run(tmp_path / "x").manifest.origin.method == "gaussian"
     main(["table", str(tmp_path / "x"), "--layout", "paper", "--format", "csv", "--radii", "0"])
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["method"], row["dataset"]) == ("gaussian", "digits")

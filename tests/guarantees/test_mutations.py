@@ -155,7 +155,7 @@ def run_with_noise(folder: Path) -> Path:
 
 def plain_run(folder: Path) -> Path:
     run = folder / "run"
-    create_run(run, replace(statement(), origin={"model": "m", "dataset": "digits"}), toy_records(12))
+    create_run(run, statement().stating(origin={"model": "m", "dataset": "digits"}), toy_records(12))
     return run
 
 

@@ -81,7 +81,7 @@ def test_a_path_that_a_run_names_is_not_opened(
     data = {"name": spec, "sha256": datasets.load(spec).fingerprint(), "inputs": 2, "skip": 1}
     run = tmp_path / "run"
     records = [replace(record, label=0) for record in toy_records(2)]
-    create_run(run, replace(statement(data=data), origin={"dataset": spec}), records)
+    create_run(run, statement(data=data).stating(origin={"dataset": spec}), records)
     monkeypatch.setattr(datasets, "_resolve", lambda *_: pytest.fail("a data set was opened"))
     main(["report", str(run), "--out", str(tmp_path / "page")])
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
@@ -419,13 +419,13 @@ def test_passwords_are_not_stored_and_old_ones_not_carried_on(
 ) -> None:
     run = toy_run(tmp_path / "run")
     edited(run, origin={"memory": f"postgresql://me:{SECRET}@host:5432/db?password={SECRET}#memory"})
-    assert read_run(run).manifest.origin["memory"] == "postgresql://host:5432/db#memory"
+    assert read_run(run).manifest.origin.memory == "postgresql://host:5432/db#memory"
     main(["recertify", str(run), "--out", str(tmp_path / "again"), "--quiet"])
     assert SECRET not in (tmp_path / "again" / "run.json").read_text()
     pytest.importorskip("pyarrow")
     write_parquet(read_run(run), tmp_path / "run.parquet")
     assert SECRET.encode() not in (tmp_path / "run.parquet").read_bytes()
-    manifest = replace(statement(), origin={"memory": f"host=h password={SECRET}"})
+    manifest = statement().stating(origin={"memory": f"host=h password={SECRET}"})
     assert SECRET not in str(manifest)
 
 

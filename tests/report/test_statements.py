@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import beta
@@ -76,7 +74,7 @@ def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
 def log_of(radii: list[float], **data: object) -> Run:
     run = of_radii(radii)
     stated = {"planned": len(radii), "radius_digits": 3, "radius_decimals": 3} | data
-    return Run(run.path, Manifest("import", run.manifest.plan, {}, stated), run.records)
+    return Run(run.path, Manifest.of("import", run.manifest.plan, {}, stated), run.records)
 
 
 def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
@@ -97,9 +95,7 @@ def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
 
 def test_a_run_under_way_counts_and_proves_nothing() -> None:
     run = of_radii([0.6] * 100)
-    begun = Run(
-        run.path, replace(run.manifest, data={"inputs": 1000, "skip": 1, "planned": 200}), run.records
-    )
+    begun = Run(run.path, run.manifest.stating(data={"inputs": 1000, "skip": 1, "planned": 200}), run.records)
     said = headline(condense(begun, "x"), HeadlineRadius.fixed(0.5))
     assert not said.proved
     assert said.figure == "100 of 100"

@@ -265,7 +265,7 @@ def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
         "n": 1000,
         "alpha": 0.01,
     }
-    assert manifest.data["name"] == "mnist"
+    assert manifest.data.name == "mnist"
 
 
 @pytest.mark.parametrize(

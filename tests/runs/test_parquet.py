@@ -32,7 +32,7 @@ from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-MANIFEST = Manifest(
+MANIFEST = Manifest.of(
     "certify",
     {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "bound": "bernstein", "n": 1000, "alpha": 0.001},
     {"name": "lenet", "sha256": "ab"},

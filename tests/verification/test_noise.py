@@ -103,7 +103,7 @@ def repaid(run: Path, out: Path, error: float, **fields: object) -> Path:
         predicted = record.selection.top() if radius > 0 else -1
         records.append(replace(record, radius=radius, predicted=predicted, volume_radius=volume))
     grid = {"stream": 2, "levels": LEVELS, "cells_per_sigma": CELLS, "dimension": 3, "sampler_error": error}
-    manifest = replace(old.manifest, plan=old.manifest.plan | grid | fields)
+    manifest = old.manifest.stating(plan=old.manifest.plan.but(**grid, **fields))
     create_run(out, manifest, records)
     for path in run.glob("sigmas.npy"):
         (out / path.name).write_bytes(path.read_bytes())

@@ -6,9 +6,8 @@ so everything is paired: only inputs on which they differ say anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,13 @@ from numpy.typing import NDArray
 from smoothcert.analysis.ceiling import at_most, planned_ceiling, radius_ceiling
 from smoothcert.analysis.evidence import certain_radii, check_complete, possible_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, mean_interval
-from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
+from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
 from smoothcert.rounding import down
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement
 
 _ROUNDING = 1e-9  # radii that differ by less, as by a sampler's error alone, make no run the better one
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
@@ -125,7 +125,7 @@ def compare(
                 f"{run.path} spread one total of votes over its inputs: its results depend on one another, and no test "
                 "or interval allows for that; compare runs with --stop pilot:1% or a fixed n"
             )
-    check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
+    check_same_norm([(run.name, run.norm) for run in (first, second)])
     notes = check_same_data([first, second])
     ceilings = (_known_ceiling(first), _known_ceiling(second))
     first, second, left_out = _paired(first, second, common)
@@ -133,7 +133,7 @@ def compare(
     return Comparison(
         first.name if told_apart else str(first.path),
         second.name if told_apart else str(second.path),
-        stated_norm(first),
+        first.norm,
         len(first.records),
         confidence,
         _compare_radii(_counted(first), _counted(second), radii, confidence),
@@ -306,13 +306,13 @@ def _plan_notes(first: Run, second: Run) -> list[str]:
     different = [
         f"{words} {_stated(mine, key)} and {_stated(theirs, key)}"
         for key, words in _STATED.items()
-        if mine.get(key) != theirs.get(key) and (mine.get(key) or theirs.get(key))
+        if mine.value(key) != theirs.value(key) and (mine.value(key) or theirs.value(key))
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
 
 
-def _stated(plan: Mapping[str, Any], key: str) -> str:
-    value = plan.get(key)
+def _stated(plan: PlanStatement, key: str) -> str:
+    value = plan.value(key)
     if not value and key in _OPTIONAL:
         return "none"
     if value is None:

@@ -39,7 +39,7 @@ def check_complete(run: Run) -> None:
 def _remedy(run: Run) -> str:
     if run.manifest.kind == "import":
         return "import the whole log again"
-    if run.manifest.plan.get("recertified_from") or run.stateful:
+    if run.manifest.plan.recertified_from or run.stateful:
         return "finish the run it was made from, and make it again from that"
     return (
         "certify into a new directory"

@@ -22,7 +22,6 @@ from smoothcert.analysis.evidence import (
     check_plan_allows,
     possible_radii,
 )
-from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
@@ -151,7 +150,7 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     )
     rho = down((1.0 - confidence) / among)
     share = population_lower_bound(certified, len(run.records), _alpha(run), rho)
-    norm = stated_norm(run).replace("l", "ℓ")
+    norm = run.norm.replace("l", "ℓ")
     frozen = " by the classifier frozen at their own σ" if run.manifest.subject == "frozen sigma" else ""
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
     return (
@@ -238,7 +237,7 @@ def _check_independent(run: Run) -> None:
 
 
 def _alpha(run: Run) -> float:
-    alpha = run.manifest.plan.get("alpha")
+    alpha = run.manifest.plan.alpha
     if alpha is None:
         raise RunError(
             f"{run.path} doesn't state alpha, so false certificates can't be allowed for; import the log again with "

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
 from smoothcert.runs import Record, Run
+from smoothcert.runs.statement import DataStatement
 from smoothcert.tally import ABSTAIN
 
 _LEAST_SECONDS = 1e-9
@@ -51,25 +51,17 @@ def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
     plan = run.manifest.plan
     return RunSummary(
         run=run.name,
-        sigma=plan.get("sigma"),
-        bound=plan.get("bound"),
-        n=plan.get("n"),
-        alpha=plan.get("alpha"),
-        norm=stated_norm(run),
+        sigma=plan.sigma,
+        bound=plan.bound,
+        n=plan.n,
+        alpha=plan.alpha,
+        norm=run.norm,
         inputs=len(run.records),
         acr=average_certified_radius(run.records),
         abstained=abstention_rate(run.records),
         accuracy=tuple(certified_accuracy(run.records, radii).tolist()),
         most_votes=most_votes(plan) if stops_of(plan) else None,
     )
-
-
-def stated_norm(run: Run) -> str:
-    """The norm of the run's radii; a run that states none has no radii to compare."""
-    norm = run.manifest.plan.get("norm")
-    if not isinstance(norm, str):
-        raise RunError(f"{run.path} states no norm for its radii: it is no certification; name one that is")
-    return norm
 
 
 def check_same_norm(norms: Sequence[tuple[str, str]]) -> None:
@@ -89,8 +81,8 @@ def check_same_data(runs: Sequence[Run]) -> list[str]:
     first, *others = runs
     for other in others:
         mine, theirs = first.manifest.data, other.manifest.data
-        known = [key for key in ("sha256", "name") if mine.get(key) and theirs.get(key)]
-        if known and mine[known[0]] != theirs[known[0]]:
+        known = [key for key in ("sha256", "name") if mine.value(key) and theirs.value(key)]
+        if known and mine.value(known[0]) != theirs.value(known[0]):
             raise InvalidValueError(
                 f"{first.path} is on {_named(mine)} and {other.path} on {_named(theirs)}: runs on different data "
                 "don't compare; certify both on the same data"
@@ -266,6 +258,6 @@ def _check_some(records: Sequence[Record]) -> None:
         raise RunError("no input has been certified yet, so there is nothing to average")
 
 
-def _named(data: dict[str, Any]) -> str:
-    digest = data.get("sha256")
-    return f"{data.get('name') or 'unnamed data'}{f' ({digest[:12]}…)' if digest else ''}"
+def _named(data: DataStatement) -> str:
+    digest = data.sha256
+    return f"{data.name or 'unnamed data'}{f' ({digest[:12]}…)' if digest else ''}"

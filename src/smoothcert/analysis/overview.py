@@ -21,7 +21,6 @@ from smoothcert.analysis.metrics import (
     noisy_accuracy,
     runtime,
     smoothed_accuracy,
-    stated_norm,
     summarise,
 )
 from smoothcert.bounds import BOUNDS
@@ -168,9 +167,9 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     _check_some(run)
     plan = run.manifest.plan
     candidates = _chosen_classes(run.records)
-    if candidates is None or plan.get("bound") is None or plan.get("alpha") is None:
+    if candidates is None or plan.bound is None or plan.alpha is None:
         return None
-    rule, alpha = BOUNDS[plan["bound"]], plan["alpha"]
+    rule, alpha = BOUNDS[plan.bound], plan.alpha
     return np.array(
         [
             rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
@@ -190,7 +189,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
         raise InvalidValueError("an envelope needs at least one run")
     for run in runs:
         _check_some(run)
-    check_same_norm([(run.name, stated_norm(run)) for run in runs])
+    check_same_norm([(run.name, run.norm) for run in runs])
     check_same_data(runs)
     check_same_indices(runs)
     curves = np.array([certified_accuracy(run.records, radii) for run in runs])
@@ -222,9 +221,9 @@ def _lower_quantiles(
     run: Run, chosen: list[int], order: NDArray[np.int64], places: NDArray[np.int64]
 ) -> tuple[float, ...] | None:
     plan = run.manifest.plan
-    if plan.get("bound") is None or plan.get("alpha") is None:
+    if plan.bound is None or plan.alpha is None:
         return None
-    rule = BOUNDS[plan["bound"]]
+    rule = BOUNDS[plan.bound]
     sizes = {tally.stop - tally.start for r in run.records if (tally := r.estimation) is not None}
     if rule.votes == "soft" or len(sizes) > 1:
         every = lower_bounds(run)
@@ -235,7 +234,7 @@ def _lower_quantiles(
     for position in order[places].tolist():
         tally = run.records[position].estimation
         assert tally is not None
-        found.append(rule(tally, chosen[position], plan["alpha"]).lower)
+        found.append(rule(tally, chosen[position], plan.alpha).lower)
     return tuple(found)
 
 

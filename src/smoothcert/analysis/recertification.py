@@ -50,7 +50,7 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
 def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     """The new run's manifest and records; refused where votes are missing or would have to be cast again."""
     _check_has_votes(run)
-    if search := run.manifest.plan.get("sigma_search"):
+    if search := run.manifest.plan.sigma_search:
         raise RunError(
             f"{run.path} was certified at a σ that {search} found for each input, and only runs at one noise are "
             f"recertified; certify again: smoothcert certify … --sigma-search {search}"
@@ -68,16 +68,16 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     for record in run.records:
         _check_follows(run, record, old)
         records.append(_decided(record, new))
-    stated = run.manifest.plan | {"bound": new.bound, "votes": new.confidence_bound.votes, "alpha": new.alpha}
+    stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
     source = {"results_sha256": results_digest(run.records), "bound": old.bound, "alpha": old.alpha}
-    if earlier := run.manifest.plan.get("recertified_from"):
+    if earlier := run.manifest.plan.recertified_from:
         source["recertified_from"] = earlier
     manifest = replace(
         run.manifest,
-        plan=stated | {"recertified_from": source},
+        plan=stated.but(recertified_from=source),
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=run.manifest.origin | {"recertified_from": str(run.path)},
+        origin=run.manifest.origin.but(recertified_from=str(run.path)),
     )
     return manifest, records
 
@@ -92,7 +92,7 @@ def as_if_certified(run: Run, bound: str) -> bool:
     return not stops or (
         not budget_among(stops).pilot_votes
         and all(rule.sees == "selection" for rule in stop_rules(stops))
-        and votes == run.manifest.plan.get("votes", votes)
+        and run.manifest.plan.votes in (votes, None)
     )
 
 
@@ -117,20 +117,18 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
             continue
         if name not in _VOTES_DEPEND_ON:
             raise unknown_name("field of the plan", name, [*CHANGEABLE, *_VOTES_DEPEND_ON])
-        if value != plan.get(name):
+        if value != plan.value(name):
             raise InvalidValueError(
-                f"{name} can't change from {plan.get(name)} to {value}: the votes of {run.path} were cast with "
-                f"{name} {plan.get(name)} and would have to be cast again; use smoothcert certify for that"
+                f"{name} can't change from {plan.value(name)} to {value}: the votes of {run.path} were cast with "
+                f"{name} {plan.value(name)} and would have to be cast again; use smoothcert certify for that"
             )
 
 
 def _plan_of(run: Run) -> CertifyPlan:
     try:
-        return CertifyPlan.from_json(run.manifest.plan, run.path)
-    except KeyError as error:
-        raise RunError(
-            f"{run.path} doesn't state {error.args[0]} in its plan; certify into a new directory"
-        ) from None
+        return CertifyPlan.from_statement(run.manifest.plan, run.path)
+    except RunError as error:
+        raise RunError(f"{run.path}: {error}; certify into a new directory") from None
 
 
 def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:

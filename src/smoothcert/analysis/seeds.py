@@ -41,11 +41,11 @@ def reason_not_to_average(runs: Sequence[Run]) -> str | None:
     first = runs[0]
     models: dict[str, Run] = {}
     for run in runs:
-        if run.manifest.data.get("sha256") != first.manifest.data.get("sha256"):
+        if run.manifest.data.sha256 != first.manifest.data.sha256:
             return f"{first.path} and {run.path} are on different data"
         if [record.index for record in run.records] != [record.index for record in first.records]:
             return f"{first.path} and {run.path} certify different inputs"
-        digest = run.manifest.model.get("sha256")
+        digest = run.manifest.model.sha256
         if digest is not None and digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
         if digest is not None:

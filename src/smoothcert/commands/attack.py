@@ -108,6 +108,7 @@ def attack(
     from smoothcert.files import write_atomically
     from smoothcert.runs import read_run
     from smoothcert.runs.data_check import open_inputs_of
+    from smoothcert.runs.statement import PlanStatement
 
     execution = speed.execution()
     choice = Choice(skip, max)
@@ -115,7 +116,7 @@ def attack(
     check_attackable(whole)
     typed = default_radii([whole])[1:] if radii is None else parse_radii(",".join(radii))
     typed = sorted(typed, key=float)
-    alpha = float(whole.manifest.plan["alpha"]) if alpha is None else alpha
+    alpha = whole.manifest.plan.known(PlanStatement.alpha) if alpha is None else alpha
     plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
     chosen = replace(whole, records=tuple(whole.records[i] for i in choice.indices(len(whole.records))))
     if model is None:
@@ -147,10 +148,10 @@ def _model_missing(run: Run) -> Exception:
     from smoothcert.runs.data_check import suggested_options
 
     origin = run.manifest.origin
-    named = {key: origin.get(key) for key in ("model", "architecture", "dataset", "data_dir")}
+    named = {key: origin.value(key) for key in ("model", "architecture", "dataset", "data_dir")}
     if named["model"] is None:
         return RunError(
-            f"{run.path} doesn't say where its model ({run.manifest.model.get('name')}) was found; give it with --model"
+            f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
     return RunError(
         f"--model is missing: nothing that a run names is opened unasked, because a run may be somebody else's. If you "

@@ -54,9 +54,8 @@ def show_run(run: Run, output: OutputOptions) -> None:
         return
     if output.quiet:
         return
-    plan = run.manifest.plan
     console = stdout()
-    console.print(f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius")
+    console.print(f"{run.name}: certified accuracy (%) at {run.norm.replace('l', 'ℓ')} radius")
     table = Table()
     for radius in radii:
         table.add_column(radius, justify="right")
@@ -66,7 +65,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
     used = votes_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {plan['sigma']:g}, {plan['bound']} bound, {votes_in_words(run)}, α = {plan['alpha']:g})\n"
+        f"(σ = {summary.sigma:g}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
-        + f"Each certificate is wrong with probability at most {plan['alpha']:g}.  results sha256 {digest[:16]}"
+        + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"
     )

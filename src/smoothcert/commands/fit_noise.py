@@ -152,10 +152,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     from smoothcert.commands.console import stdout
 
     if output.json:
-        rows = [
-            {"fit": str(fit.path), "init": fit.manifest.plan["init"], **asdict(fit.history[-1])}
-            for fit in fits
-        ]
+        rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
         print(json.dumps({"out": str(out), "fits": rows}))
         return
     if output.quiet:
@@ -166,7 +163,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     for fit in fits:
         first, last = fit.history[0], fit.history[-1]
         table.add_row(
-            f"{fit.manifest.plan['init']:g}",
+            f"{fit.init:g}",
             f"{100 * first.accuracy:.1f} → {100 * last.accuracy:.1f}",
             f"{_area(first.area)} → {_area(last.area)}",
             f"{last.sigma:.3g}",
@@ -183,7 +180,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
 
 def split_of(fit: Fit) -> str:
     """Which split a fit's figures are of: what the model was trained on, it may know by heart."""
-    return f"{fit.manifest.origin.get('split') or 'unknown'} split"
+    return f"{fit.manifest.origin.split or 'unknown'} split"
 
 
 def _kept_apart(fit: Fit) -> str:

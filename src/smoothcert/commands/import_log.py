@@ -69,7 +69,7 @@ def import_log(
             )
         manifest, records, files = read_parquet(log)
         if method is not None:
-            manifest = replace(manifest, origin=manifest.origin | {"method": method})
+            manifest = replace(manifest, origin=manifest.origin.but(method=method))
         dropped = ""
     else:
         if sigma is None:

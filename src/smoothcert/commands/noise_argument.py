@@ -52,9 +52,9 @@ def foreign_fit(text: str, base: BaseClassifier, input_shape: tuple[int, ...]) -
     if not path.is_dir():
         return None
     fitted = read_fit(path).manifest.model
-    if fitted["sha256"] == base.fingerprint(input_shape):
+    if fitted.sha256 == base.fingerprint(input_shape):
         return None
     return (
-        f"{text} was fitted for another model ({fitted['name']}): certificates hold, but the noise may not suit this "
+        f"{text} was fitted for another model ({fitted.name}): certificates hold, but the noise may not suit this "
         f"{base.name}"
     )

@@ -120,6 +120,4 @@ def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
     if (path / SIGMAS_FILE).exists():
         return [(path.resolve().name, load_sigmas(path / SIGMAS_FILE))]
     fits = read_ladder(path)
-    return [
-        (f"init {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None
-    ]
+    return [(f"init {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None]

@@ -58,6 +58,7 @@ def recertify(
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note
     from smoothcert.runs import read_run
+    from smoothcert.runs.statement import PlanStatement
 
     source = read_run(run)
     made = write_recertified(
@@ -66,11 +67,11 @@ def recertify(
     quiet = output.quiet or output.json
     if source.shortfall is not None:
         note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
-    before, after = ({key: one.manifest.plan[key] for key in CHANGEABLE} for one in (source, made))
-    if before != after and not as_if_certified(source, made.manifest.plan["bound"]):
+    before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))
+    if before != after and not as_if_certified(source, made.manifest.plan.known(PlanStatement.bound)):
         note(
             f"the certificates hold, but certify with {_stated(after)} would have stopped at other numbers of votes: "
-            f"{run} stopped by {' '.join(source.manifest.plan['stop'])} with {_stated(before)}",
+            f"{run} stopped by {' '.join(source.manifest.plan.stops)} with {_stated(before)}",
             quiet,
         )
     show_run(made, output)

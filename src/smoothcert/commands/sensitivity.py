@@ -79,7 +79,7 @@ def _median_reach(path: Path, fit: Fit) -> float:
         raise RunError(
             f"{path} comes out of a region memory, which cuts regions to other sizes: name the run it was made from"
         )
-    if run.manifest.plan.get("sigmas_sha256") != fit.noise.sha256:
+    if run.manifest.plan.sigmas_sha256 != fit.noise.sha256:
         raise RunError(
             f"{path} wasn't certified with the noise of {fit.path}: name a run of certify --noise {fit.path}"
         )

@@ -118,7 +118,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             f"{lost:.3g} for radii that hold for any numbers.",
             soft_wrap=True,
         )
-    if run.manifest.kind == "certify" and "stream" not in run.manifest.plan:
+    if run.manifest.kind == "certify" and run.manifest.plan.stream is None:
         console.print(
             "Noise was added in floating point, as in every version before: certificates don't cover "
             "classifiers that read low-order bits. Certify again for those that do.",
@@ -129,7 +129,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         return
     for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
-    if run.manifest.plan.get("recertified_from"):
+    if run.manifest.plan.recertified_from:
         console.print(
             "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
             soft_wrap=True,
@@ -138,12 +138,17 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 def _lost_to_rounding(run: Run) -> float:
     """What radii of inputs off the grid give up to speak of any input."""
+    from smoothcert.runs.statement import DataStatement
     from smoothcert.smoothing import CertifyPlan
 
     data = run.manifest.data
-    if run.manifest.kind != "certify" or "levels" not in data or "stream" not in run.manifest.plan:
+    if (
+        run.manifest.kind != "certify"
+        or not data.has(DataStatement.levels)
+        or run.manifest.plan.stream is None
+    ):
         return 0.0
-    return CertifyPlan.from_json(run.manifest.plan, run.path).rounding_of(data["levels"])
+    return CertifyPlan.from_statement(run.manifest.plan, run.path).rounding_of(data.levels)
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:

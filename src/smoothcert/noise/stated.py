@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,9 @@ from smoothcert.files import opened_file, write_atomically
 from smoothcert.noise.base import NOISES, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, sigmas_sha256
 from smoothcert.npy import load_npy
+
+if TYPE_CHECKING:
+    from smoothcert.runs.statement import PlanStatement
 
 SIGMAS_FILE = "sigmas.npy"
 
@@ -92,16 +94,16 @@ def load_sigmas(path: Path) -> NDArray[np.float64]:
     return values.astype(np.float64)
 
 
-def stated_noise(plan: Mapping[str, Any], directory: Path) -> Noise:
+def stated_noise(plan: PlanStatement, directory: Path) -> Noise:
     """The noise that a plan's JSON states; a diagonal one's scales are read from the run directory and verified."""
-    name = plan["noise"]
+    name = plan.known(type(plan).noise)
     if name in DIAGONAL_NOISES:
         path = directory / SIGMAS_FILE
         sigmas = load_sigmas(path)
-        _check_hash(path, sigmas, plan["sigmas_sha256"])
+        _check_hash(path, sigmas, plan.known(type(plan).sigmas_sha256))
         return DIAGONAL_NOISES[name](sigmas)
     # NOISES holds dataclasses whose one field is sigma.
-    return NOISES[name](plan["sigma"])  # type: ignore[call-arg]
+    return NOISES[name](plan.known(type(plan).sigma))  # type: ignore[call-arg]
 
 
 def _check_hash(path: Path, sigmas: NDArray[np.float64], stated: str) -> None:

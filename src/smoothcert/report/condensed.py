@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.evidence import certain_radii, is_sample, printed_radii
-from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import VotesUsed, votes_used
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalNoise, stated_noise
 from smoothcert.runs import Manifest, Record, Run
@@ -90,13 +89,13 @@ class Condensed:
     @property
     def alpha(self) -> float | None:
         """The failure probability of a certificate, where it is stated."""
-        alpha = self.manifest.plan.get("alpha")
+        alpha = self.manifest.plan.alpha
         return None if alpha is None else float(alpha)
 
     @property
     def stated_sigma(self) -> float | None:
         """The plan's σ, where it is stated."""
-        sigma = self.manifest.plan.get("sigma")
+        sigma = self.manifest.plan.sigma
         return None if sigma is None else float(sigma)
 
     def correct_radii(self) -> Floats:
@@ -119,7 +118,7 @@ def condense(run: Run, name: str) -> Condensed:
     return Condensed(
         name=name,
         manifest=run.manifest,
-        norm=stated_norm(run),
+        norm=run.norm,
         index=_ints(record.index for record in records),
         label=_ints(record.label for record in records),
         predicted=_ints(record.predicted for record in records),
@@ -140,7 +139,7 @@ def condense(run: Run, name: str) -> Condensed:
 
 
 def _scales(run: Run) -> Floats | None:
-    if run.manifest.plan.get("noise") not in DIAGONAL_NOISES:
+    if run.manifest.plan.noise not in DIAGONAL_NOISES:
         return None
     path = run.path / SIGMAS_FILE
     if not path.exists():

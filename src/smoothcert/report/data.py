@@ -81,17 +81,17 @@ def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
 
 def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
     origin, data = run.manifest.origin, run.manifest.data
-    stated = data.get("sha256")
+    stated = data.sha256
     spec = place.dataset or (None if stated is None else registered_dataset(run.manifest))
     if spec is None:
-        named = None if run.manifest.kind == "import" else origin.get("dataset") or data.get("name")
+        named = None if run.manifest.kind == "import" else origin.dataset or data.name
         raise DataError(
             f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
             if named is None
             else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
             f"want its inputs on the page, add {suggested_options({'dataset': named})}"
         )
-    dataset = library.load(spec, place.split or origin.get("split") or "test", place.data_dir)
+    dataset = library.load(spec, place.split or origin.split or "test", place.data_dir)
     if stated is None:
         _check_labels(run, dataset)
         return FoundData(

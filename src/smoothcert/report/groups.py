@@ -13,6 +13,7 @@ import numpy as np
 
 from smoothcert.analysis.tables.radii import round_step
 from smoothcert.report.condensed import Condensed, Floats, Ints
+from smoothcert.runs.statement import DataStatement
 
 _FIELD_STEP = Decimal("0.25")
 _MOST_FIELD_COLUMNS, _MOST_COLUMNS = 12, 10
@@ -45,8 +46,8 @@ def group_runs(runs: Sequence[Condensed]) -> list[Group]:
         members.setdefault(_key(run), []).append(run)
     groups = []
     for same in members.values():
-        named = next((str(run.manifest.data["name"]) for run in same if run.manifest.data.get("name")), None)
-        by_labels = "sha256" not in same[0].manifest.data
+        named = next((str(run.manifest.data.name) for run in same if run.manifest.data.name), None)
+        by_labels = not same[0].manifest.data.has(DataStatement.sha256)
         # Several groups may be nameless; their labels tell them apart.
         name = named or f"data set not named (labels {_labels_digest(same[0])[:8]})"
         groups.append(Group(name, tuple(same), by_labels))
@@ -97,7 +98,7 @@ def _levels(run: Condensed, indices: Ints, radii: Floats) -> np.ndarray[tuple[in
 
 
 def _key(run: Condensed) -> str:
-    stated = run.manifest.data.get("sha256")
+    stated = run.manifest.data.sha256
     return f"data {stated}" if stated else f"labels {_labels_digest(run)}"
 
 

@@ -106,13 +106,13 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
         "name": run.name,
         "inputs": total,
         "sigma": None if run.stated_sigma is None else float(f"{run.stated_sigma:.6g}"),
-        "n": plan.get("n"),
-        "n0": plan.get("n0"),
+        "n": plan.n,
+        "n0": plan.n0,
         "votesUsed": None if run.used is None else run.used.in_words(),
         "alpha": run.alpha,
-        "bound": plan.get("bound"),
+        "bound": plan.bound,
         "imported": run.manifest.kind == "import",
-        "votesKind": plan.get("votes", "hard"),
+        "votesKind": plan.votes or "hard",
         "statement": headline(run, radius).as_json(),
         "guarantee": guarantee(run),
         "counts": counts_json(run),
@@ -140,7 +140,7 @@ def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dic
     gallery = Gallery.of(found.dataset)
     noisy: dict[str, dict[str, Any]] = {}
     for run in runs:
-        noise = str(run.manifest.plan.get("noise", "gaussian"))
+        noise = run.manifest.plan.noise or "gaussian"
         for place in np.flatnonzero(np.isin(run.index, chosen)).tolist():
             index, sigma = int(run.index[place]), float(run.sigma[place])
             drawn = noisy.setdefault(f"{sigma:g}", {})

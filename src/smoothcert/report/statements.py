@@ -140,7 +140,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
             f"The radius was chosen after looking, among multiples of {all_digits(radius.step)}; the probability pays "
             "for that choice."
         )
-    if run.manifest.plan.get("recertified_from"):
+    if run.manifest.plan.recertified_from:
         notes.append(
             "The run was recertified from another's votes: it holds if α and bound were chosen without looking at them."
         )

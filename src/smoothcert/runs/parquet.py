@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ def write_parquet(run: Run, path: Path) -> None:
     """
     arrow, parquet = _pyarrow()
     stated = {
-        _MANIFEST: json.dumps(asdict(run.manifest)).encode(),
+        _MANIFEST: json.dumps(run.manifest.as_json()).encode(),
         _DIGEST: results_digest(run.records).encode(),
         **_packed_files(run.path),
     }

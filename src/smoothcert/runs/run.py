@@ -19,6 +19,7 @@ from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
 from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.records import Record
+from smoothcert.runs.statement import DataStatement
 
 _LOCK_NAME = ".lock"
 _MOST_NOTED = 100
@@ -44,9 +45,18 @@ class Run:
         return self.manifest.subject == "memory"
 
     @property
+    def norm(self) -> str:
+        """The norm of its radii; a run that states none has no radii to compare."""
+        if (norm := self.manifest.plan.norm) is None:
+            raise RunError(
+                f"{self.path} states no norm for its radii: it is no certification; name one that is"
+            )
+        return norm
+
+    @property
     def planned(self) -> Sequence[int] | None:
         """The inputs that the run was asked for, ascending; None where its statement doesn't say."""
-        return self.manifest.planned
+        return self.manifest.data.asked_for
 
     @property
     def complete(self) -> bool:
@@ -54,7 +64,7 @@ class Run:
 
         A run that doesn't say what was asked for is complete only if it holds all that its data allow.
         """
-        asked = self.planned if "planned" in self.manifest.data else self.manifest.allowed
+        asked = self.planned if self.manifest.data.has(DataStatement.planned) else self.manifest.data.allowed
         return (
             asked is not None
             and len(asked) == len(self.records)
@@ -71,9 +81,9 @@ class Run:
             return f"{done} of the {len(asked)} inputs asked for so far"
         if asked is not None:
             return f"{done} inputs, others than the {len(asked)} asked for among them"
-        if self.manifest.kind == "import" and "planned" in self.manifest.data:
+        if self.manifest.kind == "import" and self.manifest.data.has(DataStatement.planned):
             return f"{done} inputs of a log that was cut off"
-        allowed = self.manifest.allowed
+        allowed = self.manifest.data.allowed
         of = "" if allowed is None else f" of {len(allowed)}"
         return f"{done}{of} inputs so far; it doesn't say how many were asked for"
 

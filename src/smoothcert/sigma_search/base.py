@@ -7,9 +7,9 @@ certifying vote is drawn: to those votes σ*ₓ is a constant, and the certifica
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,6 +107,11 @@ class SigmaSearch(ABC):
         """Name and knobs, flat, as a plan states them."""
         knobs = {f"sigma_search.{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"sigma_search": search_name(self), **knobs}
+
+    @classmethod
+    def from_knobs(cls, stated: Mapping[str, Any]) -> Self:
+        """The search with the knobs that a plan states; those that are gone from it since take no part."""
+        return cls(**{each.name: stated[each.name] for each in fields(cls) if each.name in stated})
 
     def limits(self, problem: Problem) -> tuple[float, float]:
         """The smallest and the largest σ it may answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.knobs import knob
 from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
-from smoothcert.sigma_search import SigmaSearch
+from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.sigma_search import SEARCHES, SigmaSearch
 from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
@@ -245,19 +247,25 @@ class CertifyPlan:
             )
 
     @classmethod
-    def from_json(cls, plan: Mapping[str, Any], directory: Path) -> CertifyPlan:
-        """The plan of a run from its JSON, numerics and search aside; KeyError names what it doesn't state.
+    def from_statement(cls, plan: PlanStatement, directory: Path) -> CertifyPlan:
+        """The plan that a run states, the inverse of :meth:`as_json`; RunError names what it doesn't state.
 
-        ``directory`` is the run's: it holds the scales of noise that has one for each dimension.
+        ``directory`` is the run's: it holds the scales of noise that has one for each coordinate.
         """
+        search = plan.sigma_search
         return cls(
             stated_noise(plan, directory),
-            plan["bound"],
-            plan["n0"],
-            plan["n"],
-            plan["alpha"],
-            plan["seed"],
-            stop=plan.get("stop", ()),
+            plan.known(PlanStatement.bound),
+            plan.known(PlanStatement.n0),
+            plan.known(PlanStatement.n),
+            plan.known(PlanStatement.alpha),
+            plan.known(PlanStatement.seed),
+            _numerics_of(plan),
+            # A search that isn't registered here has done its work: what it found is in the records.
+            SEARCHES[search].from_knobs(plan.search_knobs)
+            if search is not None and search in SEARCHES
+            else None,
+            plan.stops,
             **_grid_of(plan),
         )
 
@@ -273,9 +281,13 @@ class CertifyPlan:
             )
 
 
-def _grid_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _numerics_of(plan: PlanStatement) -> Numerics:
+    return Numerics(plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block)
+
+
+def _grid_of(plan: PlanStatement) -> dict[str, Any]:
     """The fields that a stated grid gives a plan; runs made before there were grids state none."""
-    stream = plan.get("stream", 1)
+    stream = plan.stream or 1
     if stream == 1:
         return {"stream": 1}
     if stream != STREAM_VERSION:
@@ -283,5 +295,5 @@ def _grid_of(plan: Mapping[str, Any]) -> dict[str, Any]:
             f"the votes are of stream version {stream}, and this is version {STREAM_VERSION}: use the smoothcert that "
             "made them"
         )
-    levels = None if Grid.of(None).cells == plan["cells_per_sigma"] else plan["levels"]
-    return {"stream": stream, "levels": levels, "dimension": plan["dimension"]}
+    levels = None if Grid.of(None).cells == plan.cells_per_sigma else plan.known(PlanStatement.levels)
+    return {"stream": stream, "levels": levels, "dimension": plan.known(PlanStatement.dimension)}

@@ -152,7 +152,7 @@ def _manifest(
     model["classes"] = len(spec.classes)
     if digest is not None:
         model["start_sha256"] = digest
-    return Manifest(
+    return Manifest.of(
         kind="train",
         plan=plan | {"device": processes.device.type},
         model=model,

@@ -19,6 +19,7 @@ from smoothcert.errors import DataError, ModelError, RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -135,11 +136,9 @@ class Replay:
         """The run's plan at one input's noise and number of votes, which are known beforehand now."""
         stated = self.plan.fields
         try:
-            plan = CertifyPlan.from_json(stated, self.directory)
-        except KeyError as error:
-            raise RunError(
-                f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"
-            ) from None
+            plan = CertifyPlan.from_statement(PlanStatement(stated), self.directory)
+        except (RunError, ValueError) as error:
+            raise RunError(f"{self.directory}: {error}, so its votes can't be cast again") from None
         return replace(
             plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=(), dimension=None
         )

@@ -16,6 +16,7 @@ from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
+from smoothcert.runs.statement import OriginStatement
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -46,7 +47,7 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
     _check_only(runs, over)
     grouped: dict[str, dict[object, list[Run]]] = {}
     for run, name in zip(runs, _line_names(runs, over)):
-        grouped.setdefault(name, {}).setdefault(run.manifest.plan[over], []).append(run)
+        grouped.setdefault(name, {}).setdefault(run.manifest.plan.value(over), []).append(run)
     lines = []
     for method, by_value in grouped.items():
         values = sorted(by_value, key=_order)
@@ -162,14 +163,14 @@ def _order(value: object) -> tuple[bool, float, str]:
 
 
 def _full_name(runs: Sequence[Run], over: str) -> str:
-    fields = {name for run in runs for name in run.manifest.plan}
+    fields = {name for run in runs for name, _ in run.manifest.plan.items()}
     meant = [name for name in fields if name.endswith(f".{over}")]
     return meant[0] if over not in fields and len(meant) == 1 else over
 
 
 def _check_only(runs: Sequence[Run], over: str) -> None:
     plans = [run.manifest.plan for run in runs]
-    unstated = [str(run.path) for run in runs if run.manifest.plan.get(over) is None]
+    unstated = [str(run.path) for run in runs if run.manifest.plan.value(over) is None]
     if unstated:
         fields = sorted({name for plan in plans for name, value in plan.items() if value is not None})
         raise InvalidValueError(
@@ -177,18 +178,18 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
         )
     varying = {
         name
-        for name in set().union(*plans) - INCIDENTAL - {over}
-        if len({str(plan.get(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
+        for name in {name for plan in plans for name, _ in plan.items()} - INCIDENTAL - {over}
+        if len({str(plan.value(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
     }
     if varying:
         seen = "; ".join(
-            f"{name}: {', '.join(sorted({str(plan.get(name)) for plan in plans}))}"
+            f"{name}: {', '.join(sorted({str(plan.value(name)) for plan in plans}))}"
             for name in sorted(varying)
         )
         raise InvalidValueError(
             f"an ablation over {over!r} needs runs that are otherwise alike, but these differ in {seen}"
         )
-    values = {str(plan[over]) for plan in plans}
+    values = {str(plan.value(over)) for plan in plans}
     if len(values) == 1:
         raise InvalidValueError(
             f"{over!r} is {values.pop()} in every run, so there is nothing to compare; name runs that differ in it"
@@ -200,10 +201,12 @@ def _line_names(runs: Sequence[Run], over: str) -> list[str]:
     names = [method_of(run) for run in runs]
     seen: dict[str, set[str]] = {}
     for run, name in zip(runs, names):
-        seen.setdefault(name, set()).add(str(run.manifest.plan[over]))
-    if all(len(values) > 1 for values in seen.values()) or any("method" in r.manifest.origin for r in runs):
+        seen.setdefault(name, set()).add(str(run.manifest.plan.value(over)))
+    if all(len(values) > 1 for values in seen.values()) or any(
+        r.manifest.origin.has(OriginStatement.method) for r in runs
+    ):
         return names
-    models = {run.manifest.model.get("name") for run in runs}
+    models = {run.manifest.model.name for run in runs}
     return [str(models.pop() or "runs") if len(models) == 1 else "runs"] * len(runs)
 
 
@@ -211,8 +214,8 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
     """Each σ has its own model; whatever else is varied must be varied on one."""
     models: dict[object, tuple[object, Run]] = {}
     for run in (run for runs in by_value.values() for run in runs):
-        digest = run.manifest.model.get("sha256")
-        first, where = models.setdefault(run.manifest.plan.get(_SEED), (digest, run))
+        digest = run.manifest.model.sha256
+        first, where = models.setdefault(run.manifest.plan.value(_SEED), (digest, run))
         if over != "sigma" and first != digest:
             raise InvalidValueError(
                 f"{where.path} and {run.path} differ in their model, not in {over} alone; name runs of one model"
@@ -221,7 +224,7 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
 
 def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
     """A spread is over seeds: two runs of one seed would count it twice."""
-    seeds = [run.manifest.plan.get(_SEED) for run in runs]
+    seeds = [run.manifest.plan.value(_SEED) for run in runs]
     if over != _SEED and len(set(seeds)) < len(seeds):
         named = ", ".join(str(run.path) for run in runs)
         raise InvalidValueError(

@@ -19,6 +19,7 @@ from smoothcert.analysis.plots.sigma import check_panels
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
+from smoothcert.runs.statement import PlanStatement
 
 _ONE_SIDED = "clopper-pearson"
 _LEAST, _MOST = 0.1, 1 - 1e-9  # p_A beyond them is drawn at them
@@ -134,8 +135,10 @@ def _lower(run: Run, record: Record) -> float | None:
         if not record.estimation.n:
             return None  # voting ended before it began
         chosen = record.selection.top() if record.abstained else record.predicted
-        return BOUNDS[plan["bound"]](record.estimation, chosen, plan["alpha"]).lower
-    if plan.get("noise") != "gaussian" or plan.get("bound") != _ONE_SIDED:
+        return BOUNDS[plan.known(PlanStatement.bound)](
+            record.estimation, chosen, plan.known(PlanStatement.alpha)
+        ).lower
+    if plan.noise != "gaussian" or plan.bound != _ONE_SIDED:
         raise InvalidValueError(
             f"{run.path} holds no votes, and its radii give p_A only for Gaussian noise and the {_ONE_SIDED} bound; "
             f"if it was made with them, import it with --bound {_ONE_SIDED}"

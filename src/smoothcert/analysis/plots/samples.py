@@ -61,7 +61,7 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
         return VotePlan(Gaussian(1.0), BOUNDS[_PAPER_BOUND], _PAPER_ALPHA)
     stated: dict[str, Any] = {}
     for name in ("noise", "sigma", "bound", "alpha"):
-        values = {run.manifest.plan.get(name) for run in runs}
+        values = {run.manifest.plan.value(name) for run in runs}
         if None in values:
             raise InvalidValueError(
                 f"a run states no {name}, which the attainable radius depends on; import logs with --{name}, or draw "
@@ -149,10 +149,10 @@ def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
 
 
 def _votes(run: Run) -> int:
-    n = run.manifest.plan.get("n")
+    n = run.manifest.plan.n
     if not isinstance(n, int):
         raise InvalidValueError(f"{run.path} states no n; import it with --n, or draw the picture without it")
-    if run.manifest.plan.get("stop"):
+    if run.manifest.plan.stop:
         raise InvalidValueError(
             f"{run.path} gave its inputs different numbers of votes, and this picture is about one; draw it without"
         )

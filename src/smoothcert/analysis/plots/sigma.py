@@ -41,7 +41,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
-    stated = [run.manifest.plan.get("sigma") for run in runs]
+    stated = [run.manifest.plan.sigma for run in runs]
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
     height = 1.0 if len(runs) == 1 else 0.5
     with new_sheet(out, width, labels, panels=len(runs), panel_height=height, top=0.28) as sheet:
