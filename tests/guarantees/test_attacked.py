@@ -305,7 +305,7 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
     run = certify_dataset(smoothed, data, tmp_path / "run")
     (record,) = run.records
     assert record.predicted == 1
-    plan = CertifyPlan.from_json(run.manifest.plan, run.path)
+    plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
     assert record.radius > 0.15 - x @ direction  # it is about the grid point, here 0
     assert record.radius <= 0.15
     lost = plan.rounding_of(run.manifest.data.levels)

@@ -89,8 +89,8 @@ def test_groups_share_a_sigma(tmp_path: Path, route: str) -> None:
     assert a == d
     assert b == c
     assert a < b
-    assert fit.manifest.plan.group_count == 2
-    assert fit.manifest.plan.groups.startswith("sha256:")
+    assert fit.manifest.plan.value("group_count") == 2
+    assert fit.manifest.plan.value("groups").startswith("sha256:")
 
 
 def test_low_rank(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
 def log_of(radii: list[float], **data: object) -> Run:
     run = of_radii(radii)
     stated = {"planned": len(radii), "radius_digits": 3, "radius_decimals": 3} | data
-    return Run(run.path, Manifest.of("import", run.manifest.plan, {}, stated), run.records)
+    return Run(run.path, Manifest.of("import", run.manifest.plan.as_json(), {}, stated), run.records)
 
 
 def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:

@@ -220,7 +220,7 @@ def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
     path.write_text(HEADER + LINES)
     manifest = import_manifest(path, 0.25)
     assert manifest.kind == "import"
-    assert manifest.plan == {
+    assert manifest.plan.as_json() == {
         "noise": "gaussian",
         "sigma": 0.25,
         "norm": "l2",
@@ -229,8 +229,8 @@ def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
         "n": None,
         "alpha": None,
     }
-    assert manifest.model == {}
-    assert manifest.data == {
+    assert manifest.model.as_json() == {}
+    assert manifest.data.as_json() == {
         "name": None,
         "log": "log.tsv",
         "log_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -256,7 +256,7 @@ def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
     manifest = import_manifest(
         path, 0.5, noise="uniform", bound="clopper-pearson", n0=100, n=1000, alpha=0.01, data_name="mnist"
     )
-    assert manifest.plan == {
+    assert manifest.plan.as_json() == {
         "noise": "uniform",
         "sigma": 0.5,
         "norm": "l1",

@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from smoothcert import CertifyPlan, SmoothedClassifier
-from smoothcert.analysis.recertification import recertify
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
 from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, stated_noise
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
@@ -106,7 +106,7 @@ def test_a_run_without_records(run: Run, tmp_path: Path) -> None:
 def test_a_method_may_be_given(run: Run, tmp_path: Path) -> None:
     write_parquet(run, tmp_path / "a.parquet")
     main(["import-log", str(tmp_path / "a.parquet"), "--method", "other", "--out", str(tmp_path / "back")])
-    assert read_run(tmp_path / "back").manifest.origin == {"method": "other"}
+    assert read_run(tmp_path / "back").manifest.origin.as_json() == {"method": "other"}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:

@@ -86,7 +86,7 @@ LEVELS, CELLS = 255, 64
 def repaid(run: Path, out: Path, error: float, **fields: object) -> Path:
     """The run as version 2 would have written it: each bound moved by the sampler's distance before the geometry."""
     old = read_run(run)
-    plan = CertifyPlan.from_json(old.manifest.plan, run)
+    plan = CertifyPlan.from_statement(old.manifest.plan, run)
     records = []
     for record in old.records:
         assert record.estimation is not None
@@ -117,7 +117,7 @@ def distance_of(noise: Gaussian | DiagonalGaussian) -> float:
 
 
 def plan_noise(run: Path):
-    return CertifyPlan.from_json(Run(run, read_run(run).manifest, ()).manifest.plan, run).noise
+    return CertifyPlan.from_statement(Run(run, read_run(run).manifest, ()).manifest.plan, run).noise
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "diagonal-gaussian"])

@@ -148,7 +148,7 @@ class _Offers:
         if _stretched(self.run):
             region: CertifiedRegion = self._from_votes(x, record, self.plan)
         elif found is not None and found.noise is not None:
-            region = self._from_votes(x, record, replace(self.plan, noise=found.noise))
+            region = self._from_votes(x, record, replace(self.plan, noise=found.noise, search=None))
         else:
             region = BALLS[self.run.norm](self._point(x, record), record.radius)
         order = 1 if region.norm == "l1" else 2
@@ -157,7 +157,7 @@ class _Offers:
 
     def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:
         """The point that a record's votes are about."""
-        if not self.plan.on_grid:
+        if self.run.manifest.plan.stream is None:
             return x
         return replace(self.plan, noise=with_sigma(self.plan.noise, record.sigma)).point(x)
 
