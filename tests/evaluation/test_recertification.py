@@ -78,7 +78,7 @@ def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
         "alpha": 0.01,
     }
     assert made.manifest.plan.recertified_from == origin
-    assert made.manifest.origin.recertified_from == str(tmp_path / "source")
+    assert made.manifest.origin.value("recertified_from") == str(tmp_path / "source")
     assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
     twice = recertify(made, tmp_path / "twice", alpha=0.05)
     assert twice.manifest.plan.recertified_from["recertified_from"] == origin

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,8 @@ def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
 
 def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
     run = stated(tmp_path / "a run", toy_records(10))
-    run.manifest.origin.update({"model": "my model", "dataset": "digits", "split": "test", "data_dir": None})
+    origin = {"model": "my model", "dataset": "digits", "split": "test", "data_dir": None}
+    run = replace(run, manifest=run.manifest.stating(origin=origin))
     found = page_of(run)["groups"][0]["runs"][0]["provenance"]
     assert found["command"].startswith(
         "smoothcert certify 'my model' --dataset digits --split test --sigma 0.5"

@@ -88,7 +88,7 @@ def test_others_read_it_as_a_table(run: Run, tmp_path: Path) -> None:
     assert table["estimation_counts"].to_pylist() == [[70, 30], None, [999, 1]]
     assert table["estimation_sums"].to_pylist() == [None, None, list(SUMS)]
     assert table["base"].to_pylist() == [3, None, None]
-    assert json.loads(table.schema.metadata[b"smoothcert.manifest"])["plan"] == MANIFEST.plan
+    assert json.loads(table.schema.metadata[b"smoothcert.manifest"])["plan"] == MANIFEST.plan.as_json()
 
 
 def test_every_field_of_a_record_is_kept(run: Run, tmp_path: Path) -> None:

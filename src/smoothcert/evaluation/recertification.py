@@ -87,7 +87,7 @@ def as_if_certified(run: Run, bound: str) -> bool:
     It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
     same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
     """
-    stops, votes = parse_stops(run.manifest.plan.get("stop", ())), BOUNDS[bound].votes
+    stops, votes = parse_stops(run.manifest.plan.stops), BOUNDS[bound].votes
     return not stops or (
         not budget_among(stops).pilot_votes
         and all(rule.sees == "selection" for rule in stop_rules(stops))
