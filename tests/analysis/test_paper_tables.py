@@ -15,8 +15,7 @@ from smoothcert.analysis.tables.naming import coverage, differ_in_seed_alone, me
 from smoothcert.analysis.tables.paper import PaperTable, paper_table
 from smoothcert.analysis.tables.paper_formats import PAPER_FORMATS, render_paper_table
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Record, Run, create_run, read_run
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.runs import Record, Run
 
 from .made_runs import FIVE_AND_TWO, made_run
 
@@ -211,16 +210,6 @@ def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
 def _seeded(method: str, seed: int, model: str, records: tuple[Record, ...] = FOUR) -> Run:
     run = run_of(method, records, seed=seed)
     return replace(run, manifest=run.manifest.stating(model={"sha256": model}))
-
-
-def test_results_are_the_run_without_its_votes(tmp_path: Path) -> None:
-    votes = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 3, (2, 1))
-    records = [replace(record, estimation=votes, base=1) for record in FOUR]
-    create_run(tmp_path / "run", made_run().manifest, records)
-    read = read_run(tmp_path / "run", tallies=False)
-    assert list(read.records) == [replace(record, base=1) for record in FOUR]
-    with pytest.raises(RunError, match="no such directory"):
-        read_run(tmp_path / "nothing", tallies=False)
 
 
 def test_n_is_a_limit_where_voting_may_end_early() -> None:

@@ -24,7 +24,6 @@ from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.report.condensed import condense
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing.allocation_files import read_pilots
@@ -262,7 +261,7 @@ def test_inputs_without_votes_are_shown_without_shares(tmp_path: Path) -> None:
     run = certify_dataset(model, data, tmp_path / "run")
     none = [record.estimation is not None and record.estimation.n == 0 for record in run.records]
     assert 0 < sum(none) < 8
-    votes = condense(run, "run").votes
+    votes = run.records.votes
     assert np.isnan(votes.chosen_votes).tolist() == none
     whole = overview(run, [0.0])
     assert whole.noisy_accuracy is not None

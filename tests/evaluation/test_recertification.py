@@ -17,7 +17,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.evaluation.recertification import as_if_certified, recertified, recertify
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian, stated_noise
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.records import results_digest
 from tests.analysis.made_runs import made_run
@@ -189,7 +189,7 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     again = recertify(source, tmp_path / "again")
     assert results_digest(again.records) == results_digest(source.records)
     assert radius_ceiling(source) == largest_radius(vector, BOUNDS["two-class"], 400, 0.01)
-    assert stated_noise(again.manifest.plan, again.path) == vector
+    assert again.manifest.plan.noise_in(again.path) == vector
     # From the copy as well, and equal to certifying so in the first place.
     changed = recertify(again, tmp_path / "changed", alpha=0.2)
     assert results_digest(changed.records) == results_digest(with_alpha(tmp_path / "direct", 0.2).records)

@@ -16,7 +16,7 @@ from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform, stated_noise
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform
 from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
@@ -134,7 +134,7 @@ def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: ty
     before = certified_with(tmp_path, noise)
     run, sources = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
     assert sources["certified"] >= 1
-    assert stated_noise(run.manifest.plan, run.path) == noise
+    assert run.manifest.plan.noise_in(run.path) == noise
     about = Statement(run.manifest.model.sha256, (2,), noise.name, run.manifest.plan.norm)
     with RegionMemory.open(tmp_path / "memory", about) as memory:
         for _, answer in memory.answers():

@@ -40,6 +40,6 @@ def at_most(ceiling: float) -> float:
 def radius_ceiling(run: Run) -> float | None:
     """The same for what the run did: None also where σ may differ by input, whether or not it came to that."""
     plan = run.manifest.plan
-    if plan.sigma_search or any(record.sigma != plan.sigma for record in run.records):
+    if plan.sigma_search or (run.records.sigma != plan.sigma).any():
         return None
     return planned_ceiling(plan)

@@ -19,6 +19,7 @@ from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
+from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
 from smoothcert.runs.statement import PlanStatement
@@ -164,7 +165,7 @@ def in_words(comparison: Comparison, level: float = 0.05) -> str:
     """The outcome in a sentence or two. No difference shown is never called equality."""
     check_probability("level", level)
     first, second = comparison.first, comparison.second
-    norm = comparison.norm.replace("l", "ℓ")
+    norm = norm_name(comparison.norm)
     parts = []
     for better, worse, sign in ((second, first, 1), (first, second, -1)):
         found = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
@@ -261,17 +262,16 @@ def _known_ceiling(run: Run) -> float | None:
 
 def _doubts(run: Run) -> NDArray[np.float64]:
     """How far each input's share of the ACR may be from the certified one: half a unit of what a log prints."""
-    correct = np.array([record.correct for record in run.records])
-    return np.where(correct, possible_radii(run) - [record.radius for record in run.records], 0.0)
+    return np.where(run.records.correct, possible_radii(run) - run.records.radius, 0.0)
 
 
 def _counted(run: Run) -> NDArray[np.float64]:
     """Radii of the correct answers; −1, which is below every radius, for the others."""
-    return np.array([record.radius if record.correct else -1.0 for record in run.records])
+    return np.where(run.records.correct, run.records.radius, -1.0)
 
 
 def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]:
-    mine, theirs = ({record.index for record in run.records} for run in (first, second))
+    mine, theirs = (set(run.records.index.tolist()) for run in (first, second))
     shared = mine & theirs
     if mine == theirs:
         return first, second, []
@@ -285,7 +285,7 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
             f"{len(shared)}; compare the shared ones (--common, common=True)"
         )
     one, other = (
-        replace(run, records=tuple(record for record in run.records if record.index in shared))
+        replace(run, records=run.records.take(np.isin(run.records.index, list(shared))))
         for run in (first, second)
     )
     note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"

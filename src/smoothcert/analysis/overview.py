@@ -26,6 +26,7 @@ from smoothcert.analysis.metrics import (
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs import Record, Run
+from smoothcert.runs.columns import Records, Rows
 from smoothcert.tally import ABSTAIN, SOFT_UNIT
 
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
@@ -109,17 +110,14 @@ def overview(run: Run, radii: Sequence[float], classes: int | None = None) -> Ru
     )
 
 
-def by_class(
-    records: Sequence[Record], radii: Sequence[float], classes: int | None = None
-) -> tuple[ClassResult, ...]:
+def by_class(records: Rows, radii: Sequence[float], classes: int | None = None) -> tuple[ClassResult, ...]:
     """Results for each label from 0 to the last class known; those without inputs are listed too."""
     if not records:
         raise RunError("no input has been certified yet, so no class has a result")
-    labels = np.array([record.label for record in records])
-    answers = np.array([record.predicted for record in records])
-    abstained = answers == ABSTAIN
-    counted = np.where((answers == labels) & ~abstained, [record.radius for record in records], -1.0)
-    size = _class_count(records, labels, classes)
+    columns = Records.of(records)
+    labels, abstained = columns.label, columns.abstained
+    counted = np.where(columns.correct, columns.radius, -1.0)
+    size = _class_count(columns, classes)
     inputs = np.bincount(labels, minlength=size)
     sums = np.bincount(labels, weights=np.maximum(counted, 0.0), minlength=size)
     undecided = np.bincount(labels[abstained], minlength=size)
@@ -146,7 +144,7 @@ def top_class(run: Run) -> TopClass | None:
     voted = [(r, c) for r, c in zip(run.records, chosen or ()) if r.estimation is not None and r.estimation.n]
     if not voted:
         return None
-    run, chosen = replace(run, records=tuple(record for record, _ in voted)), [c for _, c in voted]
+    run, chosen = replace(run, records=Records.of(record for record, _ in voted)), [c for _, c in voted]
     estimates = np.array([_share(record, c) for record, c in voted])
     order = np.argsort(estimates, kind="stable")
     # The quantile of m values is the ⌈qm⌉-th: an input's own value, so that bound and estimate are of one kind.
@@ -200,7 +198,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
     )
 
 
-def _chosen_classes(records: Sequence[Record]) -> list[int] | None:
+def _chosen_classes(records: Rows) -> list[int] | None:
     """The class that the selection votes chose for each input; None where votes are missing."""
     chosen = []
     for record in records:
@@ -238,8 +236,8 @@ def _lower_quantiles(
     return tuple(found)
 
 
-def _class_count(records: Sequence[Record], labels: NDArray[np.int64], classes: int | None) -> int:
-    seen = int(labels.max()) + 1
+def _class_count(records: Records, classes: int | None) -> int:
+    seen = int(records.label.max()) + 1
     if classes is not None:
         if classes < seen:
             raise InvalidValueError(

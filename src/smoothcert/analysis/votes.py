@@ -47,13 +47,13 @@ def votes_used(run: Run) -> VotesUsed | None:
     """What the run's votes came to; None where every input had the same number, or the votes are unknown."""
     plan = run.manifest.plan
     stops = stops_of(plan)
-    if not stops or not run.records or any(record.estimation is None for record in run.records):
+    if not stops or not run.records or not run.records.has_votes():
         return None
     if plan.n0 is None or plan.n is None:
         return None
     total = sum(_votes(record, budget_among(stops)) for record in run.records)
     inputs = len(run.records)
-    reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)
+    reasons = Counter((stopped or "budget").partition(":")[0] for stopped in run.records.stopped)
     share = total / (inputs * (plan.n0 + plan.n))
     return VotesUsed(total, inputs, total / inputs, share, tuple(reasons.most_common()), asked_only(plan))
 

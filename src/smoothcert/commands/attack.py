@@ -118,7 +118,7 @@ def attack(
     typed = sorted(typed, key=float)
     alpha = whole.manifest.plan.known(PlanStatement.alpha) if alpha is None else alpha
     plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
-    chosen = replace(whole, records=tuple(whole.records[i] for i in choice.indices(len(whole.records))))
+    chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
     named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")

@@ -151,6 +151,6 @@ def certify(
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found
 
-        done = {record.index for record in run.records}
+        done = set(run.records.index.tolist())
         found = [one for index, one in read_found(out).items() if index in done]
         note(in_words(found, classifier.plan.noise.sigma), quiet)

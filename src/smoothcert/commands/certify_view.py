@@ -16,8 +16,8 @@ from smoothcert.commands.console import progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
-from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import SmoothedClassifier
 
 
@@ -45,7 +45,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
     """The run's figures: a table for people, an object for scripts, nothing when quiet."""
     radii = default_radii([run])
     summary = summarise(run, [float(r) for r in radii])
-    digest = results_digest(run.records)
+    digest = run.records.digest
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
         used = votes_used(run)
@@ -55,13 +55,13 @@ def show_run(run: Run, output: OutputOptions) -> None:
     if output.quiet:
         return
     console = stdout()
-    console.print(f"{run.name}: certified accuracy (%) at {run.norm.replace('l', 'ℓ')} radius")
+    console.print(f"{run.name}: certified accuracy (%) at {norm_name(run.norm)} radius")
     table = Table()
     for radius in radii:
         table.add_column(radius, justify="right")
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     console.print(table)
-    abstained = sum(record.abstained for record in run.records)
+    abstained = int(run.records.abstained.sum())
     used = votes_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "

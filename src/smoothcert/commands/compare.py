@@ -81,7 +81,9 @@ def _show(found: Comparison, typed: list[str]) -> None:
     from smoothcert.commands.console import stdout
 
     console = stdout()
-    norm = found.norm.replace("l", "ℓ")
+    from smoothcert.plain_text import norm_name
+
+    norm = norm_name(found.norm)
     console.print(
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
         f"{norm} radius",

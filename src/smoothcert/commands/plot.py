@@ -77,7 +77,7 @@ def plot(
     if kind == "noise":
         plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
         return
-    read = [read_run(path, tallies=kind == "confidence") for path in runs]
+    read = [read_run(path) for path in runs]
     if kind == "ablation":
         if over is None:
             raise InvalidValueError(

@@ -60,8 +60,8 @@ def quickstart(
     plot_certified_accuracy(runs, curve)
     shown = runs[0].records
     plot_gallery(
-        test_set.inputs([record.index for record in shown]),
-        shown,
+        test_set.inputs(shown.index.tolist()),
+        list(shown),
         test_set.classes,
         gallery,
         f"{len(shown)} digits and the ℓ2 radius inside which no attack changes the answer (σ = {_SIGMAS[0]})",

@@ -64,7 +64,9 @@ def attack_run(
     inputs: list[AttackedInput] = []
     together = batch * execution.worker_count()
     for start in range(0, len(run.records), together):
-        for one in attacker.attack(run.records[start : start + together], progress.radii or (lambda _: None)):
+        for one in attacker.attack(
+            list(run.records[start : start + together]), progress.radii or (lambda _: None)
+        ):
             inputs.append(one)
             if progress.attacked is not None:
                 progress.attacked(one)
@@ -96,7 +98,7 @@ def check_attackable(run: Run) -> None:
         )
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
-    if any(record.sigma != manifest.plan.sigma for record in run.records):
+    if (run.records.sigma != manifest.plan.sigma).any():
         raise RunError(
             f"{run.path} chose a σ for each input, and the attacks are on one smoothed classifier for all: its "
             "certificates are about others; certify without --sigma-search"

@@ -23,7 +23,6 @@ from smoothcert.noise import DiagonalNoise, Noise, sigmas_files
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
-from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.stopping import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally
@@ -68,7 +67,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
         _check_follows(run, record, old)
         records.append(_decided(record, new))
     stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
-    source = {"results_sha256": results_digest(run.records), "bound": old.bound, "alpha": old.alpha}
+    source = {"results_sha256": run.records.digest, "bound": old.bound, "alpha": old.alpha}
     if earlier := run.manifest.plan.recertified_from:
         source["recertified_from"] = earlier
     manifest = replace(

@@ -25,7 +25,6 @@ from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
-from smoothcert.runs.records import results_digest
 from smoothcert.runs.statement import ModelStatement, PlanStatement
 from smoothcert.sigma_search.log import read_found
 from smoothcert.sigma_search.problem import with_sigma
@@ -57,9 +56,9 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
     """
     _check(run, dataset)
     offers = _Offers(run, dataset)
-    digest = results_digest(run.records)
+    digest = run.records.digest
     with reserve_run(out) as write:
-        log = AnswerLog(out, digest, public_address(str(address)), [record.index for record in run.records])
+        log = AnswerLog(out, digest, public_address(str(address)), run.records.index.tolist())
         with RegionMemory.open(address, _statement(run, dataset)) as memory:
             log.begin(memory.head)
             recovering = log.resumed

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalUniform
-from smoothcert.report.condensed import Condensed
+from smoothcert.runs import Run
+from smoothcert.runs.manifest import FILE_NAME
 from smoothcert.runs.statement import PlanStatement
 
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
 
 
-def provenance_json(run: Condensed) -> dict[str, Any]:
+def provenance_json(run: Run) -> dict[str, Any]:
     """Tables of names and values, as text."""
     manifest = run.manifest
     hashes = [
-        ("results", run.results_sha256),
-        ("statement (run.json)", run.manifest_sha256),
+        ("results", run.records.digest),
+        ("statement (run.json)", _statement_sha256(run)),
         ("model", manifest.model.sha256),
         ("data", manifest.data.sha256),
         ("log", manifest.data.log_sha256),
@@ -34,7 +36,12 @@ def provenance_json(run: Condensed) -> dict[str, Any]:
     }
 
 
-def certify_command(run: Condensed) -> str | None:
+def _statement_sha256(run: Run) -> str | None:
+    statement = run.path / FILE_NAME
+    return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
+
+
+def certify_command(run: Run) -> str | None:
     """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert.
 
     It names the run's own file of scales, where its noise has one, as seen from the folder that holds the run.
@@ -53,7 +60,7 @@ def certify_command(run: Condensed) -> str | None:
             words += [f"--{option}", f"{stated}"]
     words += _search_words(plan) + _stop_words(plan.stops)
     words += ["--skip", str(manifest.data.skip or 1)]
-    asked = len(run) if manifest.data.asked_for is None else len(manifest.data.asked_for)
+    asked = len(run.records) if manifest.data.asked_for is None else len(manifest.data.asked_for)
     if manifest.data.allowed is not None and asked < len(manifest.data.allowed):
         words += ["--max", str(asked)]
     return shlex.join([*words, "--out", f"{run.name}-again"])

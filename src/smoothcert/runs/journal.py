@@ -25,6 +25,7 @@ from typing import Any
 from smoothcert.checksums import BYTES
 from smoothcert.databases import check_plain_files, distrust, foreign_object
 from smoothcert.errors import DataError, RunError
+from smoothcert.runs.columns import Records
 from smoothcert.runs.records import FARTHEST, MOST_CLASSES, MOST_INPUTS, Record, check_votes
 from smoothcert.tally import Tally
 
@@ -284,12 +285,12 @@ class Journal:
                 self._connection.execute("ROLLBACK")
             raise
 
-    def records(self, tallies: bool = True) -> list[Record]:
-        """Every record, ordered by index; without ``tallies`` (they are None then) several times as fast."""
+    def records(self) -> Records:
+        """Every record, ordered by index."""
         if not self._begun:
             if self._at_least:
                 raise RunError(self._damage([], self._at_least))
-            return []
+            return Records.of(())
         with self._explained(), _collector_at_rest():
             missing = self._missing_columns()
             self._connection.execute("BEGIN")  # what is checked is what is read
@@ -302,9 +303,7 @@ class Journal:
                 self._check_values(missing)
             finally:
                 self._connection.execute("ROLLBACK")
-            if tallies:
-                return [_record(row) for row in rows]
-            return [_untallied(row) for row in rows]
+            return Records.from_rows(rows, _COLUMNS, self.path)
 
     def intact_rows(self) -> list[_Row]:
         """What can still be read of a damaged file and is what was written: from the front, then from the back."""
@@ -539,11 +538,6 @@ def _record(row: _Row) -> Record:
     record = Record(index, label, predicted, radius, sigma, seconds, *tallies, *later)
     check_votes(record)
     return record
-
-
-def _untallied(row: _Row) -> Record:
-    index, label, predicted, _, radius, sigma, seconds, _, _, *later, _ = row
-    return Record(index, label, predicted, radius, sigma, seconds, None, None, *later)
 
 
 def _tally(text: str | None) -> Tally | None:

@@ -22,6 +22,7 @@ from smoothcert.files import (
     read_file,
     write_atomically,
 )
+from smoothcert.runs.columns import Rows
 from smoothcert.runs.field_log import MOST_LINES
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, check_record, results_digest
@@ -59,7 +60,7 @@ def write_parquet(run: Run, path: Path) -> None:
     arrow, parquet = _pyarrow()
     stated = {
         _MANIFEST: json.dumps(run.manifest.as_json()).encode(),
-        _DIGEST: results_digest(run.records).encode(),
+        _DIGEST: run.records.digest.encode(),
         **_packed_files(run.path),
     }
     schema = _schema(arrow).with_metadata(stated | {_CHECKSUM: _checksum(stated, run.records)})
@@ -106,7 +107,7 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
     return manifest, records, files
 
 
-def _checksum(stated: Mapping[bytes, bytes], records: Sequence[Record]) -> bytes:
+def _checksum(stated: Mapping[bytes, bytes], records: Rows) -> bytes:
     """Of the metadata, and of what the results' digest leaves out."""
     parts = [(key.hex(), value.hex()) for key, value in sorted(stated.items())]
     return checksum([parts, [record.seconds for record in records]]).encode()

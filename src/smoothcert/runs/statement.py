@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, ItemsView, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
 from smoothcert.errors import RunError
+from smoothcert.noise import Noise, stated_noise
 
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50
@@ -171,6 +173,10 @@ class PlanStatement(Statement):
         super().__init__(stated)
         if self.stop and self.n is None:
             raise ValueError("plan.stop is stated without n, the most votes it can end")
+
+    def noise_in(self, directory: Path) -> Noise:
+        """The noise it states; the directory holds the scales of noise that has one for each coordinate."""
+        return stated_noise(self.known(PlanStatement.noise), self.sigma, self.sigmas_sha256, directory)
 
     @property
     def search_knobs(self) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
+from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -254,7 +254,7 @@ class CertifyPlan:
         """
         search = plan.sigma_search
         return cls(
-            stated_noise(plan, directory),
+            plan.noise_in(directory),
             plan.known(PlanStatement.bound),
             plan.known(PlanStatement.n0),
             plan.known(PlanStatement.n),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots import (
     envelope_steps,
     plot_ablation,
@@ -25,7 +26,7 @@ from smoothcert.analysis.plots import (
 )
 from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
-from smoothcert.analysis.plots.confidence import acr_share, confidence_of
+from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
 from smoothcert.analysis.plots.sigma import input_sigmas
 from smoothcert.analysis.plots.steps import pointwise_band
@@ -284,10 +285,10 @@ def test_confidence_of_soft_votes() -> None:
 
 def test_the_share_of_the_surest() -> None:
     # Right radii 1.0, 0.5, 0.5, 0.2, 0: the largest of 7 inputs' is 1.0 of 2.2, the two largest 1.5 of it.
-    assert acr_share(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
-    assert acr_share((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) == 0.0
+    assert acr_share_of_top(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
+    assert acr_share_of_top((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) is None
 
 
 def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:

@@ -12,9 +12,9 @@ from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 from smoothcert.runs.statement import OriginStatement
 
@@ -72,7 +72,7 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
     lines = ablation_lines(runs, over)
     seeded = any(spread.sd is not None for line in lines for spread in line.acr)
     partial = ", ".join(sorted({text for run in runs if (text := partial_inputs(run))}))
-    differ = len({tuple(record.index for record in run.records) for run in runs}) > 1
+    differ = len({tuple(run.records.index) for run in runs}) > 1
     notes = {
         "bars: one standard deviation over seeds": seeded,
         f"some runs have {partial}": bool(partial),

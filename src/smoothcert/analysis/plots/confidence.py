@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, check_picture_path
-from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import add_title, new_sheet
 from smoothcert.analysis.plots.sigma import check_panels
@@ -55,14 +55,6 @@ def confidence_of(run: Run) -> Confidence:
             continue
         (abstained if record.abstained else right if record.correct else wrong).append(lower)
     return Confidence(np.array(right), np.array(wrong), np.array(abstained), unknown)
-
-
-def acr_share(records: Sequence[Record], fraction: float) -> float:
-    """The part of the ACR that the ``fraction`` of inputs with the largest right radii carries; 0 if there is none."""
-    radii = correct_radii(records)
-    total = math.fsum(radii)
-    most = math.ceil(fraction * len(records))
-    return math.fsum(radii[::-1][:most]) / total if total > 0 else 0.0
 
 
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
@@ -111,8 +103,8 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
 
 def _facts(run: Run) -> str:
     parts = [partial_inputs(run)]
-    if correct_radii(run.records).sum() > 0:
-        parts.append(f"surest tenth: {100 * acr_share(run.records, _SUREST):.0f} % of the ACR")
+    if (share := acr_share_of_top(run.records)) is not None:
+        parts.append(f"surest tenth: {100 * share:.0f} % of the ACR")
     return "".join(f", {part}" for part in parts if part)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import dataset_of
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 
 

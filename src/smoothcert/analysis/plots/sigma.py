@@ -24,7 +24,7 @@ _MOST_PANELS = 8
 
 def input_sigmas(run: Run) -> NDArray[np.float64]:
     """Each input's own σ; a run with one σ for all has nothing to show and is refused."""
-    sigmas = np.array([record.sigma for record in run.records], dtype=np.float64)
+    sigmas = run.records.sigma
     if sigmas.min() == sigmas.max():
         raise InvalidValueError(
             f"{run.path}: every input was certified with σ = {sigmas[0]:g}; name a run that chooses σ for each input"

@@ -64,11 +64,11 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
                 f"{first.path} and {second.path} both name the data set {dataset_of(run)}, but its contents differ "
                 "(split or version); show them one at a time"
             )
-        for record in run.records:
-            label, where = labels.setdefault(record.index, (record.label, run))
-            if label != record.label:
+        for index, own in zip(run.records.index.tolist(), run.records.label.tolist()):
+            label, where = labels.setdefault(index, (own, run))
+            if label != own:
                 raise InvalidValueError(
-                    f"input {record.index} has label {label} in {where.path} and {record.label} in {run.path}: "
+                    f"input {index} has label {label} in {where.path} and {own} in {run.path}: "
                     "they are of different data sets; show one at a time, or import logs with --dataset NAME"
                 )
 

@@ -140,5 +140,5 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         summary.acr,
         summary.accuracy,
         most_votes(plan) if stops_of(plan) else None,
-        tuple(record.index for record in runs[0].records),
+        tuple(runs[0].records.index.tolist()),
     )
