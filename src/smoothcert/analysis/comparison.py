@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,29 +23,23 @@ from smoothcert.errors import InvalidValueError, check_not_negative, check_proba
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
-from smoothcert.runs.statement import PlanStatement
+from smoothcert.runs.statement import PlanStatement, Stated
 
 _ROUNDING = 1e-9  # radii that differ by less, as by a sampler's error alone, make no run the better one
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
-_STATED = {
-    "bound": "bound",
-    "n": "n",
-    "alpha": "alpha",
-    "sigma": "sigma",
-    "noise": "noise",
-    "sigmas_sha256": "scales of the noise (SHA-256)",
-    "sigma_search": "σ search",
-    "stop": "stopping rules",
-    "stream": "stream version",
-    "levels": "levels of the grid",
+_STATED: dict[Stated[Any], str] = {
+    PlanStatement.bound: "bound",
+    PlanStatement.n: "n",
+    PlanStatement.alpha: "alpha",
+    PlanStatement.sigma: "sigma",
+    PlanStatement.noise: "noise",
+    PlanStatement.sigmas_sha256: "scales of the noise (SHA-256)",
+    PlanStatement.sigma_search: "σ search",
+    PlanStatement.stop: "stopping rules",
+    PlanStatement.stream: "stream version",
+    PlanStatement.levels: "levels of the grid",
 }
-_OPTIONAL = {
-    "sigmas_sha256",
-    "sigma_search",
-    "stop",
-    "stream",
-    "levels",
-}  # a plan that doesn't state them has none
+_ALWAYS = list(_STATED)[:5]  # a plan that doesn't state one of the others has none
 
 
 @dataclass(frozen=True)
@@ -304,19 +299,19 @@ def _printed_notes(*runs: Run) -> list[str]:
 def _plan_notes(first: Run, second: Run) -> list[str]:
     mine, theirs = first.manifest.plan, second.manifest.plan
     different = [
-        f"{words} {_stated(mine, key)} and {_stated(theirs, key)}"
-        for key, words in _STATED.items()
-        if mine.value(key) != theirs.value(key) and (mine.value(key) or theirs.value(key))
+        f"{words} {_stated(mine, field)} and {_stated(theirs, field)}"
+        for field, words in _STATED.items()
+        if mine.value(field) != theirs.value(field) and (mine.value(field) or theirs.value(field))
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
 
 
-def _stated(plan: PlanStatement, key: str) -> str:
-    value = plan.value(key)
-    if not value and key in _OPTIONAL:
+def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
+    value = plan.value(field)
+    if not value and field not in _ALWAYS:
         return "none"
     if value is None:
         return "unknown"
-    if key == "sigmas_sha256":
+    if field is PlanStatement.sigmas_sha256:
         return f"{value:.8}…"
-    return " + ".join(value) if key == "stop" else str(value)
+    return " + ".join(value) if field is PlanStatement.stop else str(value)

@@ -81,13 +81,17 @@ def check_same_data(runs: Sequence[Run]) -> list[str]:
     first, *others = runs
     for other in others:
         mine, theirs = first.manifest.data, other.manifest.data
-        known = [key for key in ("sha256", "name") if mine.value(key) and theirs.value(key)]
+        known = [
+            each
+            for each in (DataStatement.sha256, DataStatement.name)
+            if mine.value(each) and theirs.value(each)
+        ]
         if known and mine.value(known[0]) != theirs.value(known[0]):
             raise InvalidValueError(
                 f"{first.path} is on {_named(mine)} and {other.path} on {_named(theirs)}: runs on different data "
                 "don't compare; certify both on the same data"
             )
-        if "sha256" not in known:
+        if DataStatement.sha256 not in known:
             unchecked.append(
                 f"{first.name} and {other.name}: no hash of the data in both, so only labels"
                 f"{' and names' if known else ''} were checked"

@@ -148,14 +148,19 @@ def _model_missing(run: Run) -> Exception:
     from smoothcert.runs.data_check import suggested_options
 
     origin = run.manifest.origin
-    named = {key: origin.value(key) for key in ("model", "architecture", "dataset", "data_dir")}
-    if named["model"] is None:
+    if origin.model is None:
         return RunError(
             f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
+    options = suggested_options(
+        model=origin.model,
+        architecture=origin.architecture,
+        dataset=origin.dataset,
+        data_dir=origin.data_dir,
+    )
     return RunError(
         f"--model is missing: nothing that a run names is opened unasked, because a run may be somebody else's. If you "
-        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {suggested_options(named)}"
+        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {options}"
     )
 
 

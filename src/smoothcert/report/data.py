@@ -89,7 +89,7 @@ def _find(run: Run, place: DataPlace, library: _Library) -> FoundData:
             f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
             if named is None
             else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
-            f"want its inputs on the page, add {suggested_options({'dataset': named})}"
+            f"want its inputs on the page, add {suggested_options(dataset=named)}"
         )
     dataset = library.load(spec, place.split or origin.split or "test", place.data_dir)
     if stated is None:

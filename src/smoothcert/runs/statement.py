@@ -63,9 +63,9 @@ class Statement:
         """Every key and value, as they were given."""
         return dict(self._stated)
 
-    def value(self, name: str) -> Any:
-        """The value of any key; None where it isn't there."""
-        return self._stated.get(name)
+    def value(self, of: str | Stated[Any]) -> Any:
+        """The value of a field, or of a key that the user named; None where it isn't there."""
+        return self._stated.get(of if isinstance(of, str) else of.name)
 
     def has(self, field: Stated[Any]) -> bool:
         """Whether the field is there, if only to say that its value is unknown."""
