@@ -8,7 +8,6 @@ nothing here can tell, so the new run says what it was made from.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +20,7 @@ from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import DiagonalNoise, Noise, sigmas_files
 from smoothcert.registry import unknown_name
+from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.smoothing import CertifyPlan, decide
@@ -31,7 +31,6 @@ CHANGEABLE = ("alpha", "bound")
 """What votes don't depend on."""
 
 _VOTES_DEPEND_ON = ("sigma", "noise", "n", "n0", "seed", "dtype", "route", "chunk", "block", "device")
-_SAME = 1e-9  # another version of scipy may round a radius differently in its last bits
 
 
 def recertify(run: Run, out: Path, **changes: Any) -> Run:
@@ -144,10 +143,11 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
             "restore it or certify again"
         )
     again = _decided(record, plan)
-    same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)
-    doubtful = max(again.radius, record.radius) <= _SAME * plan.noise.sigma
+    sigma = plan.noise.sigma
+    same = same_radius(again.radius, record.radius, sigma)
+    doubtful = max(again.radius, record.radius) <= SAME * sigma
     if not (
-        math.isclose(record.sigma, plan.noise.sigma, rel_tol=_SAME)
+        same_radius(record.sigma, sigma)
         and _close(again.volume_radius, record.volume_radius)
         and same
         and (again.predicted == record.predicted or doubtful)
@@ -200,7 +200,7 @@ def _somewhere(noise: Noise) -> NDArray[np.float64]:
 
 
 def _close(a: float | None, b: float | None) -> bool:
-    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=_SAME, abs_tol=_SAME)
+    return a == b if a is None or b is None else same_radius(a, b, 1.0)
 
 
 def _hard(tally: Tally) -> Tally:

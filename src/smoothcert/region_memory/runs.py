@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.records import BALLS
 from smoothcert.region_memory.statement import Statement
 from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
+from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
@@ -30,8 +30,6 @@ from smoothcert.sigma_search.log import read_found
 from smoothcert.sigma_search.problem import with_sigma
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.tally import ABSTAIN
-
-_SAME = 1e-9  # another version of scipy may round a radius differently in its last bits
 
 
 @dataclass(frozen=True)
@@ -166,8 +164,8 @@ class _Offers:
                 f"{self.run.path} keeps no votes of input {record.index}, which its region is computed from"
             )
         again = decide(x, plan, record.selection, record.estimation)
-        same = math.isclose(again.radius, record.radius, rel_tol=_SAME)
-        if again.region is None or again.predicted != record.predicted or not same:
+        same = again.predicted == record.predicted and same_radius(again.radius, record.radius)
+        if again.region is None or not same:
             raise RunError(
                 f"{self.run.path}: the result of input {record.index} (class {record.predicted}, radius "
                 f"{record.radius:g}) doesn't follow from its votes and the plan; restore the run or certify again"
