@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import ModelOptions, OutputOptions, SpeedOptions
+from smoothcert.commands.options import ModelOptions, OutputOptions
+from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.empirical import AttackedInput, AttackReport
@@ -109,7 +110,7 @@ def attack(
     from smoothcert.runs import read_run
     from smoothcert.runs.data_check import open_inputs_of
 
-    execution = speed.execution()
+    execution = execution_of(speed)
     choice = Choice(skip, max)
     whole = read_run(run)
     check_attackable(whole)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -95,19 +96,24 @@ def give_up_output() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first Ctrl-C interrupts the command; another ends the process at once, which loses nothing that was kept."""
+    """The first Ctrl-C interrupts the command; another ends the process at once, which loses nothing that was kept.
+
+    So does the first one during an import: an exception raised there may be swallowed, or come out as another.
+    """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     pressed = 0
 
-    def interrupt(*_: object) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed += 1
-        if pressed > 1:
+        if pressed > 1 or _importing(frame):
             # A progress bar hides the cursor.
             os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"")
+            if pressed == 1:
+                os.write(2, b"smoothcert: interrupted\n")
             os._exit(130)
         raise KeyboardInterrupt
 
@@ -121,6 +127,12 @@ def interruptible() -> Iterator[None]:
         raise
     else:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib."):
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Screen(Console):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import ModelOptions, SpeedOptions
+from smoothcert.commands.options import ModelOptions
+from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.verification import Checked, Report
@@ -154,7 +155,7 @@ def _replay(
     plan = checked.statement.plan
     named = load_named_model(replaying.model, model_options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
-    replay = Replay(run, checked.statement, named.classifier, inputs, speed.execution())
+    replay = Replay(run, checked.statement, named.classifier, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)
     chosen = chosen_records(checked.records, replaying.replay, replaying.seed)
     with progress_bar("casting votes again", "votes", silent) as bar:

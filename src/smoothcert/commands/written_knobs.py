@@ -52,6 +52,13 @@ def written_knobs(module: str, cls: str, only: Collection[str] | None = None) ->
     return list(found.values())
 
 
+def written_type(module: str, alias: str) -> Any:
+    """The type that a module gives a name to."""
+    where, meaning = _defined(module, alias)
+    assert isinstance(meaning, ast.expr)
+    return _kind(where, meaning)
+
+
 def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
     """Names of a registry with module and class of each member, as decorators of the package's files declare them."""
     found = {}
@@ -88,9 +95,7 @@ def _kind(module: str, node: ast.expr) -> Any:
     assert isinstance(node, ast.Name), f"{module}: {ast.unparse(node)} is no plain type"
     if node.id in _BUILT_IN:
         return _BUILT_IN[node.id]
-    where, meaning = _defined(module, node.id)
-    assert isinstance(meaning, ast.expr)
-    return _kind(where, meaning)
+    return written_type(module, node.id)
 
 
 def _defined(module: str, name: str) -> tuple[str, ast.ClassDef | ast.expr]:

@@ -35,7 +35,7 @@ class Problem:
     base: BaseClassifier
     prepared: Prepared
     noise: Noise
-    rule: Bound
+    bound: Bound
     n: int
     alpha: float
     seed: int = 0
@@ -50,7 +50,7 @@ class Problem:
     @property
     def _passes(self) -> Passes:
         purpose = "searching sigma for inputs {indices}"
-        return Passes(self.prepared, self.rule.votes, self.execution, purpose)
+        return Passes(self.prepared, self.bound.votes, self.execution, purpose)
 
     def cast(self, requests: Sequence[VoteRequest], on_votes: Evaluations | None = None) -> list[Ballots]:
         """The votes of each request, row by row."""
