@@ -124,7 +124,7 @@ def certify(
         if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, quiet)
         note(
-            "σ differs from number to number: σ below is the geometric mean, and a radius that of the largest ball "
+            "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
             "inside the region. `plot --kind area` compares regions by volume.",
             quiet,
         )

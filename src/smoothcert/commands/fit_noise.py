@@ -33,9 +33,9 @@ def fit_noise(
 ) -> None:
     """Find a per-coordinate σ, the same for all inputs, that makes certified regions large.
 
-    Where the model doesn't look, noise costs nothing: σ grows there, and the ellipsoid that is certified with it. What
-    is maximised is the mean log-volume over the inputs that the smoothed classifier gets right (Tecot et al.,
-    non-uniform smoothing). Fit on training inputs (`--split train`, the default), then certify others:
+    Where the model is insensitive, noise is free: σ grows there, and the certified ellipsoid with it. The objective is
+    the mean log-volume over the inputs that the smoothed classifier gets right (Tecot et al., non-uniform smoothing).
+    Fit on training inputs (`--split train`, the default), then certify others:
 
     Example: `smoothcert fit-noise runs/digits --dataset digits --init 0.25 --out fits/digits`
 
@@ -140,7 +140,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 
 def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
-    """What each fit ended with: a table for people, an object for scripts."""
+    """What each fit ended with: a table, or a JSON object."""
     from rich.table import Table
 
     from smoothcert.commands.console import stdout
@@ -176,7 +176,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
 
 
 def split_of(fit: Fit) -> str:
-    """Which split a fit's figures are of: what the model was trained on, it may know by heart."""
+    """The split that a fit's figures are on: a model may have memorised its training inputs."""
     return f"{fit.manifest.origin.get('split') or 'unknown'} split"
 
 

@@ -28,7 +28,7 @@ _GROUPS = {
 
 
 def _fields() -> list[OptionField]:
-    """All but init, of which a ladder takes several; the route is None unless given: it follows from the model."""
+    """All but init, since a ladder takes several; the route is None unless given: it follows from the model."""
     plan = written_knobs("smoothcert.noise_fit.plan", "FitPlan")
     knobs = [sentence(knob) for knob in plan if knob.name != "init"]
     shown = [(optional if knob.name == "route" else option)(knob, _GROUPS.get(knob.group)) for knob in knobs]
@@ -47,7 +47,7 @@ else:
 
 
 def fit_plan(options: FitOptions, init: float, route: str) -> FitPlan:
-    """The plan of a fit that starts at ``init``; ``route`` is taken where none was asked for."""
+    """The plan of a fit that starts at ``init``; ``route`` is the default."""
     from smoothcert.noise_fit import FitPlan
 
     values = under_their_names(options)

@@ -1,4 +1,4 @@
-"""Options of the command line made from knobs: a field's name, type, default and help are stated once, where it is."""
+"""Options of the command line made from knobs: name, type, default and help are declared once, in a dataclass."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def under_their_names(options: Any) -> dict[str, Any]:
     """The options by field, those given in an earlier spelling included; both spellings at once are refused."""
     values = dict(vars(options))
     for name in [name for name in values if name.startswith(_FORMER)]:
-        given_so, field = values.pop(name), name.removeprefix(_FORMER)
-        if given_so is None:
+        earlier, field = values.pop(name), name.removeprefix(_FORMER)
+        if earlier is None:
             continue
         if values[field] != getattr(type(options)(), field):
             raise InvalidValueError(
-                f"{field} is given more than once: {values[field]} and, by its earlier name, {given_so}; leave one out"
+                f"{field} is given more than once: {values[field]} and, by its earlier name, {earlier}; leave one out"
             )
-        values[field] = given_so
+        values[field] = earlier
     return values
 
 
@@ -93,12 +93,12 @@ def sentence(knob: Knob) -> Knob:
 
 
 def given(options: Any) -> dict[str, Any]:
-    """What was given on the command line, of options that are None otherwise."""
+    """The options that were given; the others are None."""
     return {name: value for name, value in vars(options).items() if value is not None}
 
 
 def without_none(kind: Any) -> Any:
-    """The type that an optional one stands for when it is given."""
+    """The type without None."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return next(part for part in typing.get_args(kind) if part is not type(None))
     return kind

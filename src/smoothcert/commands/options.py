@@ -31,7 +31,7 @@ _OUTPUT = Group("Output", sort_key=30)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class OutputOptions:
-    """How much to say."""
+    """How much to print."""
 
     quiet: Annotated[
         bool, Parameter(group=_OUTPUT, negative="", help="No progress, no table; errors only.")
@@ -106,7 +106,7 @@ class DataOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TrainingDataOptions(DataOptions):
-    """Which inputs, of the training split unless told otherwise."""
+    """Which inputs, of the training split by default."""
 
     split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = (
         "train"
@@ -116,7 +116,7 @@ class TrainingDataOptions(DataOptions):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FewInputsOptions(DataOptions):
-    """Which inputs: a few from all over, unless told otherwise."""
+    """Which inputs: a few from all over, by default."""
 
     skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 20
     max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = 50

@@ -57,8 +57,8 @@ def predict(
     alpha
         Probability that an answer is wrong.
     seed
-        Names the random streams (default: drawn from the operating system, so that nobody can choose an input by it; it
-        is stated with the answers).
+        Names the random streams (default: drawn from the operating system, so that inputs can't be chosen by it;
+        stated with the answers).
     out
         File to write instead of standard output.
     """

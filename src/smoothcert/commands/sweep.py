@@ -67,7 +67,7 @@ def sweep(
     architecture
         Network of every cell (default: the recipe's, or by the size of the inputs).
     train_inputs
-        Train on the first so many inputs only.
+        Train on this many inputs only, the first ones.
     bound
         two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """

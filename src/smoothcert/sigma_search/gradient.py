@@ -27,7 +27,7 @@ class GradientSearch(Checked):
 
     A and B are the two classes ahead in E, both means clamped to [0.02, 0.98]; for uniform noise R = λ(E_A − E_B).
     Published: lr 1e-4, one sample (8 for MACER), up to 900 steps (1500), σ₀ the σ of training. The model is
-    evaluated eagerly, in passes of ``rows`` rows whatever the batch: same bits whoever the neighbours are.
+    evaluated eagerly, in passes of ``rows`` rows whatever the batch: same bits regardless of the neighbours.
     """
 
     uses_gradients: ClassVar[bool] = True

@@ -31,7 +31,7 @@ def append_found(directory: Path, found: SearchResult) -> None:
 def read_found(directory: Path) -> dict[int, SearchResult]:
     """Every input's search by index, without those whose line was cut off or damaged, or whose scales are.
 
-    A record that has none is of an input to search again.
+    An input whose record has no search is searched again.
     """
     if (directory / _SCALES).is_symlink():
         raise RunError(f"{directory / _SCALES} is a link and not followed; copy the folder")

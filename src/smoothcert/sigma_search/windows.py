@@ -23,7 +23,7 @@ def search_each(
 ) -> Iterator[tuple[int, NDArray[Any], SearchResult]]:
     """Each input with what was found for it; ``problem`` is asked for once the first input has been taken.
 
-    ``on_evaluations`` hears of ``search.evaluations`` rows for each input in all: an early stop is progress too.
+    ``on_evaluations`` counts ``search.evaluations`` rows per input in all: an early stop is progress too.
     """
     while window := list(itertools.islice(inputs, SEARCHED_TOGETHER)):
         found = search.search(problem(), window, on_evaluations)
