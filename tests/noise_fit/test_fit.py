@@ -211,14 +211,14 @@ def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
 
 
 def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="use --route votes"):
+    with pytest.raises(InvalidValueError, match="use --fit-by votes"):
         fit_into(tmp_path / "fit", labels_model(), points(), plan())
 
     class Cut(Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x).detach()
 
-    with pytest.raises(ModelError, match=r"can't be differentiated.*--route votes"):
+    with pytest.raises(ModelError, match=r"can't be differentiated.*--fit-by votes"):
         fit_into(tmp_path / "other", TorchClassifier(Cut()), points(), plan())
 
 

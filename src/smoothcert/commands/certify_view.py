@@ -1,4 +1,4 @@
-"""Certifying with a progress bar, and showing what came of it."""
+"""Certification with a progress bar, and its summary."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def certify_with_bar(
 
 
 def show_run(run: Run, output: OutputOptions) -> None:
-    """The run's figures: a table for people, an object for scripts, nothing when quiet."""
+    """The run's figures: a table, a JSON object, or nothing when quiet."""
     radii = default_radii([run])
     summary = summarise(run, [float(r) for r in radii])
     digest = run.records.digest

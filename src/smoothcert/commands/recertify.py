@@ -29,7 +29,7 @@ def recertify(
     """Compute a run's certificates anew from its stored votes, at another alpha or with another bound.
 
     A run keeps the votes of every input, so this takes seconds and no model. Certificates hold as if the run had been
-    certified so in the first place, and are the same to the last bit where each input has n votes (no `--stop` but
+    certified this way from the start, and are the same to the last bit where each input has n votes (no `--stop` but
     wrong); other rules would have ended the voting elsewhere. Another σ, noise, n, n0 or seed needs new votes: that
     is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the votes.
 

@@ -27,11 +27,11 @@ def show(
     """Show one run in full: accuracies by name, confidence, classes, time, and what it proves about other inputs.
 
     *Base* accuracy is the model's alone, without noise; *noisy* accuracy its share of right votes under noise;
-    *smoothed* accuracy that of the smoothed classifier, the only one that certificates speak of. "Proved" is a lower
+    *smoothed* accuracy that of the smoothed classifier, the only one that certificates are about. "Proved" is a lower
     bound for inputs from the same distribution, false certificates allowed for; the statements of all radii hold
-    together with the probability `--confidence`. A mean radius can be carried by a few inputs of which the model is
-    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has. Of a run under way there
-    are counts so far; statements and intervals wait until it is complete.
+    together with the probability `--confidence`. A few inputs with over-confident answers can carry the
+    mean radius: see the spread of p_A, and the surest tenth's share of the ACR. For an unfinished run only counts are
+    shown; statements and intervals wait until it is complete.
 
     Example: `smoothcert show runs/digits-cert --radii 0,0.25,0.5`
 
@@ -137,7 +137,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 
 def _lost_to_rounding(run: Run) -> float:
-    """What radii of inputs off the grid give up to speak of any input."""
+    """What to subtract from radii of inputs off the grid."""
     from smoothcert.runs.statement import DataStatement
     from smoothcert.smoothing import CertifyPlan
 

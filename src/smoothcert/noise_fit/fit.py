@@ -50,7 +50,7 @@ _MOST_VOTED_GROUPS = 1000
 
 @dataclass(frozen=True)
 class Progress:
-    """What to tell whoever is watching."""
+    """Progress callbacks."""
 
     begin: Callable[[int, int, int], None] | None = None
     """(rows to evaluate, sub-epochs in all, sub-epochs done before)"""
@@ -105,7 +105,7 @@ def fit_into(
     labelled = labelled_for(base, dataset)
     route, groups = _route(base, labelled, plan, execution, fitted)
     manifest = _manifest(base, dataset, places, plan, groups, execution, origin or {})
-    if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash is of
+    if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash covers
         manifest = manifest.stating(model=manifest.model.but(order=list(order)))
     with claim_run(out, manifest):
         state = load_state(out)

@@ -127,7 +127,7 @@ class SqliteStore:
         self._connection.execute("INSERT INTO head VALUES (1, ?, ?)", (start.count, start.hash))
 
     def _check_witness(self, known: Head | None) -> None:
-        # In this order: whoever stores a record has written the witness before.
+        # In this order: the witness is written before the record.
         count = self.head().count
         witnessed = self._witness.read()
         if witnessed is None:
@@ -135,7 +135,7 @@ class SqliteStore:
                 raise IncompleteMemoryError(
                     self.name,
                     f"it has {count} records but {self._witness.path.name} is missing, as after a plain "
-                    "copy of the one file (use backup()), so nobody can say whether records are missing; if you "
+                    "copy of the one file (use backup()), so missing records can't be ruled out; if you "
                     "noted its head elsewhere, give that as known",
                 )
             witnessed = known or self.head()

@@ -27,7 +27,7 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         ...
 
     def exclusive(self) -> AbstractContextManager[None]:

@@ -63,7 +63,11 @@ class CertifyPlan:
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
     stop: Iterable[Stop | str] = ()
-    levels: int | None = None
+    levels: int | None = knob(
+        None,
+        "inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; 255 for "
+        "8-bit pictures)",
+    )
     dimension: int | None = None
     stream: int = STREAM_VERSION
 

@@ -1,4 +1,4 @@
-"""What follows from a run's files, and what nobody can see in them."""
+"""What follows from a run's files, and what can't be seen in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checksums of a run, computed anew: they tell damage; who means to deceive can compute them, too."""
+"""Checksums of a run, computed anew: they detect damage, not deceit: anyone can compute them."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class StatedRecord:
 def read_rows(directory: Path, begin: Callable[[Totals | None], None]) -> Iterator[dict[str, Any]]:
     """The journal's rows in the order of their indices; RunError where the file is damaged.
 
-    ``begin`` hears its totals first, as they are at the same moment.
+    ``begin`` is called first, with the totals of the same moment.
     """
     with _journal(directory) as connection:
         if not _has_records(connection):
@@ -115,7 +115,7 @@ def count_rows(directory: Path) -> int:
 
 
 def _has_records(connection: sqlite3.Connection) -> bool:
-    # A view could be made to compute for ever.
+    # A view could be made to compute forever.
     return connection.execute(_HAS_RECORDS).fetchone() is not None
 
 
@@ -124,7 +124,7 @@ def _journal(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / JOURNAL
     if not path.is_file():
         raise RunError(f"{directory} has no {JOURNAL}: there is nothing to verify")
-    # Without a file of changes under way nobody is writing, and not even a lock is needed.
+    # Without a write-ahead file there is no writer, and no lock is needed.
     under_way = any(path.with_name(f"{JOURNAL}-{kind}").exists() for kind in ("wal", "journal"))
     mode = "mode=ro" if under_way else "mode=ro&immutable=1"
     try:

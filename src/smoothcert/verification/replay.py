@@ -106,7 +106,7 @@ class Replay:
         if self._versions_differ():
             report.notes.append(
                 "the run was made with other versions or on another machine, which may round differently: single votes "
-                "can differ without anybody's fault"
+                "can differ for that reason alone"
             )
 
     def _check_alike(

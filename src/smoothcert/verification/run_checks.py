@@ -52,7 +52,7 @@ def verify_run(
 ) -> Checked:
     """Recompute a run from its votes and its plan, opening nothing but its own files.
 
-    ``digest`` is the SHA-256 of the results that the run should have; ``begin`` and ``step`` hear of progress. RunError
+    ``digest`` is the SHA-256 of the results that the run should have; ``begin`` and ``step`` report progress. RunError
     where the run can't be read.
     """
     statement = read_statement(directory)
@@ -179,7 +179,7 @@ def _checked(
 
 
 def _check_completeness(statement: Statement, seen: set[int], report: Report) -> None:
-    """Say which inputs are missing: a run under way has holes, and so has one from which somebody took records."""
+    """Say which inputs are missing: a run under way has gaps, and so has one whose records were removed."""
     if statement.plan is not None and statement.positions is None:
         report.problem(
             None, "run.json doesn't state of how many inputs the data consist, and which were asked for"
@@ -201,7 +201,7 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         holes = list(islice((index for index in before if index not in seen), _SHOWN + 1))
         shown = ", ".join(map(str, holes[:_SHOWN])) + (", …" if len(holes) > _SHOWN else "")
         report.notes.append(
-            f"{missing} inputs are missing between others ({shown}): a run under way has such holes; in a finished "
+            f"{missing} inputs are missing between others ({shown}): a run under way has such gaps; in a finished "
             "one they mean that records were taken out"
         )
 

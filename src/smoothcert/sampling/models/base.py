@@ -58,7 +58,7 @@ class Prepared:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
 
         Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
-        the answers are nobody else's, and there is one for every row.
+        the answers are private to the caller, one for every row.
         """
         with self.lending.borrowed() as model:
             answers = model(batch)

@@ -58,7 +58,7 @@ class FunctionClassifier(BaseClassifier):
         return f"{self.name} {self._classes}".encode()
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
-        """Answers to probes at several scales, since nobody knows the units of the inputs."""
+        """Answers to probes at several scales, since the units of the inputs are unknown."""
         rows = probe_rows(min(_PROBED, rows_within(4 * math.prod(input_shape))), input_shape, torch.float32)
         found = [answer_bytes(self.probe(self._outputs, rows), self.kind, fine=False)]
         for batch in (2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows):

@@ -48,9 +48,9 @@ class Probe:
 
 
 def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> Probe:
-    """Refuse a model that gives any row another answer in another place and in other company.
+    """Refuse a model that gives any row another answer in another place and among other rows.
 
-    Half of the rows are moved and meet strangers in one pass, the other half in another; the last of them is returned.
+    Half of the rows are moved among new rows in one pass, the other half in another; the last of them is returned.
     """
     rows = first.rows
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
