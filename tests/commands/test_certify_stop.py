@@ -156,8 +156,8 @@ def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(
 
 def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated: Path) -> None:
     plan = read_run(allocated).manifest.plan
-    assert planned_ceiling(plan) == planned_ceiling({**plan, "stop": [], "n": 16_000})
-    assert planned_ceiling({**plan, "stop": ["pilot:1%"]}) == planned_ceiling({**plan, "stop": []})
+    assert planned_ceiling(plan) == planned_ceiling(plan.but(stop=[], n=16_000))
+    assert planned_ceiling(plan.but(stop=["pilot:1%"])) == planned_ceiling(plan.but(stop=[]))
 
 
 def test_other_inputs_are_refused_where_a_total_was_spread(

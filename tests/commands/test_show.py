@@ -12,6 +12,7 @@ from smoothcert.analysis.ceiling import planned_ceiling
 from smoothcert.analysis.intervals import population_lower_bound
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.tally import Phase, Stream, Tally
 from tests.runs.unfinished import forget
 
@@ -155,7 +156,7 @@ def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = PLAN | {"n": 10, "alpha": 0.1}
-    ceiling = planned_ceiling(plan)
+    ceiling = planned_ceiling(PlanStatement(plan))
     assert ceiling is not None
     radius = math.ceil(ceiling * 1000) / 1000
     assert ceiling < radius < ceiling + 0.0005

@@ -140,7 +140,13 @@ class Replay:
         except (RunError, ValueError) as error:
             raise RunError(f"{self.directory}: {error}, so its votes can't be cast again") from None
         return replace(
-            plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=(), dimension=None
+            plan,
+            noise=self._library_noise(noise),
+            n=n,
+            numerics=self.numerics,
+            search=None,
+            stop=(),
+            dimension=None,
         )
 
     def _stated_numerics(self) -> Numerics:
