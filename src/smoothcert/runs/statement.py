@@ -166,6 +166,7 @@ class PlanStatement(Statement):
     device = Stated(_text)
     sigma_search = Stated(_text)
     stateful = Stated(_anything)
+    memory = Stated(_anything)
     recertified_from = Stated(_anything)
     init = Stated(_size)
 
