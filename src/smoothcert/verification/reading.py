@@ -213,7 +213,7 @@ def read_allocation(directory: Path) -> dict[str, Any]:
 def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
     """Noise with the scales in a .npy file; UnreadableError where it isn't the vector that is stated."""
     try:
-        if not path.is_file():  # a pipe would keep us waiting
+        if not path.is_file():  # reading a pipe would block
             raise ValueError("no such file")
         values = np.load(path, allow_pickle=False)
         if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:
