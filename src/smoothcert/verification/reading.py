@@ -161,7 +161,7 @@ def parse_row(row: dict[str, Any]) -> StatedRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class StatedSearch:
     """What a search's line says of one input: its σ, and the hash of its scales where it has one for each number."""
 
     sigma: float
@@ -169,13 +169,13 @@ class Found:
     sigmas_sha256: str | None
 
 
-def read_found(directory: Path) -> dict[int, Found]:
+def read_found(directory: Path) -> dict[int, StatedSearch]:
     """The lines of ``sigma_search.jsonl`` by index, the last of each."""
     found = {}
     for fields in _json_lines(directory / "sigma_search.jsonl"):
         try:
             noise, scales = fields.get("noise"), fields.get("sigmas_sha256")
-            found[integer(fields, "index")] = Found(number(fields, "sigma"), noise, scales)
+            found[integer(fields, "index")] = StatedSearch(number(fields, "sigma"), noise, scales)
         except UnreadableError:
             continue  # cut off by a kill: the input was searched again
     return found

@@ -12,7 +12,7 @@ from pathlib import Path
 from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
 from smoothcert.verification.intervals import ZERO, Interval
 from smoothcert.verification.noise import Noise
-from smoothcert.verification.reading import Found, StatedRecord, read_scales
+from smoothcert.verification.reading import StatedRecord, StatedSearch, read_scales
 from smoothcert.verification.statement import Plan
 from smoothcert.verification.votes import UnreadableError, Votes
 
@@ -29,7 +29,7 @@ class Judge:
 
     directory: Path
     plan: Plan
-    found: Mapping[int, Found]
+    found: Mapping[int, StatedSearch]
     allocation: Mapping[int, int] | None = None
     stated_distance: Fraction = Fraction(0)
     classes: int | None = None
