@@ -50,6 +50,15 @@ def test_a_run_under_way_is_shown_as_far_as_it_is(
     assert "whole" not in shown.err
 
 
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_a_run_without_records_has_no_figures(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, begun = make(tmp_path / "whole"), make(tmp_path / "begun", [])
+    message = refusal(capsys, "table", whole, begun, "--layout", layout)
+    assert "begun: no input has been certified yet" in message
+
+
 def test_differing_numbers_of_inputs_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", str(make(tmp_path / "a")), str(make(tmp_path / "b", RECORDS[:1])), "--layout", "paper"])
     assert "1 to 2 inputs" in capsys.readouterr().out

@@ -41,8 +41,8 @@ def plot(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is drawn as far as it is. For clean-accuracy and
-        noise: directories made by fit-noise.
+        Run directories made by certify or import-log; an unfinished one is drawn as far as it goes. For clean-accuracy
+        and noise: directories made by fit-noise.
     out
         Picture to write: .png, .svg or .pdf.
     kind

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from smoothcert.commands.options import BoundName, OutputOptions
 
-# Asking for one of these gets the reason why not, instead of "unknown option".
+# Refused with a reason instead of "unknown option".
 _Refused = Parameter(show=False)
 
 
@@ -45,7 +45,7 @@ def recertify(
     Parameters
     ----------
     run
-        Run directory made by certify; one that is under way is taken as far as it is.
+        Run directory made by certify; an unfinished one is taken as far as it goes.
     out
         Directory of the new run.
     alpha

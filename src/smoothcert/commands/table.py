@@ -28,7 +28,7 @@ def table(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is shown as far as it is.
+        Run directories made by certify or import-log; an unfinished one is shown as far as it goes.
     radii
         Radii to report, separated by commas; they head the columns as you type them.
     layout

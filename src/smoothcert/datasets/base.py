@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the library: inputs in the user's units, labels, and a fingerprint."""
+"""The interface of a data set: inputs in the user's units, labels, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _USUAL_LEVELS = (1, 16, 255, 256)
 
 
 class LazySource(Protocol):
-    """Stands for an array of inputs too large for memory: reads those that are indexed, when they are."""
+    """Stands for an array of inputs too large for memory: reads inputs when they are indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -82,7 +82,7 @@ class MemoryAnswer:
 
     @property
     def promise(self) -> str:
-        """What the answer promises, in words."""
+        """What the answer promises."""
         if self.abstained:
             return NO_PROMISE
         return POINT_PROMISE if self.region is None else PROMISE
@@ -207,7 +207,7 @@ class RegionMemory:
         return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         with self._lock:
             self._store.close()
 

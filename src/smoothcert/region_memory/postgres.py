@@ -182,7 +182,7 @@ class PostgresStore:
             connection.execute(f"UPDATE {self.schema}.head SET count = %s, hash = %s", (row.id, row.hash))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -200,7 +200,7 @@ class PostgresStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """The driver's errors in the operator's words."""
+        """Translate the driver's errors for the operator."""
         errors = self._driver.errors
         try:
             yield

@@ -175,7 +175,7 @@ class SqliteStore:
         self._inside, self._appended = True, None
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # it may have rolled back by itself
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
@@ -240,7 +240,7 @@ class SqliteStore:
         return head
 
     def close(self) -> None:
-        """Let go; the last one to close folds the write-ahead file in."""
+        """Close; the last process to do so folds the write-ahead file in."""
         self._connection.close()
 
     def _check_same_file(self) -> None:
@@ -256,7 +256,7 @@ class SqliteStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """SQLite's errors in the operator's words."""
+        """Translate SQLite's errors for the operator."""
         try:
             yield
         except sqlite3.Error as error:

@@ -68,7 +68,7 @@ class Statement:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     def differences(self, stored: str) -> list[str]:
-        """Each field in which the text a store was made with disagrees, in words."""
+        """Each field in which the text of an existing store disagrees."""
         mine = json.loads(self.text())
         theirs = parse_json(stored)
         if not isinstance(theirs, dict):

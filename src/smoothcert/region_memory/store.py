@@ -1,4 +1,4 @@
-"""Store: what a memory needs of a database."""
+"""Store: the interface between a memory and its database."""
 
 from __future__ import annotations
 

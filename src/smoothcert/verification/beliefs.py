@@ -39,7 +39,7 @@ def verified(statement: Statement, report: Report) -> list[str]:
 
 
 def believed(statement: Statement, report: Report) -> list[str]:
-    """What had to be believed."""
+    """What had to be taken on trust."""
     plan = statement.plan
     if plan is None:
         return [

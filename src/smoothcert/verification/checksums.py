@@ -21,7 +21,7 @@ class Totals:
 
 
 class Checksums:
-    """Records against what was written: a damaged one need not contradict its votes, and a lost one leaves no trace."""
+    """Compares records with what was written: a damaged one may agree with its votes, a lost one leaves no trace."""
 
     def __init__(self, statement: dict[str, Any], noted: int) -> None:
         """``noted``: how many records there were, as the writer noted outside the journal."""

@@ -69,7 +69,7 @@ class Replay:
         _check_model(statement, base, dataset.input_shape)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
-        """Hold all labels against the data, and their number."""
+        """Compare all labels, and their number, with the data."""
         stated = self.statement.data.get("inputs")
         if stated != len(self.dataset):
             report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
@@ -124,7 +124,7 @@ class Replay:
         by_index = {record.index: record for record in records}
         inputs = ((index, self.dataset.input(index)) for index in by_index)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that few votes can't succeed is no news
+            warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in classifier.certify_each(inputs, on_votes):
                 _compare(by_index[answer.index], answer, report)
                 base = classifier.base_class(self.dataset.input(answer.index))
