@@ -33,7 +33,7 @@ def test_what_is_read_without_importing_is_what_the_classes_are() -> None:
 
 
 ODD = """
-from smoothcert.noise_fit.objective import NoiseKind
+from smoothcert.noise_fit.plan import RouteKind
 from typing import ClassVar
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Base:
 @REGISTRY.register("odd")
 @dataclass(frozen=True)
 class Odd(Base):
-    noise: NoiseKind | None = knob(None, "kind")
+    route: RouteKind | None = knob(None, "kind")
     second: float = knob(-1.0, "again")
 """
 

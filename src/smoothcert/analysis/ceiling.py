@@ -29,7 +29,7 @@ def _noise_of(plan: Mapping[str, Any]) -> Noise | None:
     """The plan's noise as far as its radii go: of scales for each dimension the smallest decides."""
     name, sigma, least = (plan.get(key) for key in ("noise", "sigma", "least_sigma"))
     if name in NOISES and sigma is not None:
-        return NOISES[str(name)](sigma)  # type: ignore[call-arg]
+        return NOISES[str(name)](sigma)
     if name in DIAGONAL_NOISES and least is not None:
         return DIAGONAL_NOISES[str(name)](np.array([least]))
     return None

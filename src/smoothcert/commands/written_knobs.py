@@ -52,17 +52,37 @@ def written_knobs(module: str, cls: str, only: Collection[str] | None = None) ->
     return list(found.values())
 
 
+@cache
 def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
-    """Names of a registry with module and class of each member, as decorators of the package's files declare them."""
-    found = {}
+    """Names of a registry with module and name of each member, as decorators of the package's files declare them."""
+    found, marks = {}, (f"{registry}.register", "register")
     for path in sorted(_path_of(package).parent.glob("*.py")):
         module = f"{package}.{path.stem}"
         for node in source_of(module).body:
-            for mark in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == f"{registry}.register":
-                    assert isinstance(node, ast.ClassDef)
-                    found[ast.literal_eval(mark.args[0])] = (module, node.name)
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                for mark in node.decorator_list:
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) in marks:
+                        found[ast.literal_eval(mark.args[0])] = (module, node.name)
     return dict(sorted(found.items()))
+
+
+def choices(package: str, registry: str) -> Any:
+    """A type that takes the names of a registry."""
+    literal: Any = Literal
+    return literal[tuple(registered(package, registry))]
+
+
+def written_words(package: str, registry: str) -> dict[str, str]:
+    """The class variable ``words`` of each member of a registry: what help says of it."""
+    found = {}
+    for name, where in registered(package, registry).items():
+        _, node = _defined(*where)
+        assert isinstance(node, ast.ClassDef)
+        for statement in node.body:
+            if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "words":
+                assert statement.value is not None
+                found[name] = ast.literal_eval(statement.value)
+    return found
 
 
 def _knob(module: str, name: str, statement: ast.AnnAssign) -> Knob:

@@ -17,7 +17,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
-from smoothcert.noise import Gaussian, on_grid
+from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
@@ -83,7 +83,8 @@ def check_attackable(run: Run) -> None:
             f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
             "attack the run it was made from"
         )
-    if (noise := manifest.plan.get("noise")) != "gaussian":
+    noise = str(manifest.plan.get("noise"))
+    if noise not in NOISES or NOISES[noise].norm != "l2":
         raise RunError(
             f"{run.path} was certified with {noise} noise in {manifest.plan.get('norm')}: the attacks are in l2 and "
             "for gaussian noise; certify with --noise gaussian"
@@ -118,7 +119,7 @@ class _Attacker:
         stated = run.manifest.plan
         self.plan, self.radii, self.dataset = plan, radii, dataset
         self.execution, self.batch = execution, batch
-        self.noise = Gaussian(float(stated["sigma"]))
+        self.noise = NOISES[stated["noise"]](float(stated["sigma"]))
         self.seed = int(stated["seed"])
         self.grid = CertifyPlan.from_json(stated, run.path).grid
         numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})

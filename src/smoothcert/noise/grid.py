@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.noise.base import Noise
 from smoothcert.noise.diagonal import DiagonalNoise
-from smoothcert.noise.sampler import MOST_TABLES, CellSampler
+from smoothcert.noise.sampler import MOST_TABLES, CellSampler, Floats
 from smoothcert.noise.thresholds import BITS, Thresholds
 
 if TYPE_CHECKING:
@@ -237,16 +237,15 @@ def _unit_sampler(kind: type[Noise]) -> CellSampler:
     return CellSampler([_thresholds(kind, Fraction(_UNIT_STEPS))])
 
 
-def draw_unit(noise: Noise, out: torch.Tensor, bits: np.random.BitGenerator) -> None:
-    """Noise of the same kind with standard deviation 1, in steps of 1/512: for searches and fits."""
-    _unit_sampler(type(noise)).draw(out.numpy(), bits)
-    out.div_(float(_UNIT_STEPS))
+def draw_unit(kind: type[Noise], out: Floats, bits: np.random.BitGenerator) -> None:
+    """Noise of this kind with standard deviation 1, in steps of 1/512: for searches, fits and pictures."""
+    _unit_sampler(kind).draw(out, bits)
+    out /= _UNIT_STEPS
 
 
 @lru_cache(maxsize=1024)
-def _thresholds(kind: type[Any], ratio: Fraction) -> Thresholds:
-    found: Thresholds = kind.thresholds(ratio)
-    return found
+def _thresholds(kind: type[Noise], ratio: Fraction) -> Thresholds:
+    return kind.thresholds(ratio)
 
 
 def _steps_per_unit(scales: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:

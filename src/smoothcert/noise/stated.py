@@ -100,8 +100,7 @@ def stated_noise(plan: Mapping[str, Any], directory: Path) -> Noise:
         sigmas = load_sigmas(path)
         _check_hash(path, sigmas, plan["sigmas_sha256"])
         return DIAGONAL_NOISES[name](sigmas)
-    # NOISES holds dataclasses whose one field is sigma.
-    return NOISES[name](plan["sigma"])  # type: ignore[call-arg]
+    return NOISES[name](plan["sigma"])
 
 
 def _check_hash(path: Path, sigmas: NDArray[np.float64], stated: str) -> None:

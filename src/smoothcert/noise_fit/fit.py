@@ -28,7 +28,6 @@ from smoothcert.noise import (
 )
 from smoothcert.noise_fit.gradient import GradientRoute
 from smoothcert.noise_fit.groups import group_labels, named_groups
-from smoothcert.noise_fit.objective import NoiseKind
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.route import Outcome, Route
 from smoothcert.noise_fit.scales import GroupScales, LowRankScales, starting_vector
@@ -67,9 +66,9 @@ class Fit:
     noise: DiagonalNoise | None
 
     @property
-    def kind(self) -> NoiseKind:
+    def kind(self) -> str:
         """The noise fitted."""
-        kind: NoiseKind = self.manifest.plan["noise"]
+        kind: str = self.manifest.plan["noise"]
         return kind
 
     @property

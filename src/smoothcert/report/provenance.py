@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalUniform
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE
 from smoothcert.report.condensed import Condensed
 
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
@@ -60,10 +60,11 @@ def certify_command(run: Condensed) -> str | None:
 
 def _noise_words(plan: Mapping[str, Any], directory: str) -> list[str]:
     """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
-    name = plan.get("noise")
+    name = str(plan.get("noise"))
     if name in DIAGONAL_NOISES:
-        kind = "uniform:" if name == DiagonalUniform.name else ""
-        return ["--noise", f"{kind}{directory}/{SIGMAS_FILE}"]
+        kind = DIAGONAL_NOISES[name].kind
+        prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
+        return ["--noise", f"{prefix}{directory}/{SIGMAS_FILE}"]
     return [
         word
         for option in ("sigma", "noise")

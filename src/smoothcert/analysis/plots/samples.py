@@ -78,7 +78,7 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
             f"these curves are for noise of one scale and bounds at any number of votes, got {stated['noise']} noise "
             f"and the {stated['bound']} bound; name other runs, or draw the picture without a run"
         )
-    noise = NOISES[stated["noise"]](stated["sigma"])  # type: ignore[call-arg]
+    noise = NOISES[stated["noise"]](stated["sigma"])
     return VotePlan(noise, BOUNDS[stated["bound"]], stated["alpha"])
 
 
