@@ -56,10 +56,10 @@ def test_bases_aliases_and_fields_declared_again(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(
         written, "_path_of", lambda module: tmp_path / "odd.py" if module.startswith("odd") else real(module)
     )
-    first, second, noise = written_knobs("odd.odd", "Odd")
+    first, second, route = written_knobs("odd.odd", "Odd")
     assert (first.name, first.kind, first.default) == ("first", int, dataclasses.MISSING)
     assert (second.name, second.default, second.help) == ("second", -1.0, "again")
-    assert repr(noise.kind) == "typing.Optional[typing.Literal['gaussian', 'uniform']]"
+    assert repr(route.kind) == "typing.Optional[typing.Literal['gradient', 'votes']]"
     assert registered("odd", "REGISTRY") == {"odd": ("odd.odd", "Odd")}
     for missing in (lambda: written_knobs("odd.odd", "Even"), lambda: written_help("odd.odd", "even")):
         with pytest.raises(LookupError, match=r"odd\.odd has no"):

@@ -85,5 +85,8 @@ def _told(text: str, who: Mapping[str, Any], owners: int) -> str:
     if len(who) == owners and owners > 1 and len(defaults) == 1:
         (default,) = defaults
         return text if default in (None, False) else f"{text} \\[{default}]"
-    each = (owner if default is None else f"{owner} {default}" for owner, default in who.items())
+    each = (
+        owner if default in (None, dataclasses.MISSING) else f"{owner} {default}"
+        for owner, default in who.items()
+    )
     return f"{text} \\[{', '.join(each)}]"

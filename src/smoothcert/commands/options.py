@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.written_knobs import choices, registered, written_words
+from smoothcert.commands.written_knobs import choices, members, registered
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
@@ -21,7 +21,9 @@ else:  # read from the source: help must come without waiting for torch
     BoundName = choices("smoothcert.bounds", "BOUNDS")
     NoiseName = choices("smoothcert.noise", "NOISES")
 
-_NOISES = ", ".join(f"{name} ({said})" for name, said in written_words("smoothcert.noise", "NOISES").items())
+_NOISES = ", ".join(
+    f"{each.name} ({each.variable('words')})" for each in members("smoothcert.noise", "NOISES")
+)
 
 DataName = Annotated[
     str | None,

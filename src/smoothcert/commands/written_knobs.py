@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,37 +52,65 @@ def written_knobs(module: str, cls: str, only: Collection[str] | None = None) ->
     return list(found.values())
 
 
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A class or function as its file registers it."""
+
+    name: str
+    module: str
+    node: ast.ClassDef | ast.FunctionDef
+    mark: ast.Call
+    """The decorator."""
+
+    def variable(self, name: str) -> Any:
+        """The value of a class variable, None where the class doesn't state it."""
+        for statement in self.node.body:
+            if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == name:
+                return None if statement.value is None else ast.literal_eval(statement.value)
+        return None
+
+    def argument(self, name: str) -> Any:
+        """The value of a keyword of the decorator, None where it has none."""
+        return next((ast.literal_eval(word.value) for word in self.mark.keywords if word.arg == name), None)
+
+    def keywords(self, helps: Mapping[str, str]) -> list[Knob]:
+        """Those parameters of a function that ``helps`` explains."""
+        assert isinstance(self.node, ast.FunctionDef)
+        parameters = self.node.args.args
+        defaults = [ast.literal_eval(value) for value in self.node.args.defaults]
+        padded = [dataclasses.MISSING] * (len(parameters) - len(defaults)) + defaults
+        return [
+            Knob(each.arg, _kind(self.module, each.annotation), default, helps[each.arg])
+            for each, default in zip(parameters, padded)
+            if each.arg in helps and each.annotation is not None
+        ]
+
+
 @cache
-def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
-    """Names of a registry with module and name of each member, as decorators of the package's files declare them."""
-    found, marks = {}, (f"{registry}.register", "register")
+def members(package: str, registry: str) -> tuple[Member, ...]:
+    """The members of a registry by name, as decorators of the package's files declare them."""
+    found, marks = [], (f"{registry}.register", "register")
     for path in sorted(_path_of(package).parent.glob("*.py")):
         module = f"{package}.{path.stem}"
         for node in source_of(module).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
-                for mark in node.decorator_list:
-                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) in marks:
-                        found[ast.literal_eval(mark.args[0])] = (module, node.name)
-    return dict(sorted(found.items()))
+                found += [
+                    Member(ast.literal_eval(mark.args[0]), module, node, mark)
+                    for mark in node.decorator_list
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) in marks
+                ]
+    return tuple(sorted(found, key=lambda member: member.name))
+
+
+def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
+    """Names of a registry with module and name of each member."""
+    return {each.name: (each.module, each.node.name) for each in members(package, registry)}
 
 
 def choices(package: str, registry: str) -> Any:
     """A type that takes the names of a registry."""
     literal: Any = Literal
     return literal[tuple(registered(package, registry))]
-
-
-def written_words(package: str, registry: str) -> dict[str, str]:
-    """The class variable ``words`` of each member of a registry: what help says of it."""
-    found = {}
-    for name, where in registered(package, registry).items():
-        _, node = _defined(*where)
-        assert isinstance(node, ast.ClassDef)
-        for statement in node.body:
-            if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "words":
-                assert statement.value is not None
-                found[name] = ast.literal_eval(statement.value)
-    return found
 
 
 def _knob(module: str, name: str, statement: ast.AnnAssign) -> Knob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -183,4 +183,6 @@ class Loader(Protocol):
         ...
 
 
-DATASETS: Registry[Loader] = Registry("data set")
+DATASETS: Registry[Loader] = Registry("data set", __package__)
+PATH_FORMS: Registry[Callable[[Path, str], Dataset]] = Registry("form of data", __package__)
+"""What may stand before a path: ``npz:PATH``. Each reads a split from there."""

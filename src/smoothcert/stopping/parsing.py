@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 from smoothcert.stopping.base import STOP_RULES, StopRule
-from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes
+from smoothcert.stopping.budgets import BUDGETS, Budget
+from smoothcert.stopping.fixed import FixedVotes
 
 Stop = StopRule | Budget
 
@@ -43,7 +44,7 @@ def parse_stops(stops: Iterable[str | Stop] | str) -> tuple[Stop, ...]:
 
 def stop_rules(stated: Iterable[Stop]) -> tuple[StopRule, ...]:
     """The rules among what is stated."""
-    return tuple(each for each in stated if not isinstance(each, Budget))
+    return tuple(each for each in stated if isinstance(each, StopRule))
 
 
 def budget_among(stated: Iterable[Stop]) -> Budget:

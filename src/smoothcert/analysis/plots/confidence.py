@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, check_picture_path
 from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import add_title, new_sheet
 from smoothcert.analysis.plots.sigma import check_panels
@@ -64,6 +65,9 @@ def acr_share(records: Sequence[Record], fraction: float) -> float:
     return math.fsum(radii[::-1][:most]) / total if total > 0 else 0.0
 
 
+@register(
+    "confidence", "how the lower bounds of p_A are spread, right and wrong answers apart", reads="votes"
+)
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw, for each run, how the lower bounds of p_A are spread: right answers upwards, the others downwards."""
     from matplotlib.patches import Patch

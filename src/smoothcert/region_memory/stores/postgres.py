@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from smoothcert.databases import secrets_of
+from smoothcert.databases import POSTGRES_SCHEMES, is_address, secrets_of, split_address
 from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
+from smoothcert.region_memory.stores.base import STORES
 
 if TYPE_CHECKING:
     import psycopg
@@ -31,6 +32,7 @@ _SESSION = (
 )
 
 
+@STORES.register("postgres")
 class PostgresStore:
     """Check-and-store is one READ COMMITTED transaction that begins by locking the head row (FOR UPDATE).
 
@@ -61,6 +63,21 @@ class PostgresStore:
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """``postgresql://…``, or what libpq takes."""
+        return is_address(address) and (
+            "://" not in address or split_address(address).scheme in POSTGRES_SCHEMES
+        )
+
+    @classmethod
+    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:  # noqa: ARG003 - SQLite's
+        """The schema that stands behind a #."""
+        if "://" not in address:
+            return cls(address, statement)
+        place = address.partition("://")[2].partition("#")[0]
+        return cls(f"postgresql://{place}", statement, split_address(address).fragment or DEFAULT_SCHEMA)
 
     @property
     def name(self) -> str:

@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from smoothcert.databases import POSTGRES_SCHEMES, is_address, split_address
+from smoothcert.databases import split_address
 from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory.chain import Head, Row
 from smoothcert.region_memory.statement import Statement
+from smoothcert.registry import Registry
 
 
 class Store(Protocol):
@@ -19,6 +20,16 @@ class Store(Protocol):
     What :meth:`head` and :meth:`rows` show outside :meth:`exclusive` is committed and durable. Every failure is a
     StoreError, after which either the whole transaction is stored or nothing of it.
     """
+
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """Whether an address is one of this kind; no two kinds take the same."""
+        ...
+
+    @classmethod
+    def at(cls, address: str, statement: Statement, known: Head | None) -> Store:
+        """Open the store there, or make it."""
+        ...
 
     @property
     def statement(self) -> Statement:
@@ -62,6 +73,9 @@ class Store(Protocol):
         ...
 
 
+STORES: Registry[type[Store]] = Registry("store of a region memory", __package__)
+
+
 def open_store(address: str | Path, statement: Statement, known: Head | None = None) -> Store:
     """Open a store, or make it: ``postgresql://USER@HOST/DATABASE#SCHEMA``, or the path of an SQLite file.
 
@@ -71,25 +85,11 @@ def open_store(address: str | Path, statement: Statement, known: Head | None = N
     RegionMemory too.
     """
     text = str(address)
-    if is_address(text):
-        from smoothcert.region_memory.postgres import DEFAULT_SCHEMA, PostgresStore
-
-        conninfo, schema = _conninfo(text)
-        return PostgresStore(conninfo, statement, schema or DEFAULT_SCHEMA)
-    from smoothcert.region_memory.sqlite import SqliteStore
-
-    return SqliteStore(Path(address), statement, known)
-
-
-def _conninfo(address: str) -> tuple[str, str]:
-    """What libpq takes, and the schema; another server than PostgreSQL is refused, and not taken for a path."""
-    if "://" not in address:
-        return address, ""
-    parts = split_address(address)
-    if parts.scheme not in POSTGRES_SCHEMES:
-        raise InvalidValueError(
-            f"a memory is in PostgreSQL or in an SQLite file, got an address of {parts.scheme}://…; write "
-            "postgresql://USER@HOST/DATABASE#SCHEMA, or the path of a file"
-        )
-    place = address.partition("://")[2].partition("#")[0]
-    return f"postgresql://{place}", parts.fragment
+    for name in STORES:
+        if STORES[name].takes(text):
+            return STORES[name].at(text, statement, known)
+    # An address isn't taken for a path.
+    raise InvalidValueError(
+        f"a memory is in PostgreSQL or in an SQLite file, got an address of {split_address(text).scheme}://…; write "
+        "postgresql://USER@HOST/DATABASE#SCHEMA, or the path of a file"
+    )

@@ -10,13 +10,15 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object
+from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
-from smoothcert.region_memory.witness import Witness
+from smoothcert.region_memory.stores.base import STORES
+from smoothcert.region_memory.stores.witness import Witness
 
 _APPLICATION = 0x5343524D  # "SCRM", in the file's header: tells a memory from any other database
 _BATCH = 256
@@ -30,6 +32,7 @@ _TABLES = {
 }
 
 
+@STORES.register("sqlite")
 class SqliteStore:
     """Write-ahead log, flushed at every commit, before it becomes visible; BEGIN IMMEDIATE keeps out other writers.
 
@@ -63,6 +66,16 @@ class SqliteStore:
             except BaseException:
                 self._connection.close()
                 raise
+
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """Any path."""
+        return not is_address(address)
+
+    @classmethod
+    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:
+        """The file there."""
+        return cls(Path(address), statement, known)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,46 @@
+"""Stop once further votes would hardly enlarge the radius."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from smoothcert.errors import check_probability
+from smoothcert.stopping.arguments import check_share, percent
+from smoothcert.stopping.base import FUTILITY, STOP_RULES, FutilityRule, Goal
+from smoothcert.stopping.voting_state import VotingState
+
+
+@STOP_RULES.register("gain")
+@dataclass(frozen=True)
+class Gain(FutilityRule):
+    """The radius wouldn't grow by more than the share ``gain`` within the budget, if votes go on as they were."""
+
+    name: ClassVar[str] = "gain"
+    example: ClassVar[str] = "gain:1%"
+    words: ClassVar[str] = "until the full n would bring at most 1 % more; needs more votes than pilot"
+    goal: ClassVar[Goal] = "mean radius"
+    gain: float
+    futility: float = FUTILITY
+
+    def __post_init__(self) -> None:
+        check_share(self.name, self.gain)
+        check_probability("futility", self.futility)
+
+    @property
+    def argument(self) -> str:
+        """``1%``."""
+        return f"{100 * self.gain:.12g}%"
+
+    @classmethod
+    def read(cls, argument: str) -> tuple[float]:
+        """A percentage."""
+        return (percent(cls.name, argument, cls.example),)
+
+    def reason(self, state: VotingState) -> str | None:
+        """Compare with the radius that the full budget would bring; give up on what will abstain."""
+        if state.radius == 0:
+            return "hopeless: abstains" if state.best_radius(self.futility) == 0 else None
+        if state.expected_radius() <= state.radius * (1 + self.gain):
+            return f"settled: would gain at most {100 * self.gain:g} %"
+        return None
