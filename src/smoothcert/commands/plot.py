@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from smoothcert.commands.made_options import given
-from smoothcert.commands.plot_options import KNOBS, KindName, PlotOptions
+from smoothcert.commands.plot_options import KINDS_IN_WORDS, KNOBS, KindName, PlotOptions
 
 if TYPE_CHECKING:
     import numpy as np

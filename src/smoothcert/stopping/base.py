@@ -76,9 +76,8 @@ class FutilityRule(StopRule):
     def parse(cls, argument: str) -> Self:
         """Read the argument, and the futility after an ``@``."""
         stated, at, futility = argument.partition("@")
-        return cls(
-            *cls.read(stated), number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY
-        )
+        level = number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY
+        return cls(*cls.read(stated), level)  # type: ignore[call-arg]  # a dataclass of these fields
 
 
 STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)

@@ -81,7 +81,8 @@ class PilotedBudget(Budget):
     def parse(cls, argument: str) -> Self:
         """Read the argument, and the votes of a pilot after a comma."""
         stated, comma, votes = argument.partition(",")
-        return cls(cls.read(stated), count(cls.name, votes, f"{cls.example},500") if comma else PILOT_VOTES)
+        number = count(cls.name, votes, f"{cls.example},500") if comma else PILOT_VOTES
+        return cls(cls.read(stated), number)  # type: ignore[call-arg]  # a dataclass of these fields
 
     @property
     def pilot_votes(self) -> int:
