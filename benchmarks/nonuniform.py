@@ -26,6 +26,7 @@ from smoothcert.analysis.intervals import percent_down, percent_up, rate_interva
 from smoothcert.analysis.plots import plot_area, plot_clean_accuracy, plot_noise
 from smoothcert.analysis.tables import markdown_table
 from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, certify_dataset
@@ -39,7 +40,6 @@ from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.training import Recipe, TrainPlan, train_into
-from smoothcert.weights import load_model
 
 _DIMENSION = 28 * 28
 

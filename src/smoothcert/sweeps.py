@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smoothcert.analysis.seeds import SeedGroup
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
@@ -22,7 +23,6 @@ from smoothcert.training import Progress as StepProgress
 from smoothcert.training import Recipe, find_recipe, make_recipe, shipped_recipes, train_into
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import SUFFIX
-from smoothcert.weights import load_model
 
 
 class Certifier(Protocol):

@@ -244,7 +244,7 @@ def test_recertify_of_votes_that_ended_early(
 def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from smoothcert.analysis.recertification import recertified
+    from smoothcert.evaluation.recertification import recertified
 
     run = read_run(sequential)
     plain = replace(run.manifest, plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})

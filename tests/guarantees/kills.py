@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothcert.analysis.recertification import recertify
 from smoothcert.errors import RunError
 from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import create_run, read_run

@@ -26,6 +26,7 @@ from rich.text import Text
 
 from smoothcert import datasets
 from smoothcert.analysis.tables.cells import csv_escaped, latex_escaped, markdown_escaped
+from smoothcert.architectures.weights import load_model
 from smoothcert.commands import main
 from smoothcert.commands.console import _Guard, _Screen
 from smoothcert.errors import DataError, InvalidValueError, ModelError, OutputError, RunError, SmoothcertError
@@ -40,7 +41,6 @@ from smoothcert.runs import create_run, open_run, read_run
 from smoothcert.runs.field_log import read_field_log
 from smoothcert.runs.parquet import read_parquet, write_parquet
 from smoothcert.sigma_search.log import read_found
-from smoothcert.weights import load_model
 from tests.guarantees.hostile import ESCAPE, alone, edited, manifest_of, memory_below, refusal, toy_run
 from tests.report.made_reports import statement, toy_records
 

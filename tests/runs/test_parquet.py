@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from smoothcert import CertifyPlan, SmoothedClassifier
-from smoothcert.analysis.recertification import recertify
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
 from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, stated_noise
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from smoothcert import Execution, SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
@@ -20,7 +21,6 @@ from smoothcert.regions import Ellipsoid
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import EllipsoidSearch, Found
 from smoothcert.sigma_search.log import append_found, read_found
-from smoothcert.weights import load_model
 from tests.sigma_search.problems import problem
 
 WEIGHTS = np.array([1.0, 0.25, 0.25, 0.25])

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from torch import nn
 
 from smoothcert import CertifyPlan, Execution, Gaussian, SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.certificates import certificate_for
 from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError, ModelError
@@ -24,7 +25,6 @@ from smoothcert.sigma_search import (
     LadderSearch,
     SigmaSearch,
 )
-from smoothcert.weights import load_model
 from tests.guarantees.closed_forms import HalfSpace
 from tests.guarantees.coverage import hard_tally
 from tests.sigma_search.problems import labels, origin, problem

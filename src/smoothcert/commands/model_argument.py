@@ -83,9 +83,9 @@ class NamedModel:
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
+    from smoothcert.architectures.weights import load_model
     from smoothcert.noise import NOISES
     from smoothcert.sampling.models import TorchClassifier
-    from smoothcert.weights import load_model
 
     path = Path(name)
     if path.suffix == ".onnx":

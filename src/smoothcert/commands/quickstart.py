@@ -29,13 +29,13 @@ def quickstart(
     from smoothcert.analysis import plot_certified_accuracy, plot_gallery
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, render_table
+    from smoothcert.architectures.weights import WEIGHTS_NAME, load_model
     from smoothcert.commands.certify_view import certify_with_bar
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.evaluation import Choice
     from smoothcert.sampling.models import TorchClassifier
     from smoothcert.smoothing import SmoothedClassifier
     from smoothcert.training import Recipe, TrainPlan, train_into
-    from smoothcert.weights import WEIGHTS_NAME, load_model
 
     quiet = output.quiet or output.json
     train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")

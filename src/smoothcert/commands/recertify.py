@@ -53,10 +53,10 @@ def recertify(
     bound
         two-class, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
-    from smoothcert.analysis.recertification import CHANGEABLE, as_if_certified
-    from smoothcert.analysis.recertification import recertify as write_recertified
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note
+    from smoothcert.evaluation.recertification import CHANGEABLE, as_if_certified
+    from smoothcert.evaluation.recertification import recertify as write_recertified
     from smoothcert.runs import read_run
 
     source = read_run(run)

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from smoothcert.architectures.weights import load_tensors
 from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
 from smoothcert.files import read_file, write_atomically
-from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
 _MOST_BYTES = 2**36

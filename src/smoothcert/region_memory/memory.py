@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.inputs import as_numpy
 from smoothcert.region_memory.chain import Head, next_row
 from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
@@ -20,6 +19,7 @@ from smoothcert.region_memory.records import KINDS, StoredAnswer
 from smoothcert.region_memory.statement import Statement
 from smoothcert.region_memory.stores import Store, open_store
 from smoothcert.regions import CertifiedRegion
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN
 
 Source = Literal["memory", "certified", "shrunk", "abstained"]

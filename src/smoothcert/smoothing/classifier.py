@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.inputs import as_array, numbered_inputs
 from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
@@ -30,6 +29,7 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.inputs import as_array, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from smoothcert.architectures import ModelSpec, initialise, normalisation_for
+from smoothcert.architectures.weights import WEIGHTS_NAME, load_model, save_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
@@ -26,7 +27,6 @@ from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
-from smoothcert.weights import WEIGHTS_NAME, load_model, save_model
 
 RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"

@@ -11,17 +11,16 @@ import pytest
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.analysis.ceiling import radius_ceiling
-from smoothcert.analysis.recertification import as_if_certified, recertified, recertify
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.recertification import as_if_certified, recertified, recertify
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian, stated_noise
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.records import results_digest
-
-from .made_runs import made_run
+from tests.analysis.made_runs import made_run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3))

@@ -35,8 +35,7 @@ from smoothcert.noise import Gaussian, Uniform
 from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
-
-from .made_runs import FIVE_AND_TWO, made_run
+from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
 VARYING = tuple(replace(record, sigma=0.1 * (1 + record.index)) for record in FIVE_AND_TWO)
 

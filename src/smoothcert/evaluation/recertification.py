@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.votes import stops_of
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import Noise, sigmas_files
@@ -26,7 +25,7 @@ from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
-from smoothcert.stopping import budget_among, stop_rules
+from smoothcert.stopping import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally
 
 CHANGEABLE = ("alpha", "bound")
@@ -88,7 +87,7 @@ def as_if_certified(run: Run, bound: str) -> bool:
     It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
     same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
     """
-    stops, votes = stops_of(run.manifest.plan), BOUNDS[bound].votes
+    stops, votes = parse_stops(run.manifest.plan.get("stop", ())), BOUNDS[bound].votes
     return not stops or (
         not budget_among(stops).pilot_votes
         and all(rule.sees == "selection" for rule in stop_rules(stops))

@@ -23,7 +23,9 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from smoothcert.architectures import ARCHITECTURES, ModelSpec, build, check_architecture, initialise
+from smoothcert.architectures.base import ARCHITECTURES
+from smoothcert.architectures.lookup import check_architecture
+from smoothcert.architectures.spec import ModelSpec, build, initialise
 from smoothcert.architectures.statistics import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD
 from smoothcert.errors import DataError, ModelError, OutputError, SmoothcertError
 from smoothcert.files import ALWAYS_ADMITTED, MOST_TEXT, opened_file, parse_json, read_file, write_atomically

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, initialise
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import ModelError, OutputError
-from smoothcert.weights import load_model, save_model
-from tests.weights.examples import CIFAR_MEAN, CIFAR_STD, SPEC, same_state
+from tests.architectures.weights.examples import CIFAR_MEAN, CIFAR_STD, SPEC, same_state
 
 
 def names_in(folder):

@@ -8,9 +8,9 @@ import safetensors.torch
 import torch
 
 from smoothcert.architectures import initialise
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import ModelError
-from smoothcert.weights import load_model, save_model
-from tests.weights.examples import SPEC
+from tests.architectures.weights.examples import SPEC
 
 
 class TestDamagedFiles:
