@@ -32,14 +32,13 @@ class Noise(ABC):
     name: ClassVar[str]
     kind: ClassVar[str]
     """Its name with one scale."""
-    words: ClassVar[str]
-    """What help says of it."""
     norm: ClassVar[str]
-    source: ClassVar[str]
     semi_axis: ClassVar[float]
     """The region's extent in units of σ where the gap is 1."""
     steep: ClassVar[bool]
     """Whether the gap grows without limit as p_A nears 1: searches and fits then keep estimates away from there."""
+    reach: ClassVar[int] = 10
+    """So many standard deviations hold all but 2⁻⁵⁹ of it."""
     stretched: ClassVar[bool]
     """Whether each coordinate has its own scale."""
 
@@ -95,6 +94,8 @@ class Noise(ABC):
 class Isotropic(Noise):
     """Standard deviation ``sigma`` in every coordinate, for inputs of any shape."""
 
+    words: ClassVar[str]
+    """What help says of it."""
     stretched: ClassVar[bool] = False
     sigma: float
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class _Normal(Noise):
-    """‖δ ⊘ σ‖₂ < ½ (Φ⁻¹(p_A) − Φ⁻¹(p_B)), for probabilities of hard votes and for means of soft ones."""
+    """‖δ ⊘ σ‖₂ < ½ (Φ⁻¹(p_A) − Φ⁻¹(p_B)), for probabilities of hard votes and for means of soft ones.
+
+    Cohen et al. 2019, Theorem 1; soft votes: MACER (Zhai et al. 2020), Theorem 2; a scale for each coordinate: Tecot et
+    al., non-uniform smoothing, Theorem 3.1.
+    """
 
     kind: ClassVar[str] = "gaussian"
     norm: ClassVar[str] = "l2"
-    source: ClassVar[str] = (
-        "Cohen et al. 2019, Theorem 1; soft votes: MACER (Zhai et al. 2020), Theorem 2; a scale for each coordinate: "
-        "Tecot et al., non-uniform smoothing, Theorem 3.1"
-    )
     semi_axis: ClassVar[float] = 1.0
     steep: ClassVar[bool] = True
 
@@ -65,7 +65,6 @@ class DiagonalGaussian(DiagonalNoise, _Normal):
     """ε_i ~ N(0, σ_i²)."""
 
     name: ClassVar[str] = "diagonal-gaussian"
-    words: ClassVar[str] = "certifies an ellipsoid"
 
 
 def _quantile(p: Any) -> Any:

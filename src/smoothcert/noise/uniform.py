@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class _Flat(Noise):
-    """‖δ ⊘ λ‖₁ < p_A − p_B with λ = √3·σ, for probabilities of hard votes and for means of soft ones."""
+    """‖δ ⊘ λ‖₁ < p_A − p_B with λ = √3·σ, for probabilities of hard votes and for means of soft ones.
+
+    Yang et al. 2020, uniform smoothing; a scale for each coordinate: docs/guarantees.md.
+    """
 
     kind: ClassVar[str] = "uniform"
     norm: ClassVar[str] = "l1"
-    source: ClassVar[str] = (
-        "Yang et al. 2020, uniform smoothing; a scale for each coordinate: docs/guarantees.md"
-    )
     semi_axis: ClassVar[float] = math.sqrt(3.0)
     steep: ClassVar[bool] = False
 
@@ -63,4 +63,3 @@ class DiagonalUniform(DiagonalNoise, _Flat):
     """ε_i ~ U[−λ_i, λ_i] with λ_i = √3·σ_i, so that σ_i is its standard deviation."""
 
     name: ClassVar[str] = "diagonal-uniform"
-    words: ClassVar[str] = "certifies an ℓ1 ball stretched along its axes"
