@@ -118,8 +118,8 @@ class GridNoise:
         """A bound of the total variation distance between what is drawn and the true noise rounded to the grid.
 
         A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so
-        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent coordinates
-        add up. No probability, and no mean of a number in [0, 1], differs by more.
+        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent
+        coordinates add up. No probability, and no mean of a number in [0, 1], differs by more.
         """
         return sampler_error(self.noise, self.grid, math.prod(self.shape))
 

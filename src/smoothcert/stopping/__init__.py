@@ -5,14 +5,11 @@ every look (anytime-valid). *Budgets* settle n first, perhaps by votes of anothe
 is taken on n fresh ones. See docs/adaptive.md.
 """
 
-from smoothcert.stopping.abstain import Abstain
 from smoothcert.stopping.allocation import Share, allocate
 from smoothcert.stopping.base import STOP_RULES, StopRule
-from smoothcert.stopping.budgets import BUDGETS, Budget
-from smoothcert.stopping.decide import Decide
-from smoothcert.stopping.fixed import FixedVotes
-from smoothcert.stopping.gain import Gain
-from smoothcert.stopping.grid import Grid
+from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes
+from smoothcert.stopping.decisions import Decide, Grid
+from smoothcert.stopping.gain import Abstain, Gain
 from smoothcert.stopping.looks import looks
 from smoothcert.stopping.parsing import Stop, budget_among, parse_stop, parse_stops, stop_rules
 from smoothcert.stopping.pilot import Pilot

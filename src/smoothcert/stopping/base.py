@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
+from smoothcert.errors import check_probability
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import number
+from smoothcert.stopping.arguments import no_argument, number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
@@ -31,14 +32,36 @@ class Stated(ABC):
     needs_label: ClassVar[bool] = False
 
     @property
-    @abstractmethod
-    def text(self) -> str:
-        """The whole as it is parsed."""
+    def argument(self) -> str:
+        """The fields as text; none by default."""
+        return ""
 
     @classmethod
-    @abstractmethod
+    def read(cls, argument: str) -> tuple[Any, ...]:
+        """The fields from text; none by default."""
+        return no_argument(tuple, cls.name, argument)
+
+    @property
+    def suffix(self) -> str:
+        """What stands behind the argument, for fields at the end that a family has in common."""
+        return ""
+
+    @classmethod
+    def split(cls, argument: str) -> tuple[str, tuple[Any, ...]]:
+        """The text before the suffix, and the fields that the suffix states."""
+        return argument, ()
+
+    @property
+    def text(self) -> str:
+        """The whole as it is parsed."""
+        stated = self.argument + self.suffix
+        return f"{self.name}:{stated}" if stated else self.name
+
+    @classmethod
     def parse(cls, argument: str) -> Self:
         """What the text after the colon describes."""
+        stated, last = cls.split(argument)
+        return cls(*cls.read(stated), *last)
 
 
 class StopRule(Stated):
@@ -52,32 +75,23 @@ class StopRule(Stated):
 
 
 class FutilityRule(StopRule):
-    """A rule that also gives up, at level ``futility``: a dataclass whose last field that is. ``@0.001`` states it."""
+    """A rule that also gives up, at level ``futility``: a dataclass whose last field that is; ``@0.001`` states it."""
 
     futility: float
 
-    @property
-    @abstractmethod
-    def argument(self) -> str:
-        """The other fields as text."""
-
-    @classmethod
-    @abstractmethod
-    def read(cls, argument: str) -> tuple[Any, ...]:
-        """The other fields from text."""
+    def __post_init__(self) -> None:
+        check_probability("futility", self.futility)
 
     @property
-    def text(self) -> str:
-        """``name:argument@futility``, without what goes without saying."""
-        stated = self.argument + ("" if self.futility == FUTILITY else f"@{self.futility!r}")
-        return f"{self.name}:{stated}" if stated else self.name
+    def suffix(self) -> str:
+        """``@0.001``, or nothing for the usual level."""
+        return "" if self.futility == FUTILITY else f"@{self.futility!r}"
 
     @classmethod
-    def parse(cls, argument: str) -> Self:
-        """Read the argument, and the futility after an ``@``."""
+    def split(cls, argument: str) -> tuple[str, tuple[float]]:
+        """At the @."""
         stated, at, futility = argument.partition("@")
-        level = number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY
-        return cls(*cls.read(stated), level)  # type: ignore[call-arg]  # a dataclass of these fields
+        return stated, (number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY,)
 
 
 STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)

@@ -6,13 +6,13 @@ looks at votes first looks at a pilot: votes of a stream of their own, thrown aw
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.registry import Registry
 from smoothcert.stopping.arguments import count
-from smoothcert.stopping.base import Stated
+from smoothcert.stopping.base import Goal, Stated
 from smoothcert.stopping.radius_forecast import RadiusForecast
 from smoothcert.tally import Tally
 
@@ -62,27 +62,19 @@ class PilotedBudget(Budget):
 
     votes: int
 
-    @property
-    @abstractmethod
-    def argument(self) -> str:
-        """The other field as text."""
-
-    @classmethod
-    @abstractmethod
-    def read(cls, argument: str) -> Any:
-        """The other field from text."""
+    def __post_init__(self) -> None:
+        check_count("the votes of pilot", self.votes)
 
     @property
-    def text(self) -> str:
-        """``name:argument,votes``, without the usual number of votes."""
-        return f"{self.name}:{self.argument}{'' if self.votes == PILOT_VOTES else f',{self.votes}'}"
+    def suffix(self) -> str:
+        """``,500``, or nothing for the usual number."""
+        return "" if self.votes == PILOT_VOTES else f",{self.votes}"
 
     @classmethod
-    def parse(cls, argument: str) -> Self:
-        """Read the argument, and the votes of a pilot after a comma."""
+    def split(cls, argument: str) -> tuple[str, tuple[int]]:
+        """At the comma."""
         stated, comma, votes = argument.partition(",")
-        number = count(cls.name, votes, f"{cls.example},500") if comma else PILOT_VOTES
-        return cls(cls.read(stated), number)  # type: ignore[call-arg]  # a dataclass of these fields
+        return stated, (count(cls.name, votes, f"{cls.example},500") if comma else PILOT_VOTES,)
 
     @property
     def pilot_votes(self) -> int:
@@ -91,3 +83,14 @@ class PilotedBudget(Budget):
 
 
 BUDGETS: Registry[type[Budget]] = Registry("budget of votes", __package__)
+
+
+@BUDGETS.register("budget")
+@dataclass(frozen=True)
+class FixedVotes(Budget):
+    """The plan's n for every input, as in the papers. What every plan has that names no other."""
+
+    name: ClassVar[str] = "budget"
+    example: ClassVar[str] = "budget"
+    words: ClassVar[str] = "n votes for every input, as in the papers: the default"
+    goal: ClassVar[Goal] = "any"

@@ -1,11 +1,10 @@
-"""Stop once further votes would hardly enlarge the radius."""
+"""Stop where further votes would hardly bring anything."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.errors import check_probability
 from smoothcert.stopping.arguments import check_share, percent
 from smoothcert.stopping.base import FUTILITY, STOP_RULES, FutilityRule, Goal
 from smoothcert.stopping.voting_state import VotingState
@@ -25,7 +24,7 @@ class Gain(FutilityRule):
 
     def __post_init__(self) -> None:
         check_share(self.name, self.gain)
-        check_probability("futility", self.futility)
+        super().__post_init__()
 
     @property
     def argument(self) -> str:
@@ -44,3 +43,20 @@ class Gain(FutilityRule):
         if state.expected_radius() <= state.radius * (1 + self.gain):
             return f"settled: would gain at most {100 * self.gain:g} %"
         return None
+
+
+@STOP_RULES.register("abstain")
+@dataclass(frozen=True)
+class Abstain(FutilityRule):
+    """The votes will hardly certify anything: abstain now."""
+
+    name: ClassVar[str] = "abstain"
+    example: ClassVar[str] = "abstain"
+    words: ClassVar[str] = "give up where nothing will be certified"
+    goal: ClassVar[Goal] = "any"
+    futility: float = FUTILITY
+
+    def reason(self, state: VotingState) -> str | None:
+        """Stop when not even a radius of 0+ is in reach."""
+        hopeless = state.radius == 0 and state.best_radius(self.futility) == 0
+        return "hopeless: abstains" if hopeless else None

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 from smoothcert.stopping.base import STOP_RULES, StopRule
-from smoothcert.stopping.budgets import BUDGETS, Budget
-from smoothcert.stopping.fixed import FixedVotes
+from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes
 
 Stop = StopRule | Budget
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.errors import check_count
 from smoothcert.stopping.arguments import check_share, percent
 from smoothcert.stopping.base import Goal
 from smoothcert.stopping.budgets import BUDGETS, MINIMUM_VOTES, PILOT_VOTES, PilotedBudget
@@ -40,7 +39,7 @@ class Pilot(PilotedBudget):
 
     def __post_init__(self) -> None:
         check_share(self.name, self.loss)
-        check_count("the votes of pilot", self.votes)
+        super().__post_init__()
 
     @property
     def argument(self) -> str:
@@ -48,9 +47,9 @@ class Pilot(PilotedBudget):
         return f"{100 * self.loss:.12g}%"
 
     @classmethod
-    def read(cls, argument: str) -> float:
+    def read(cls, argument: str) -> tuple[float]:
         """A percentage."""
-        return percent(cls.name, argument, cls.example)
+        return (percent(cls.name, argument, cls.example),)
 
     def choose(self, forecast: RadiusForecast, pilot: Tally, chosen: int, n: int, block: int) -> int:
         """The fewest whose mean radius is near enough to that of n."""

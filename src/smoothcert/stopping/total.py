@@ -31,7 +31,7 @@ class Total(PilotedBudget):
 
     def __post_init__(self) -> None:
         check_count("total votes", self.total)
-        check_count("the votes of pilot", self.votes)
+        super().__post_init__()
 
     @property
     def argument(self) -> str:
@@ -39,9 +39,9 @@ class Total(PilotedBudget):
         return str(self.total)
 
     @classmethod
-    def read(cls, argument: str) -> int:
+    def read(cls, argument: str) -> tuple[int]:
         """A count, perhaps with an exponent."""
-        return count(cls.name, argument, f"{cls.example},500")
+        return (count(cls.name, argument, f"{cls.example},500"),)
 
     @property
     def shared_votes(self) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.stopping.arguments import no_argument
 from smoothcert.stopping.base import STOP_RULES, Goal, Sees, StopRule
 from smoothcert.stopping.voting_state import VotingState
 
@@ -22,16 +21,6 @@ class Wrong(StopRule):
     goal: ClassVar[Goal] = "any"
     sees: ClassVar[Sees] = "selection"
     needs_label: ClassVar[bool] = True
-
-    @property
-    def text(self) -> str:
-        """``wrong``."""
-        return self.name
-
-    @classmethod
-    def parse(cls, argument: str) -> Self:
-        """Read nothing."""
-        return no_argument(cls, cls.name, argument)
 
     def reason(self, state: VotingState) -> str | None:
         """Compare with the label, before any estimation vote."""
