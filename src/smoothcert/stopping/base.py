@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar, Literal, Self
 
-from smoothcert.errors import check_probability
+from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import no_argument, number
+from smoothcert.stopping.arguments import number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
@@ -39,7 +39,9 @@ class Stated(ABC):
     @classmethod
     def read(cls, argument: str) -> tuple[Any, ...]:
         """The fields from text; none by default."""
-        return no_argument(tuple, cls.name, argument)
+        if argument:
+            raise InvalidValueError(f"{cls.name} takes no value, got {argument!r}; write {cls.name}")
+        return ()
 
     @property
     def suffix(self) -> str:
