@@ -238,7 +238,7 @@ def _write(
     beside = [*middle, *_around(constant, middle[0].accuracy)]
     plot_area([c.run for c in beside], options.results / f"nonuniform-{name}-area.png")
     plot_noise(
-        [(f"from {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise],
+        [(f"from {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise],
         options.results / f"nonuniform-{name}-sigma.png",
     )
     text = _table(options, fits, fitted, constant)
@@ -267,7 +267,7 @@ def _around(constant: list[_Certified], accuracy: float) -> list[_Certified]:
 def _table(
     options: argparse.Namespace, fits: list[Fit], fitted: list[_Certified], constant: list[_Certified]
 ) -> str:
-    sigmas = {fit.manifest.plan["init"]: fit.noise for fit in fits}
+    sigmas = {fit.manifest.plan.init: fit.noise for fit in fits}
     rows = []
     for one in fitted:
         noise = sigmas[one.init]

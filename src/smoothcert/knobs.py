@@ -39,9 +39,9 @@ def knob(
     """A dataclass field with its default and one line of help, which the command line and the docs show.
 
     ``group`` is the heading it stands under there; ``spellings`` are its names there where the field's own name means
-    something else in other commands, the first one shown first; ``choices`` names the package and the registry whose
-    names it takes. All of these are literals, so that help can be made without importing the class
-    (:mod:`smoothcert.commands.written_knobs`).
+    something else in other commands: the first is shown, the others are earlier names; ``choices`` names the package
+    and the registry whose names it takes. All of these are literals, so that help can be made without importing the
+    class (:mod:`smoothcert.commands.written_knobs`).
     """
     told = {_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings), _CHOICES: tuple(choices)}
     return dataclasses.field(default=default, metadata=told)

@@ -70,7 +70,7 @@ def remembering(path: Path) -> str:
         if line[-1:] == "}"
     ]
     sources = sorted((line["index"], line["source"]) for line in lines if "source" in line)
-    return results_digest(run.records) + repr(sources) + run.manifest.plan["memory"]["head"]
+    return results_digest(run.records) + repr(sources) + run.manifest.plan.memory["head"]
 
 
 def importing(path: Path) -> str:

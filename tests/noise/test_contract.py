@@ -28,9 +28,9 @@ from smoothcert.noise import (
     on_grid,
     sampler_error,
     save_sigmas,
-    stated_noise,
 )
 from smoothcert.noise.thresholds import BITS
+from smoothcert.runs.statement import PlanStatement
 
 RATIOS = [Fraction(64), Fraction(255, 2), Fraction(0.12) * 510, Fraction(0.3) * 2**9]
 PAIRS = [(0.6, 0.4), (0.9, 0.1), (0.99, 0.01), (0.4, 0.1), (0.7, 0.05), (0.999, 0.0005)]
@@ -231,7 +231,7 @@ class TestEveryNoise:
             stated = json.loads(json.dumps(CertifyPlan(noise).as_json()))
             assert stated["norm"] == noise.norm
             save_sigmas(tmp_path, noise)
-            assert stated_noise(stated, tmp_path) == noise
+            assert PlanStatement(stated).noise_in(tmp_path) == noise
 
     def test_many_scales_are_rounded_down_a_little_and_few_are_left_alone(self, name: str) -> None:
         grid = Grid.of(255)

@@ -70,7 +70,7 @@ def test_the_ladder_comes_close_to_the_best_sigma_of_a_half_space() -> None:
 
     def certified(sigma: float) -> float:
         count = int(n * ndtr(edge / sigma))
-        bounds = asked.rule(hard_tally([count, n - count]), 0, asked.alpha)
+        bounds = asked.bound(hard_tally([count, n - count]), 0, asked.alpha)
         return certificate_for(Gaussian(sigma)).radius(bounds)
 
     best = max(certified(float(s)) for s in np.geomspace(0.125, 2, 41))

@@ -22,7 +22,7 @@ def import_log(
 ) -> None:
     """Make a run of a TSV certification log (idx, label, predict, radius, correct, time), plain or gzipped.
 
-    A log doesn't say how it was made: `--sigma` is needed, and what else you don't give stays unknown and is shown as
+    A log doesn't say how it was made: `--sigma` is needed, and anything else not given stays unknown and is shown as
     missing. A file that `export-log --format parquet` wrote states all of it and becomes the same run again.
 
     Example: `smoothcert import-log cohen.tsv.gz --sigma 0.25 --method gaussian --dataset cifar10 --out runs/cohen`
@@ -69,7 +69,7 @@ def import_log(
             )
         manifest, records, files = read_parquet(log)
         if method is not None:
-            manifest = replace(manifest, origin=manifest.origin | {"method": method})
+            manifest = replace(manifest, origin=manifest.origin.but(method=method))
         dropped = ""
     else:
         if sigma is None:

@@ -60,7 +60,7 @@ class NamedModel:
         if self.dataset not in DATASETS:
             raise InvalidValueError(
                 "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it "
-                f"is the one you mean, add {suggested_options({'dataset': self.dataset})}"
+                f"is the one you mean, add {suggested_options(dataset=self.dataset)}"
             )
         return self.dataset
 

@@ -34,8 +34,8 @@ def plot(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is drawn as far as it is. For clean-accuracy and
-        noise: directories made by fit-noise.
+        Run directories made by certify or import-log; an unfinished one is drawn as far as it goes. For clean-accuracy
+        and noise: directories made by fit-noise.
     out
         Picture to write: .png, .svg or .pdf.
     width
@@ -72,7 +72,7 @@ def _read(path: Path, reads: str) -> list[Any]:
 
     if reads == "ladders":
         return [_ladder_points(path)]
-    return _sigmas_of(path) if reads == "scales" else [read_run(path, tallies=reads == "votes")]
+    return _sigmas_of(path) if reads == "scales" else [read_run(path)]
 
 
 def _ladder_points(path: Path) -> tuple[str, list[Point]]:
@@ -94,6 +94,4 @@ def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
     if (path / SIGMAS_FILE).exists():
         return [(path.resolve().name, load_sigmas(path / SIGMAS_FILE))]
     fits = read_ladder(path)
-    return [
-        (f"init {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None
-    ]
+    return [(f"init {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None]

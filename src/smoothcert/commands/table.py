@@ -28,7 +28,7 @@ def table(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is shown as far as it is.
+        Run directories made by certify or import-log; an unfinished one is shown as far as it goes.
     radii
         Radii to report, separated by commas; they head the columns as you type them.
     layout
@@ -50,7 +50,7 @@ def table(
     if not runs:
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
     typed = parse_radii(radii) if radii is not None else None
-    read = [read_run(path, tallies=False) for path in runs]
+    read = [read_run(path) for path in runs]
     typed = typed or default_radii(read)
     if layout == "paper":
         rendered = render_paper_table(paper_table(read, typed), format)

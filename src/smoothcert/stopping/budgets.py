@@ -43,7 +43,7 @@ class Budget(Stated):
         return n
 
     def check_inputs(self, inputs: int, n0: int) -> None:
-        """Refuse a number of inputs that it can't suffice for."""
+        """Refuse more inputs than the budget can cover."""
 
     def choose(
         self,
@@ -88,7 +88,7 @@ BUDGETS: Registry[type[Budget]] = Registry("budget of votes", __package__)
 @BUDGETS.register("budget")
 @dataclass(frozen=True)
 class FixedVotes(Budget):
-    """The plan's n for every input, as in the papers. What every plan has that names no other."""
+    """The plan's n for every input, as in the papers. The default."""
 
     name: ClassVar[str] = "budget"
     example: ClassVar[str] = "budget"

@@ -18,7 +18,7 @@ class SigmaTable:
     """Each training example's own σ, kept across epochs.
 
     A batch first takes ``sigma_steps`` steps of ascent on its examples' radii, from the σ they had, with the weights
-    as they are and the model at rest; then the objective runs with what came of it. A step that isn't a number
+    as they are and the model in eval mode; then the objective runs with the result. A step that isn't a number
     leaves σ where it was, and σ stays within ``sigma_factor`` of the plan's.
     """
 

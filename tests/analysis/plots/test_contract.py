@@ -39,7 +39,6 @@ def runs() -> list[Any]:
 
 THINGS: dict[str, Callable[[], list[Any]]] = {
     "runs": runs,
-    "votes": runs,
     "ladders": lambda: [("one", [Rung(0, -3.0, 0.9), Rung(1, 1.0, 0.8)])],
     "scales": lambda: [
         ("one", np.linspace(0.1, 1.0, 64).reshape(1, 8, 8)),
@@ -84,7 +83,7 @@ class TestEveryPlot:
         if PLOTS[name].fewest:
             with pytest.raises(InvalidValueError, match=r"at least one|got 0"):
                 drawn(name, [], out)
-        if PLOTS[name].reads in ("runs", "votes"):
+        if PLOTS[name].reads == "runs":
             with pytest.raises(RunError, match="no input has been certified yet"):
                 drawn(name, [made_run(records=())], out)
             with pytest.raises(InvalidValueError, match=r"a \(l2\), b \(l1\)"):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots import (
     envelope_steps,
     plot_ablation,
@@ -22,7 +23,7 @@ from smoothcert.analysis.plots import (
 )
 from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
-from smoothcert.analysis.plots.confidence import acr_share, confidence_of
+from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
 from smoothcert.analysis.plots.sigma import input_sigmas
 from smoothcert.analysis.plots.steps import pointwise_band
@@ -39,7 +40,7 @@ VARYING = tuple(replace(record, sigma=0.1 * (1 + record.index)) for record in FI
 
 def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO, **plan: Any) -> Run:
     run = made_run(f"{name}-n{n}", records, n=n, **plan)
-    return replace(run, manifest=replace(run.manifest, origin={"method": name}))
+    return replace(run, manifest=run.manifest.stating(origin={"method": name}))
 
 
 def two_sizes() -> list[Run]:
@@ -83,7 +84,7 @@ def test_the_envelope_is_the_best_at_each_radius() -> None:
 
 def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
     runs = [
-        replace(run, manifest=replace(run.manifest, data={"name": name}))
+        replace(run, manifest=run.manifest.stating(data={"name": name}))
         for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
     ]
     with pytest.raises(InvalidValueError, match=r"a \(mnist\), b \(cifar10\)"):
@@ -110,9 +111,9 @@ def test_spreads_are_of_the_same_inputs_and_distinct_models() -> None:
     fewer = replace(third, records=third.records[:-1])
     with pytest.raises(InvalidValueError, match="certify different inputs"):
         ablation_lines([first, second, fewer], "n")
-    twice = [replace(run, manifest=replace(run.manifest, model={"sha256": "m"})) for run in (second, third)]
+    twice = [replace(run, manifest=run.manifest.stating(model={"sha256": "m"})) for run in (second, third)]
     with pytest.raises(InvalidValueError, match="certify the same model"):
-        ablation_lines([replace(first, manifest=replace(first.manifest, model={"sha256": "m"})), *twice], "n")
+        ablation_lines([replace(first, manifest=first.manifest.stating(model={"sha256": "m"})), *twice], "n")
 
 
 def test_each_method_has_its_line_and_names_after_values_are_one() -> None:
@@ -157,7 +158,7 @@ def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, mess
 
 def test_an_ablation_keeps_its_model() -> None:
     runs = [
-        replace(run, manifest=replace(run.manifest, model={"sha256": digest}))
+        replace(run, manifest=run.manifest.stating(model={"sha256": digest}))
         for run, digest in ((ablated(100), "1"), (ablated(1000), "2"))
     ]
     with pytest.raises(InvalidValueError, match="differ in their model"):
@@ -243,10 +244,10 @@ def test_confidence_of_soft_votes() -> None:
 
 def test_the_share_of_the_surest() -> None:
     # Right radii 1.0, 0.5, 0.5, 0.2, 0: the largest of 7 inputs' is 1.0 of 2.2, the two largest 1.5 of it.
-    assert acr_share(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
-    assert acr_share((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) == 0.0
+    assert acr_share_of_top(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
+    assert acr_share_of_top((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) is None
 
 
 def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
@@ -263,10 +264,10 @@ def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
 
 def test_the_dimension_is_given_or_known() -> None:
     run = made_run()
-    named = replace(run, manifest=replace(run.manifest, data={"name": "cifar10"}))
+    named = replace(run, manifest=run.manifest.stating(data={"name": "cifar10"}))
     assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
     assert input_dimension([run, made_run(dimension=13)]) == 13
-    for wrong in ([run], [replace(run, manifest=replace(run.manifest, data={"name": "npz:mine"}))]):
+    for wrong in ([run], [replace(run, manifest=run.manifest.stating(data={"name": "npz:mine"}))]):
         with pytest.raises(InvalidValueError, match="--dimension"):
             input_dimension(wrong)
     with pytest.raises(InvalidValueError, match="dimension must be an integer"):

@@ -13,10 +13,11 @@ from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
+from smoothcert.runs.statement import OriginStatement
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -47,7 +48,7 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
     _check_only(runs, over)
     grouped: dict[str, dict[object, list[Run]]] = {}
     for run, name in zip(runs, _line_names(runs, over)):
-        grouped.setdefault(name, {}).setdefault(run.manifest.plan[over], []).append(run)
+        grouped.setdefault(name, {}).setdefault(run.manifest.plan.value(over), []).append(run)
     lines = []
     for method, by_value in grouped.items():
         values = sorted(by_value, key=_order)
@@ -77,7 +78,7 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
     lines = ablation_lines(runs, over)
     seeded = any(spread.sd is not None for line in lines for spread in line.acr)
     partial = ", ".join(sorted({text for run in runs if (text := partial_inputs(run))}))
-    differ = len({tuple(record.index for record in run.records) for run in runs}) > 1
+    differ = len({tuple(run.records.index) for run in runs}) > 1
     notes = {
         "bars: one standard deviation over seeds": seeded,
         f"some runs have {partial}": bool(partial),
@@ -168,14 +169,14 @@ def _order(value: object) -> tuple[bool, float, str]:
 
 
 def _full_name(runs: Sequence[Run], over: str) -> str:
-    fields = {name for run in runs for name in run.manifest.plan}
+    fields = {name for run in runs for name, _ in run.manifest.plan.items()}
     meant = [name for name in fields if name.endswith(f".{over}")]
     return meant[0] if over not in fields and len(meant) == 1 else over
 
 
 def _check_only(runs: Sequence[Run], over: str) -> None:
     plans = [run.manifest.plan for run in runs]
-    unstated = [str(run.path) for run in runs if run.manifest.plan.get(over) is None]
+    unstated = [str(run.path) for run in runs if run.manifest.plan.value(over) is None]
     if unstated:
         fields = sorted({name for plan in plans for name, value in plan.items() if value is not None})
         raise InvalidValueError(
@@ -183,18 +184,18 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
         )
     varying = {
         name
-        for name in set().union(*plans) - INCIDENTAL - {over}
-        if len({str(plan.get(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
+        for name in {name for plan in plans for name, _ in plan.items()} - INCIDENTAL - {over}
+        if len({str(plan.value(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
     }
     if varying:
         seen = "; ".join(
-            f"{name}: {', '.join(sorted({str(plan.get(name)) for plan in plans}))}"
+            f"{name}: {', '.join(sorted({str(plan.value(name)) for plan in plans}))}"
             for name in sorted(varying)
         )
         raise InvalidValueError(
             f"an ablation over {over!r} needs runs that are otherwise alike, but these differ in {seen}"
         )
-    values = {str(plan[over]) for plan in plans}
+    values = {str(plan.value(over)) for plan in plans}
     if len(values) == 1:
         raise InvalidValueError(
             f"{over!r} is {values.pop()} in every run, so there is nothing to compare; name runs that differ in it"
@@ -206,10 +207,12 @@ def _line_names(runs: Sequence[Run], over: str) -> list[str]:
     names = [method_of(run) for run in runs]
     seen: dict[str, set[str]] = {}
     for run, name in zip(runs, names):
-        seen.setdefault(name, set()).add(str(run.manifest.plan[over]))
-    if all(len(values) > 1 for values in seen.values()) or any("method" in r.manifest.origin for r in runs):
+        seen.setdefault(name, set()).add(str(run.manifest.plan.value(over)))
+    if all(len(values) > 1 for values in seen.values()) or any(
+        r.manifest.origin.has(OriginStatement.method) for r in runs
+    ):
         return names
-    models = {run.manifest.model.get("name") for run in runs}
+    models = {run.manifest.model.name for run in runs}
     return [str(models.pop() or "runs") if len(models) == 1 else "runs"] * len(runs)
 
 
@@ -217,8 +220,8 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
     """Each σ has its own model; whatever else is varied must be varied on one."""
     models: dict[object, tuple[object, Run]] = {}
     for run in (run for runs in by_value.values() for run in runs):
-        digest = run.manifest.model.get("sha256")
-        first, where = models.setdefault(run.manifest.plan.get(_SEED), (digest, run))
+        digest = run.manifest.model.sha256
+        first, where = models.setdefault(run.manifest.plan.value(_SEED), (digest, run))
         if over != "sigma" and first != digest:
             raise InvalidValueError(
                 f"{where.path} and {run.path} differ in their model, not in {over} alone; name runs of one model"
@@ -227,7 +230,7 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
 
 def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
     """A spread is over seeds: two runs of one seed would count it twice."""
-    seeds = [run.manifest.plan.get(_SEED) for run in runs]
+    seeds = [run.manifest.plan.value(_SEED) for run in runs]
     if over != _SEED and len(set(seeds)) < len(seeds):
         named = ", ".join(str(run.path) for run in runs)
         raise InvalidValueError(

@@ -25,7 +25,7 @@ _MOST_PANELS = 8
 
 def input_sigmas(run: Run) -> NDArray[np.float64]:
     """Each input's own σ; a run with one σ for all has nothing to show and is refused."""
-    sigmas = np.array([record.sigma for record in run.records], dtype=np.float64)
+    sigmas = run.records.sigma
     if sigmas.min() == sigmas.max():
         raise InvalidValueError(
             f"{run.path}: every input was certified with σ = {sigmas[0]:g}; name a run that chooses σ for each input"
@@ -43,7 +43,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
-    stated = [run.manifest.plan.get("sigma") for run in runs]
+    stated = [run.manifest.plan.sigma for run in runs]
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
     height = 1.0 if len(runs) == 1 else 0.5
     with new_sheet(out, width, labels, panels=len(runs), panel_height=height, top=0.28) as sheet:

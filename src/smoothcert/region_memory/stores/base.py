@@ -1,4 +1,4 @@
-"""Store: what a memory needs of a database."""
+"""Store: the interface between a memory and its database."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Store(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
 
     @abstractmethod
     def exclusive(self) -> AbstractContextManager[None]:
