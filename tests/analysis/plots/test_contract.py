@@ -34,7 +34,7 @@ class Rung:
 def runs() -> list[Any]:
     """Two runs of one method that differ in n, each with a σ for each input."""
     made = [made_run(f"$n{n}$", VARYING, n=n) for n in (100, 1000)]
-    return [replace(run, manifest=replace(run.manifest, origin={"method": "a"})) for run in made]
+    return [replace(run, manifest=run.manifest.stating(origin={"method": "a"})) for run in made]
 
 
 THINGS: dict[str, Callable[[], list[Any]]] = {
