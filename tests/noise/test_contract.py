@@ -136,6 +136,11 @@ class TestEveryNoise:
         assert np.abs(correlations).max() < 5 / math.sqrt(20_000)
         assert stats.ks_2samp(spread(NOISES[name](0.7)).ravel(), 0.7 * true).pvalue > 1e-4
 
+    def test_pictures_show_the_noise_that_training_draws(self, name: str) -> None:
+        first, same = (NOISES[name].sample(np.random.default_rng(5), (100, 200)) for _ in range(2))
+        assert np.array_equal(first, same)
+        assert stats.ks_2samp(first.ravel(), trained_with(name)).pvalue > 1e-4
+
     def test_training_noise_comes_from_its_generator_alone(self, name: str) -> None:
         before = torch.get_rng_state()
         assert np.array_equal(trained_with(name, 100, 1), trained_with(name, 100, 1))

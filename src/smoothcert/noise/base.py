@@ -62,6 +62,11 @@ class Noise(ABC):
     def fill(out: torch.Tensor, generator: torch.Generator) -> None:
         """Overwrite ``out`` with noise of standard deviation 1, for training; votes are drawn by thresholds."""
 
+    @staticmethod
+    @abstractmethod
+    def sample(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """Noise of standard deviation 1, for pictures of it."""
+
     if TYPE_CHECKING:  # a dataclass would take a property for its field's default
 
         @property

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from smoothcert.noise.base import NOISES, Isotropic, Noise
@@ -48,6 +50,11 @@ class _Normal(Noise):
     def fill(out: torch.Tensor, generator: torch.Generator) -> None:
         """PyTorch's normal numbers."""
         out.normal_(generator=generator)
+
+    @staticmethod
+    def sample(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """NumPy's normal numbers."""
+        return generator.normal(0.0, 1.0, shape)
 
 
 @NOISES.register("gaussian")

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smoothcert.noise.base import NOISES, Isotropic, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise
 from smoothcert.noise.thresholds import Thresholds, uniform_thresholds
@@ -46,6 +49,11 @@ class _Flat(Noise):
     def fill(out: torch.Tensor, generator: torch.Generator) -> None:
         """PyTorch's uniform numbers."""
         out.uniform_(-math.sqrt(3.0), math.sqrt(3.0), generator=generator)
+
+    @staticmethod
+    def sample(generator: np.random.Generator, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """NumPy's uniform numbers."""
+        return generator.uniform(-math.sqrt(3.0), math.sqrt(3.0), shape)
 
 
 @NOISES.register("uniform")
