@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from benchmarks.memory import _status_bytes
 from smoothcert.region_memory import Head, RegionMemory, Statement, StoredAnswer
 from smoothcert.region_memory.chain import Row, genesis, next_row
-from smoothcert.region_memory.sqlite import SqliteStore
-from smoothcert.region_memory.store import open_store
-from smoothcert.region_memory.witness import Witness
+from smoothcert.region_memory.stores import open_store
+from smoothcert.region_memory.stores.sqlite import SqliteStore
+from smoothcert.region_memory.stores.witness import Witness
 from smoothcert.regions import L2Ball
 
 _BATCH = 2000

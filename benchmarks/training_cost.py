@@ -21,7 +21,7 @@ from benchmarks.figures import Figure, show, write_json
 from benchmarks.interleave import Ratio, Rounds, interleave
 from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.attacks.steps import at_rest
-from smoothcert.objectives import Objective
+from smoothcert.objectives import BatchNoise, Objective
 from smoothcert.objectives.consistency import Consistency
 from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.objectives.macer import Macer
@@ -98,7 +98,7 @@ class _Bench:
 
         def step() -> None:
             self._optimizer.zero_grad(set_to_none=True)
-            objective.loss(self._model, self._x, self._y, 0.5, self._noise).backward()  # type: ignore[no-untyped-call]
+            objective.loss(self._model, self._x, self._y, BatchNoise(0.5), self._noise).backward()  # type: ignore[no-untyped-call]
             self._optimizer.step()
 
         return step

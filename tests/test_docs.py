@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +76,63 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
     )
     assert contract.returncode == 0, contract.stdout
     assert re.search(r"\d+ passed", contract.stdout)
+
+
+@pytest.mark.slow
+def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"`(src/smoothcert/\S+\.py)`:\n\n```python\n(.*?)```", page, re.DOTALL))
+    assert sorted(shown) == ["src/smoothcert/noise/laplace.py", "src/smoothcert/stopping/patience.py"]
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+    )
+    for name, source in shown.items():
+        assert not (tmp_path / name).exists()
+        (tmp_path / name).write_text(source, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path / "src"),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "PYTHONIOENCODING": "utf-8",
+    }
+    commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    script = f"""smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}
+{commands}smoothcert certify --help
+smoothcert verify runs/laplace-certified || true
+"""
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "laplace (of scale σ/√2; certifies an ℓ1 ball)" in done.stdout
+    assert "patience:500 (give up after 500 votes without a certificate)" in done.stdout
+    assert "Traceback" not in done.stderr
+    stated = {
+        run: json.loads((tmp_path / "runs" / run / "run.json").read_text(encoding="utf-8"))["plan"]
+        for run in ("laplace-certified", "laplace-searched", "laplace-stretched", "patient")
+    }
+    assert {(plan["noise"], plan["norm"]) for plan in stated.values()} == {
+        ("laplace", "l1"),
+        ("diagonal-laplace", "l1"),
+    }
+    assert stated["patient"]["stop"] == ["patience:500"]
+    contracts = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"),
+            *("tests/noise/test_contract.py", "tests/stopping/test_contract.py"),
+            *("-k", "laplace or patience or both or no_name"),
+        ],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert contracts.returncode == 0, contracts.stdout
+    passed = re.search(r"(\d+) passed", contracts.stdout)
+    assert passed is not None
+    assert int(passed[1]) > 50
 
 
 @pytest.mark.parametrize(

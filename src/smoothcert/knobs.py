@@ -12,7 +12,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 
 T = TypeVar("T")
-_HELP, _GROUP, _SPELLINGS = "help", "group", "spellings"
+_HELP, _GROUP, _SPELLINGS, _CHOICES = "help", "group", "spellings", "choices"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,18 +25,26 @@ class Knob:
     help: str = ""
     group: str = ""
     spellings: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
 
 
-def knob(default: T, help: str, *, group: str = "", spellings: tuple[str, ...] = ()) -> T:
+def knob(
+    default: T,
+    help: str,
+    *,
+    group: str = "",
+    spellings: tuple[str, ...] = (),
+    choices: tuple[str, ...] = (),
+) -> T:
     """A dataclass field with its default and one line of help, which the command line and the docs show.
 
     ``group`` is the heading it stands under there; ``spellings`` are its names there where the field's own name means
-    something else in other commands: the first is shown, the others are earlier names. All four are literals, so that
-    help can be made without importing the class (:mod:`smoothcert.commands.written_knobs`).
+    something else in other commands: the first is shown, the others are earlier names; ``choices`` names the package
+    and the registry whose names it takes. All of these are literals, so that help can be made without importing the
+    class (:mod:`smoothcert.commands.written_knobs`).
     """
-    return dataclasses.field(
-        default=default, metadata={_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings)}
-    )
+    told = {_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings), _CHOICES: tuple(choices)}
+    return dataclasses.field(default=default, metadata=told)
 
 
 def knobs_of(cls: type) -> list[Knob]:
@@ -50,6 +58,7 @@ def knobs_of(cls: type) -> list[Knob]:
             help_of(field),
             field.metadata.get(_GROUP, ""),
             field.metadata.get(_SPELLINGS, ()),
+            field.metadata.get(_CHOICES, ()),
         )
         for field in dataclasses.fields(cls)
         if field.init

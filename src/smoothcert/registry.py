@@ -1,9 +1,12 @@
-"""Named families (data sets, architectures, objectives, bounds): importing a file registers its members."""
+"""Named families: noises, bounds, stop rules, data sets, plots, … A new member is a new file of its family's folder."""
 
 from __future__ import annotations
 
 import difflib
+import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
 from smoothcert.errors import InvalidValueError
@@ -23,11 +26,17 @@ def unknown_name(kind: str, name: str, known: list[str]) -> InvalidValueError:
 
 
 class Registry(Generic[T]):
-    """A read-mostly map from names to members of one kind."""
+    """A read-mostly map from names to members of one kind.
 
-    def __init__(self, kind: str) -> None:
+    ``package`` is the folder whose files register the members. They are imported when a member is first asked for, so
+    that no list of files has to be kept, and a file that nobody asked for costs nothing.
+    """
+
+    def __init__(self, kind: str, package: str | None = None) -> None:
         self.kind = kind
+        self._package = package
         self._members: dict[str, T] = {}
+        self._loading = threading.RLock()
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator: file ``member`` under ``name``; a name can be taken once."""
@@ -40,20 +49,38 @@ class Registry(Generic[T]):
 
         return add
 
+    def load(self) -> dict[str, T]:
+        """Import every file of the package, once; all members by name."""
+        with self._loading:
+            package, self._package = self._package, None
+            if package is not None:
+                try:
+                    for module in iter_modules(import_module(package).__path__):
+                        import_module(f"{package}.{module.name}")
+                except BaseException:
+                    self._package = package  # the next one to ask is told as well
+                    raise
+            return self._members
+
     def __getitem__(self, name: str) -> T:
-        if name not in self._members:
+        members = self.load()
+        if name not in members:
             raise unknown_name(self.kind, name, self.names())
-        return self._members[name]
+        return members[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._members
+        return isinstance(name, str) and name in self.load()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __len__(self) -> int:
-        return len(self._members)
+        return len(self.load())
 
     def names(self) -> list[str]:
         """Every registered name, sorted."""
-        return sorted(self._members)
+        return sorted(self.load())
+
+    def name_of(self, member: T) -> str | None:
+        """The name that a member is registered under, None if it isn't."""
+        return next((name for name, known in self.load().items() if known is member), None)

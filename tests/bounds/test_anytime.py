@@ -24,7 +24,7 @@ from smoothcert.bounds import (
     unanimous,
 )
 from smoothcert.bounds.anytime import look, look_share, next_look
-from smoothcert.certificates import GaussianL2, largest_radius
+from smoothcert.certificates import Certificate, largest_radius
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Gaussian
 from smoothcert.smoothing import CertifyPlan
@@ -264,4 +264,4 @@ def test_the_documented_costs(n: int, successes: int, fixed: float, looks: float
     stated = {"clopper-pearson": fixed, "looks": looks, "mixture": mixture}
     for name, radius in stated.items():
         bounds = BOUNDS[name](hard(successes, n - successes), 0, 0.001)
-        assert GaussianL2(Gaussian(1.0)).radius(bounds) == pytest.approx(radius, abs=6e-4)
+        assert Certificate(Gaussian(1.0)).radius(bounds) == pytest.approx(radius, abs=6e-4)

@@ -40,7 +40,7 @@ def test_what_is_read_without_importing_is_what_the_classes_are() -> None:
 
 
 ODD = """
-from smoothcert.noise_fit.objective import NoiseKind
+from smoothcert.noise_fit.plan import RouteKind
 from typing import ClassVar
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Base:
 @REGISTRY.register("odd")
 @dataclass(frozen=True)
 class Odd(Base):
-    noise: NoiseKind | None = knob(None, "kind")
+    route: RouteKind | None = knob(None, "kind")
     second: float = knob(-1.0, "again")
 """
 
@@ -63,10 +63,10 @@ def test_bases_aliases_and_fields_declared_again(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(
         written, "_path_of", lambda module: tmp_path / "odd.py" if module.startswith("odd") else real(module)
     )
-    first, second, noise = written_knobs("odd.odd", "Odd")
+    first, second, route = written_knobs("odd.odd", "Odd")
     assert (first.name, first.kind, first.default) == ("first", int, dataclasses.MISSING)
     assert (second.name, second.default, second.help) == ("second", -1.0, "again")
-    assert repr(noise.kind) == "typing.Optional[typing.Literal['gaussian', 'uniform']]"
+    assert repr(route.kind) == "typing.Optional[typing.Literal['gradient', 'votes']]"
     assert registered("odd", "REGISTRY") == {"odd": ("odd.odd", "Odd")}
     for missing in (lambda: written_knobs("odd.odd", "Even"), lambda: written_help("odd.odd", "even")):
         with pytest.raises(LookupError, match=r"odd\.odd has no"):

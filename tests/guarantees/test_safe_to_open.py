@@ -33,9 +33,9 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError, OutputEr
 from smoothcert.files import append_line, write_atomically
 from smoothcert.noise import load_sigmas
 from smoothcert.region_memory.errors import StoreError
-from smoothcert.region_memory.sqlite import SqliteStore
 from smoothcert.region_memory.statement import Statement
-from smoothcert.region_memory.store import open_store
+from smoothcert.region_memory.stores import open_store
+from smoothcert.region_memory.stores.sqlite import SqliteStore
 from smoothcert.report import ReportOptions, write_report
 from smoothcert.runs import create_run, open_run, read_run
 from smoothcert.runs.field_log import read_field_log

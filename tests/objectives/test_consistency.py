@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import BatchNoise
 from smoothcert.objectives.consistency import Consistency
 from tests.objectives import by_hand
 
@@ -18,7 +19,9 @@ def test_loss_by_hand():
     divergence = (mean * (np.log(mean) - np.log(probs))).sum(axis=2).mean()
     entropy = -(mean * np.log(mean)).sum(axis=1).mean()
     expected = by_hand.cross_entropy(logits, y.numpy()) + 10 * divergence + 0.7 * entropy
-    loss = Consistency(lam=10.0, eta=0.7, copies=3).loss(linear.torch(), x, y, 0.5, by_hand.stream())
+    loss = Consistency(lam=10.0, eta=0.7, copies=3).loss(
+        linear.torch(), x, y, BatchNoise(0.5), by_hand.stream()
+    )
     assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 

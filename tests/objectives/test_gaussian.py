@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from smoothcert.architectures import ModelSpec, initialise
-from smoothcert.objectives import UniformNoise, draw_noise
+from smoothcert.noise import Uniform
+from smoothcert.objectives import BatchNoise, draw_noise
 from smoothcert.objectives.gaussian import Gaussian
 
 
@@ -34,26 +35,28 @@ def test_loss_is_cross_entropy_at_the_noisy_inputs(model, sigma):
     noisy = torch.from_numpy(X.numpy() + scale * unit_noise(7))
     expected = cross_entropy(model(noisy).detach().numpy(), Y.numpy())
     given = sigma if isinstance(sigma, float) else torch.tensor(sigma, dtype=torch.float64)
-    loss = Gaussian().loss(model, X, Y, given, torch.Generator().manual_seed(7))
+    loss = Gaussian().loss(model, X, Y, BatchNoise(given), torch.Generator().manual_seed(7))
     assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_noise_has_the_asked_for_spread_per_example():
     x = torch.zeros(3, 1, 100, 100)
-    noise = draw_noise(x, torch.tensor([0.0, 0.5, 2.0]), torch.Generator().manual_seed(0))
+    noise = draw_noise(x, BatchNoise(torch.tensor([0.0, 0.5, 2.0])), torch.Generator().manual_seed(0))
     # Standard error of the spread over 10,000 draws: σ/√20000 = 0.7 % of σ; five of those.
     np.testing.assert_allclose(noise.std(dim=(1, 2, 3)), [0.0, 0.5, 2.0], rtol=0.036)
 
 
 def test_noise_takes_the_type_of_the_inputs_not_of_sigma():
     sigma = torch.tensor([0.5], dtype=torch.float64)
-    assert draw_noise(torch.zeros(1, 4), sigma, torch.Generator().manual_seed(0)).dtype == torch.float32
+    assert draw_noise(torch.zeros(1, 4), BatchNoise(sigma), torch.Generator()).dtype == torch.float32
 
 
 @pytest.mark.parametrize("sigma", [0.5, [0.1, 0.5, 2.0]])
 def test_uniform_noise_has_the_same_spread_and_hard_edges(sigma):
     given = sigma if isinstance(sigma, float) else torch.tensor(sigma)
-    noise = draw_noise(torch.zeros(3, 1, 100, 100), UniformNoise(given), torch.Generator().manual_seed(0))
+    noise = draw_noise(
+        torch.zeros(3, 1, 100, 100), BatchNoise(given, Uniform), torch.Generator().manual_seed(0)
+    )
     scale = np.broadcast_to(sigma, 3)
     # The fourth moment of a uniform variable is 9σ⁴/5: the spread's standard error is below that of a Gaussian.
     np.testing.assert_allclose(noise.std(dim=(1, 2, 3)), scale, rtol=0.03)

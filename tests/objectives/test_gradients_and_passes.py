@@ -6,7 +6,7 @@ import torch
 
 import smoothcert.objectives.smoothadv
 import smoothcert.objectives.smoothmix
-from smoothcert.objectives import OBJECTIVES, Passes
+from smoothcert.objectives import OBJECTIVES, BatchNoise, Passes
 from smoothcert.objectives.consistency import Consistency
 from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.objectives.macer import Macer
@@ -29,7 +29,7 @@ SMALL = [
 
 
 def loss_of(objective, model, x, y, sigma=0.3):
-    return objective.loss(model, x, y, sigma, by_hand.stream())
+    return objective.loss(model, x, y, BatchNoise(sigma), by_hand.stream())
 
 
 @pytest.mark.parametrize("objective", SMALL, ids=str)

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import norm
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import BatchNoise
 from smoothcert.objectives.macer import Macer
 from tests.objectives import by_hand
 
@@ -41,11 +42,11 @@ def test_loss_by_hand(sigma):
     assert (right & ~active).any()
     given = sigma if isinstance(sigma, float) else torch.tensor(sigma)
     objective = Macer(**KNOBS)
-    loss = objective.loss(linear.torch(), x, y, given, by_hand.stream())
+    loss = objective.loss(linear.torch(), x, y, BatchNoise(given), by_hand.stream())
     # float32 for the per-example sigma: 1e-7.
     assert loss.item() == pytest.approx(classification + robustness, rel=1e-12 if given is sigma else 1e-6)
     plain = dataclasses.replace(objective, lam=0.0)
-    loss = plain.loss(linear.torch(), x, y, given, by_hand.stream())
+    loss = plain.loss(linear.torch(), x, y, BatchNoise(given), by_hand.stream())
     assert loss.item() == pytest.approx(classification, rel=1e-12 if given is sigma else 1e-6)
 
 
@@ -64,8 +65,8 @@ def hinge_and_gradient(lead, dtype, gamma=8.0):
     scores = Scores([lead, 0.0]).to(dtype)
     x, y = torch.zeros(1, 2, dtype=dtype), torch.tensor([0])
     objective = Macer(lam=1.0, gamma=gamma, beta=1.0, copies=1)
-    whole = objective.loss(scores, x, y, 1.0, by_hand.stream())
-    plain = dataclasses.replace(objective, lam=0.0).loss(scores, x, y, 1.0, by_hand.stream())
+    whole = objective.loss(scores, x, y, BatchNoise(1.0), by_hand.stream())
+    plain = dataclasses.replace(objective, lam=0.0).loss(scores, x, y, BatchNoise(1.0), by_hand.stream())
     (gradient,) = torch.autograd.grad(whole - plain, scores.logits)
     return (whole - plain).item(), gradient[0].item()
 

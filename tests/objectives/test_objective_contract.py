@@ -9,7 +9,7 @@ import torch
 import smoothcert.objectives
 from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
-from smoothcert.objectives import OBJECTIVES, Objective, objective_name
+from smoothcert.objectives import OBJECTIVES, BatchNoise, Objective, objective_name
 
 HELPERS = {"__init__", "base", "plugins"}
 
@@ -44,7 +44,7 @@ class TestEveryObjective:
     @pytest.mark.parametrize("sigma", [0.0, 0.5, torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6])])
     def test_loss_is_a_finite_scalar_with_gradients(self, name, sigma):
         network = model()
-        loss = OBJECTIVES[name]().loss(network, *batch(), sigma, stream())
+        loss = OBJECTIVES[name]().loss(network, *batch(), BatchNoise(sigma), stream())
         loss.backward()
         assert loss.shape == ()
         assert torch.isfinite(loss)
@@ -53,14 +53,15 @@ class TestEveryObjective:
     def test_randomness_comes_from_the_generator_alone(self, name):
         before = torch.get_rng_state()
         first, same, other = (
-            OBJECTIVES[name]().loss(model(), *batch(), 0.5, stream(seed)).item() for seed in (5, 5, 6)
+            OBJECTIVES[name]().loss(model(), *batch(), BatchNoise(0.5), stream(seed)).item()
+            for seed in (5, 5, 6)
         )
         assert first == same != other
         assert torch.equal(torch.get_rng_state(), before)
 
     def test_inputs_are_left_as_they_were(self, name):
         x, y = batch()
-        OBJECTIVES[name]().loss(model(), x, y, 0.5, stream())
+        OBJECTIVES[name]().loss(model(), x, y, BatchNoise(0.5), stream())
         assert torch.equal(x, batch()[0])
 
     @pytest.mark.parametrize(
@@ -68,13 +69,13 @@ class TestEveryObjective:
     )
     def test_bad_sigma_is_refused(self, name, sigma):
         with pytest.raises(InvalidValueError, match="sigma must"):
-            OBJECTIVES[name]().loss(model(), *batch(), sigma, stream())
+            OBJECTIVES[name]().loss(model(), *batch(), BatchNoise(sigma), stream())
 
 
 def test_unregistered_objective_goes_by_its_class_name():
     @dataclasses.dataclass(frozen=True)
     class Mine(Objective):
-        def loss(self, model, x, y, sigma, generator):
+        def loss(self, model, x, y, noise, generator):
             return model(x).sum()
 
     assert objective_name(Mine()) == "Mine"

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import BatchNoise
 from smoothcert.objectives.smoothadv import SmoothAdv
 from tests.objectives import by_hand
 
@@ -18,7 +19,7 @@ def test_loss_by_hand():
         point = by_hand.project(np.clip(point, 0, 1), x.numpy(), 0.4)
     expected = by_hand.cross_entropy(linear.logits(point + noise), y.numpy())
     objective = SmoothAdv(epsilon=0.4, steps=4, copies=3)
-    loss = objective.loss(linear.torch(), x, y, 0.5, by_hand.stream())
+    loss = objective.loss(linear.torch(), x, y, BatchNoise(0.5), by_hand.stream())
     assert loss.item() == pytest.approx(expected, rel=1e-12)
 
 
@@ -27,7 +28,7 @@ def test_without_a_radius_it_is_gaussian_training_with_copies(attack):
     x, y = by_hand.inputs()
     linear = by_hand.LinearSoftmax()
     noise = 0.5 * by_hand.unit_noise(x, 4)[0]
-    loss = SmoothAdv(attack=attack, epsilon=0.0).loss(linear.torch(), x, y, 0.5, by_hand.stream())
+    loss = SmoothAdv(attack=attack, epsilon=0.0).loss(linear.torch(), x, y, BatchNoise(0.5), by_hand.stream())
     assert loss.item() == pytest.approx(
         by_hand.cross_entropy(linear.logits(x.numpy() + noise), y.numpy()), rel=1e-12
     )
@@ -40,7 +41,7 @@ def test_adversaries_are_harder(attack):
     # DDN leaves inputs alone that are wrong already, so let none be.
     y = model(x).argmax(1)
     plain, attacked = (
-        SmoothAdv(attack=attack, epsilon=epsilon).loss(model, x, y, 0.25, by_hand.stream())
+        SmoothAdv(attack=attack, epsilon=epsilon).loss(model, x, y, BatchNoise(0.25), by_hand.stream())
         for epsilon in (0.0, 0.5)
     )
     assert attacked > plain + 0.05

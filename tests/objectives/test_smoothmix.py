@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.objectives import BatchNoise
 from smoothcert.objectives.smoothmix import SmoothMix
 from tests.objectives import by_hand
 
@@ -59,7 +60,7 @@ def test_loss_by_hand(knobs):
     objective = SmoothMix(**{"eta": 2.0, "steps": 3, "alpha": 0.3, "copies": 3} | knobs)
     expected, right = by_algorithm(linear, x, y, 0.25, objective)
     assert not right.all()
-    loss = objective.loss(linear.torch(), x, y, 0.25, by_hand.stream())
+    loss = objective.loss(linear.torch(), x, y, BatchNoise(0.25), by_hand.stream())
     assert loss.item() == pytest.approx(expected, rel=1e-10)
 
 

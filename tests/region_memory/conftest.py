@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from smoothcert.region_memory.stores import STORES
 from tests.region_memory.places import Place
 from tests.region_memory.postgres_server import Server, postgres_server
 
@@ -22,17 +22,18 @@ def server() -> Iterator[Server]:
 _numbers = itertools.count()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "sqlite":
-        path = tmp_path / "memory.sqlite"
+def _sqlite(request: pytest.FixtureRequest) -> Place:
+    path = request.getfixturevalue("tmp_path") / "memory.sqlite"
 
-        def execute(command: str) -> None:
-            connection = sqlite3.connect(path, isolation_level=None)
-            connection.execute(command)
-            connection.close()
+    def execute(command: str) -> None:
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute(command)
+        connection.close()
 
-        return Place(str(path), execute, "")
+    return Place(str(path), execute, "")
+
+
+def _postgres(request: pytest.FixtureRequest) -> Place:
     server: Server = request.getfixturevalue("server")
     schema = f"m{next(_numbers)}"
 
@@ -43,3 +44,12 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
             connection.execute(command)
 
     return Place(f"{server.url}#{schema}", execute_there, f"{schema}.")
+
+
+PLACES = {"sqlite": _sqlite, "postgres": _postgres}
+"""How a test finds a place for a memory in each kind of store."""
+
+
+@pytest.fixture(params=STORES.names())
+def place(request: pytest.FixtureRequest) -> Place:
+    return PLACES[request.param](request)

@@ -68,5 +68,5 @@ def test_the_gradient_is_that_of_the_reparameterised_mean(noise: str) -> None:
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(InvalidValueError, match="unit noise must have the shape"):
         radius_gradient(Slope(), X, unit(inputs=2), SIGMA)
-    with pytest.raises(InvalidValueError, match="unknown noise to search sigma for 'laplace'"):
+    with pytest.raises(InvalidValueError, match="unknown noise 'laplace'"):
         radius_gradient(Slope(), X, unit(), SIGMA, "laplace")

@@ -1,9 +1,7 @@
-"""What every search promises, and what each does where the answer is known."""
+"""What each search does where the answer is known; what all of them promise: test_contract.py."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,36 +10,17 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import nn
 
-from smoothcert import CertifyPlan, Execution, Gaussian, SmoothedClassifier
-from smoothcert.architectures.weights import load_model
+from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
 from smoothcert.certificates import certificate_for
-from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.sigma_search import (
-    SEARCHES,
-    EllipsoidSearch,
     GradientSearch,
     GridSearch,
     LadderSearch,
-    SigmaSearch,
 )
 from tests.guarantees.closed_forms import HalfSpace
 from tests.guarantees.coverage import hard_tally
-from tests.sigma_search.problems import labels, origin, problem
-
-QUICK: dict[str, SigmaSearch] = {
-    "ellipsoid": EllipsoidSearch(steps=8, rows=8, check_votes=32),
-    "gradient": GradientSearch(steps=8, lr=0.01, rows=8, check_votes=32),
-    "grid": GridSearch(budget=64, samples=4, check_votes=32),
-    "ladder": LadderSearch(votes=16, round_votes=48),
-}
-
-
-class Sure(nn.Module):
-    """Always class 0, with full confidence."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.stack([10 + 0 * x[:, 0], -10 + 0 * x[:, 0]], 1)
+from tests.sigma_search.problems import Sure, labels, origin, problem
 
 
 class BadSlope(nn.Module):
@@ -50,80 +29,6 @@ class BadSlope(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         odd = torch.sqrt(0 * x[:, 0])
         return torch.stack([1 + odd, odd], 1)
-
-
-def test_every_search_is_tested() -> None:
-    assert set(QUICK) == set(SEARCHES)
-
-
-@pytest.mark.parametrize("name", SEARCHES.names())
-class TestEverySearch:
-    def test_is_a_frozen_dataclass_with_defaults(self, name: str) -> None:
-        search = SEARCHES[name]()
-        assert dataclasses.replace(search) == search
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            search.factor = 2.0  # type: ignore[misc]
-        stated = search.as_json()
-        assert stated["sigma_search"] == name
-        assert {f"sigma_search.{f.name}" for f in dataclasses.fields(search)} == set(stated) - {
-            "sigma_search"
-        }
-
-    def test_the_batch_the_order_and_the_workers_change_nothing(self, name: str, digits_model: Path) -> None:
-        module, _ = load_model(digits_model)
-        data = load("digits", "test")
-        inputs = [(i, data.input(i)) for i in range(0, 33, 3)]
-
-        def sigmas(chosen: list[Any], workers: int = 1) -> dict[int, float]:
-            asked = problem(
-                module, data.input_shape, sigma=0.25, seed=2, execution=Execution(workers=workers)
-            )
-            return {found.index: found.sigma for found in QUICK[name].search(asked, chosen)}
-
-        together = sigmas(inputs)
-        assert len(set(together.values())) > 1
-        assert sigmas(inputs[::-1], workers=2) == together
-        assert {k: v for one in inputs[:4] for k, v in sigmas([one]).items()} == dict(
-            list(together.items())[:4]
-        )
-        assert sigmas(inputs[5:9]) == dict(list(together.items())[5:9])
-
-    def test_sigma_stays_in_range_and_improves_or_stays(self, name: str) -> None:
-        asked = problem(Sure())
-        for found in QUICK[name].search(asked, origin(*range(5))):
-            assert 0.125 <= found.sigma <= 2
-            assert (found.reason == "improved") == (found.sigma != 0.5)
-            assert found.start_radius is not None
-            assert found.radius is not None
-            assert found.radius >= found.start_radius
-            assert found.evaluations <= QUICK[name].evaluations
-
-    @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-    def test_both_noises(self, name: str, noise: str) -> None:
-        (found,) = QUICK[name].search(problem(Sure(), noise=noise), origin(0))
-        assert found.reason == "improved"
-        assert found.sigma > 0.5
-
-    def test_an_input_that_abstains_keeps_its_sigma(self, name: str) -> None:
-        class Coin(nn.Module):
-            def forward(self, x: torch.Tensor) -> torch.Tensor:
-                return torch.stack([x[:, 0], -x[:, 0]], 1)
-
-        # 20 votes would have to be unanimous, and votes of a coin aren't.
-        found = QUICK[name].search(problem(Coin(), n=20), origin(*range(8)))
-        assert {(one.reason, one.sigma) for one in found} == {("abstains", 0.5)}
-
-    def test_a_factor_out_of_range_is_refused(self, name: str) -> None:
-        for factor in (1.0, 0.0, -2.0, 65.0, float("nan"), float("inf")):
-            with pytest.raises(InvalidValueError, match="factor must lie above 1"):
-                SEARCHES[name](factor=factor)
-
-    def test_the_number_of_evaluations_is_heard(self, name: str) -> None:
-        heard: list[int] = []
-        search = QUICK[name]
-        classifier = SmoothedClassifier(Sure(), sigma=0.5, n0=10, n=100, search=search)
-        list(classifier.certify_each([(i, np.zeros(2)) for i in range(3)], heard.append))
-        assert sum(heard) == 3 * (search.evaluations + 110)
 
 
 def test_gradient_steps_are_the_papers() -> None:
@@ -207,7 +112,7 @@ def test_knobs_out_of_range_are_named() -> None:
 
 
 def test_certification_uses_the_sigma_found() -> None:
-    classifier = SmoothedClassifier(Sure(), sigma=0.5, n=1000, search=QUICK["ladder"])
+    classifier = SmoothedClassifier(Sure(), sigma=0.5, n=1000, search=LadderSearch(votes=16, round_votes=48))
     answer = classifier.certify(np.zeros(2))
     assert not isinstance(answer, list)
     assert answer.search is not None

@@ -6,38 +6,20 @@ import math
 from dataclasses import replace
 
 import pytest
-from scipy.special import ndtri
 from scipy.stats import beta
 
-from smoothcert.bounds import mixture_lower
 from smoothcert.errors import InvalidValueError
 from smoothcert.stopping import (
-    STOP_RULES,
     Abstain,
     Decide,
     Gain,
     Grid,
-    VotingState,
     Wrong,
     parse_stop,
     parse_stops,
 )
-from smoothcert.tally import Phase, Stream, Tally
-
-STREAM = Stream(0, 0, Phase.ESTIMATION)
-
-
-def radius_of(tally: Tally) -> float:
-    """σ = 1, the mixture bound of class 0 at α = .001."""
-    if not tally.n:
-        return 0.0
-    lower = mixture_lower(tally.counts[0], tally.n, 0.001)
-    return max(0.0, float(ndtri(lower))) if lower > 0.5 else 0.0
-
-
-def voting(*counts: int, most_votes: int = 100_000, label: int | None = None) -> VotingState:
-    tally = Tally(STREAM, 0, sum(counts), counts)
-    return VotingState(0, label, most_votes, tally, radius_of(tally), radius_of)
+from smoothcert.tally import Tally
+from tests.stopping.states import STREAM, radius_of, voting
 
 
 @pytest.mark.parametrize(
@@ -57,10 +39,6 @@ def voting(*counts: int, most_votes: int = 100_000, label: int | None = None) ->
 def test_texts_and_rules_are_each_others_inverse(text: str, rule: object) -> None:
     assert parse_stop(text) == rule
     assert parse_stop(text).text == text
-
-
-def test_every_rule_is_tested_above() -> None:
-    assert STOP_RULES.names() == ["abstain", "decide", "gain", "grid", "wrong"]
 
 
 @pytest.mark.parametrize(
@@ -172,15 +150,6 @@ def test_wrong_needs_a_label_and_no_votes() -> None:
     assert Wrong().reason(voting(0, 0, label=0)) is None
     with pytest.raises(InvalidValueError, match="needs the label"):
         Wrong().reason(voting(0, 0))
-
-
-@pytest.mark.parametrize("counts", [(1, 0), (0, 1), (1,), (5,), (0, 3, 3), (3, 3, 3), (64, 64), (10**6, 0)])
-@pytest.mark.parametrize("rule", [Decide(0.5), Grid((0.0, 0.5)), Gain(0.01), Abstain()])
-def test_no_tally_is_too_odd(counts: tuple[int, ...], rule: Decide | Grid | Gain | Abstain) -> None:
-    for budget in (sum(counts), sum(counts) + 1, 10**6):
-        if budget >= sum(counts):
-            reason = rule.reason(voting(*counts, most_votes=budget))
-            assert reason is None or isinstance(reason, str)
 
 
 def test_a_voting_state_counts_what_it_adds_exactly() -> None:

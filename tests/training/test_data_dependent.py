@@ -10,7 +10,8 @@ from torch import nn
 
 from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, ModelError, RunError
-from smoothcert.objectives import OBJECTIVES, UniformNoise
+from smoothcert.noise import Uniform
+from smoothcert.objectives import OBJECTIVES
 from smoothcert.training import Ramp, Recipe, TrainPlan, read_recipe, train, train_into
 from smoothcert.training.batches import Shard
 from smoothcert.training.checkpoint import load_state
@@ -85,9 +86,9 @@ def test_the_objective_gets_each_examples_own_sigma():
     (state,) = states_of(Tiny(), numbers(12), dependent(epochs=1, batch_size=4, objective=objective))
     table = state.tensors["sigmas"]
     assert len(objective.seen) == 3
-    for x, _, sigma in objective.seen:
-        assert isinstance(sigma, torch.Tensor)
-        torch.testing.assert_close(sigma.double(), table[[round(v) for v in x]], rtol=1e-6, atol=0)
+    for x, _, noise in objective.seen:
+        assert isinstance(noise.sigma, torch.Tensor)
+        torch.testing.assert_close(noise.sigma.double(), table[[round(v) for v in x]], rtol=1e-6, atol=0)
     assert len(set(table.tolist())) > 3
 
 
@@ -236,7 +237,7 @@ def test_under_uniform_noise_the_l1_radius_is_climbed():
 def test_the_objective_is_told_that_the_noise_is_uniform():
     objective = Recorder()
     train(Tiny(), numbers(8), plan(epochs=1, noise="uniform", objective=objective))
-    assert all(isinstance(sigma, UniformNoise) and sigma.sigma == 0.25 for _, _, sigma in objective.seen)
+    assert all(noise.kind is Uniform and noise.sigma == 0.25 for _, _, noise in objective.seen)
     dependently = Recorder()
     train(Tiny(), numbers(8), dependent(epochs=1, noise="uniform", objective=dependently))
     assert all(isinstance(sigma.sigma, torch.Tensor) for _, _, sigma in dependently.seen)

@@ -74,7 +74,7 @@ def test_every_epoch_sees_each_input_once_with_its_label_in_another_order():
     history = train(nn.Linear(1, 3), numbers(10), plan(objective=recorder, epochs=2, batch_size=4, sigma=0.5))
     assert [len(labels) for _, labels, _ in recorder.seen] == [4, 4, 2] * 2
     assert all(label == int(x) % 3 for xs, ys, _ in recorder.seen for x, label in zip(xs, ys))
-    assert all(sigma == 0.5 for _, _, sigma in recorder.seen)
+    assert all(noise.sigma == 0.5 for _, _, noise in recorder.seen)
     epochs = [[x for xs, _, _ in recorder.seen[start : start + 3] for x in xs] for start in (0, 3)]
     assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(10))
     assert epochs[0] != epochs[1]
@@ -110,7 +110,7 @@ def test_an_infinite_loss_is_no_number_either():
     class Endless(Objective):
         """Infinite."""
 
-        def loss(self, model, x, y, sigma, generator):
+        def loss(self, model, x, y, noise, generator):
             return model(x).sum() * 0 + float("inf")
 
     with pytest.raises(TrainingDivergedError, match="'Endless' became inf in epoch 1, batch 1 of 4"):
@@ -123,7 +123,7 @@ def test_weights_that_the_last_step_spoilt_are_not_saved():
     class Pole(Objective):
         """√0."""
 
-        def loss(self, model, x, y, sigma, generator):
+        def loss(self, model, x, y, noise, generator):
             return (model(x).sum() * 0).sqrt()
 
     states = []
@@ -154,10 +154,10 @@ def test_knobs_of_the_epoch_reach_the_objective():
 
     @dataclasses.dataclass(frozen=True)
     class Watched(Macer):
-        def loss(self, model, x, y, sigma, generator):
-            sigmas.append(sigma)
+        def loss(self, model, x, y, noise, generator):
+            sigmas.append(noise.sigma)
             hinges.append(self.lam)
-            return super().loss(model, x, y, sigma, generator)
+            return super().loss(model, x, y, noise, generator)
 
     ramps = (Ramp("lam", 0, after=2), Ramp("sigma", 2))
     train(new_model(), halves(2), plan(objective=Watched(copies=2, lam=6.0), ramps=ramps, batch_size=4))

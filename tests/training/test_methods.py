@@ -103,7 +103,7 @@ def test_a_new_objective_describes_itself(monkeypatch):
         paper = "Nobody, 2030"
         weight: float = 2.0
 
-        def loss(self, model, x, y, sigma, generator):
+        def loss(self, model, x, y, noise, generator):
             return model(x).sum()
 
     monkeypatch.setitem(OBJECTIVES._members, "toy", Toy)

@@ -50,7 +50,7 @@ class Draws(Objective):
     noise: list = dataclasses.field(default_factory=list)
     own: list = dataclasses.field(default_factory=list)
 
-    def loss(self, model, x, y, sigma, generator):
+    def loss(self, model, x, y, noise, generator):
         self.noise.append(torch.rand((), generator=generator, dtype=torch.float64).item())
         self.own.append(torch.rand((), dtype=torch.float64).item())
         return model(x).sum() * 0

@@ -72,8 +72,8 @@ class Recorder(Objective):
 
     seen: list = dataclasses.field(default_factory=list)
 
-    def loss(self, model, x, y, sigma, generator):
-        self.seen.append((x.flatten().tolist(), y.tolist(), sigma))
+    def loss(self, model, x, y, noise, generator):
+        self.seen.append((x.flatten().tolist(), y.tolist(), noise))
         return model(x).sum() * 0 + len(y)
 
 
@@ -84,7 +84,7 @@ class Diverging(Objective):
     calls: int = 3
     made: list = dataclasses.field(default_factory=list, compare=False)
 
-    def loss(self, model, x, y, sigma, generator):
+    def loss(self, model, x, y, noise, generator):
         self.made.append(1)
         return model(x).sum() * (float("nan") if len(self.made) >= self.calls else 0.0)
 

@@ -26,7 +26,7 @@ def planned_ceiling(plan: PlanStatement) -> float | None:
 def _noise_of(plan: PlanStatement) -> Noise | None:
     """The plan's noise as far as its radii go: of scales for each dimension the smallest decides."""
     if plan.noise is not None and plan.noise in NOISES and plan.sigma is not None:
-        return NOISES[plan.noise](plan.sigma)  # type: ignore[call-arg]
+        return NOISES[plan.noise](plan.sigma)
     if plan.noise is not None and plan.noise in DIAGONAL_NOISES and plan.least_sigma is not None:
         return DIAGONAL_NOISES[plan.noise](np.array([plan.least_sigma]))
     return None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from smoothcert.runs import Manifest, Record, Run
 from smoothcert.runs.statement import PlanStatement
-from smoothcert.stopping import Budget, Decide, Grid, Stop, budget_among, parse_stops
+from smoothcert.stopping import Budget, Stop, budget_among, parse_stops
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def votes_used(run: Run) -> VotesUsed | None:
 
 def asked_only(plan: PlanStatement) -> str | None:
     """The rule that wanted certain radii only, if the plan has one."""
-    return next((rule.text for rule in stops_of(plan) if isinstance(rule, Decide | Grid)), None)
+    return next((rule.text for rule in stops_of(plan) if rule.goal == "decision"), None)
 
 
 def votes_in_words(run: Run) -> str:

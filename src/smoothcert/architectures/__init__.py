@@ -1,6 +1,5 @@
-"""Networks by name; importing a family's file registers its members."""
+"""Networks by name, a file for each family."""
 
-from smoothcert.architectures import cifar_resnet, imagenet_resnet, lenet, small_cnn
 from smoothcert.architectures.base import ARCHITECTURES, Builder
 from smoothcert.architectures.lookup import builder, check_architecture
 from smoothcert.architectures.normalize import Normalize
@@ -15,11 +14,7 @@ __all__ = [
     "build",
     "builder",
     "check_architecture",
-    "cifar_resnet",
-    "imagenet_resnet",
     "initialise",
-    "lenet",
     "normalisation_for",
     "seeded_fork",
-    "small_cnn",
 ]

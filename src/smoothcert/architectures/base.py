@@ -17,7 +17,7 @@ class Builder(Protocol):
         """Build for one input's shape and a number of classes."""
 
 
-ARCHITECTURES: Registry[Builder] = Registry("architecture")
+ARCHITECTURES: Registry[Builder] = Registry("architecture", __package__)
 
 
 def image_shape(

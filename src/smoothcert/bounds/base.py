@@ -86,7 +86,7 @@ class Bound:
         return look
 
 
-BOUNDS: Registry[Bound] = Registry("bound")
+BOUNDS: Registry[Bound] = Registry("bound", __package__)
 
 
 Compute = Callable[[Tally, int, float], ClassBounds]

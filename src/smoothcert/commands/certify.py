@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from smoothcert.commands.options import (
     BoundName,
+    DataName,
     DataOptions,
     ModelOptions,
+    NoiseText,
     OutputOptions,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
@@ -23,9 +23,9 @@ def certify(
     model: str,
     *,
     out: Path,
-    dataset: Annotated[str | None, Parameter(alias="-d")] = None,
+    dataset: DataName = None,
     sigma: float | None = None,
-    noise: str | None = None,
+    noise: NoiseText = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
     seed: int = 0,
@@ -59,16 +59,8 @@ def certify(
         A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
     out
         Run directory; made if missing, continued if it holds the same run.
-    dataset
-        digits, mnist, fashion-mnist, cifar10, svhn, imagenet, kitti, folder:PATH, npz:PATH (default: what the model
-        was trained on).
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
-    noise
-        gaussian certifies an ℓ2 ball; uniform, on [−√3σ, √3σ], an ℓ1 ball. Or a directory made by fit-noise, or a .npy
-        file with a per-coordinate σ (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or
-        an ℓ1 ball stretched along its axes, and need no --sigma (default: what the model was trained with, or
-        gaussian).
     bound
         two-class (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
         votes, hoeffding and bernstein. mixture, mixture-two-class, looks and looks-two-class hold whenever voting

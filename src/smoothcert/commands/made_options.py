@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from smoothcert.commands.written_knobs import choices
 from smoothcert.errors import InvalidValueError
 from smoothcert.knobs import Knob
 
@@ -22,20 +23,22 @@ OptionField = tuple[str, Any, Any]
 def option(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
     """An option that has the knob's default; ``negative``: a switch can be turned off too, by --no-…."""
     placed: dict[str, Any] = {} if group is None else {"group": group}
+    kind = choices(*knob.choices) if knob.choices else knob.kind
     parameter = Parameter(
         name=[f"--{spelling}" for spelling in knob.spellings[:1]] or None,
         help=knob.help,
         # A tuple takes all the values that follow, and --no-… only makes sense for a switch.
-        consume_multiple=typing.get_origin(without_none(knob.kind)) is tuple,
-        negative=None if negative and without_none(knob.kind) is bool else "",
+        consume_multiple=typing.get_origin(without_none(kind)) is tuple,
+        negative=None if negative and without_none(kind) is bool else "",
         **placed,
     )
-    return prefix + knob.name, Annotated[knob.kind, parameter], knob.default
+    return prefix + knob.name, Annotated[kind, parameter], knob.default
 
 
 def optional(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
     """An option that is None unless given."""
-    unset = dataclasses.replace(knob, kind=without_none(knob.kind) | None, default=None)
+    kind = choices(*knob.choices) if knob.choices else without_none(knob.kind)
+    unset = dataclasses.replace(knob, kind=kind | None, default=None, choices=())
     return option(unset, group, prefix=prefix, negative=negative)
 
 
@@ -109,5 +112,8 @@ def _told(text: str, who: Mapping[str, Any], owners: int) -> str:
     if len(who) == owners and owners > 1 and len(defaults) == 1:
         (default,) = defaults
         return text if default in (None, False) else f"{text} \\[{default}]"
-    each = (owner if default is None else f"{owner} {default}" for owner, default in who.items())
+    each = (
+        owner if default in (None, dataclasses.MISSING) else f"{owner} {default}"
+        for owner, default in who.items()
+    )
     return f"{text} \\[{', '.join(each)}]"

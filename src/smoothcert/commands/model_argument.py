@@ -34,7 +34,9 @@ class NamedModel:
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
-        return given or self.noise or "gaussian"
+        from smoothcert.noise import DEFAULT_NOISE
+
+        return given or self.noise or DEFAULT_NOISE
 
     def sigma_or(self, given: float | None) -> float:
         """The σ asked for, else the one the model was trained with."""
@@ -82,6 +84,7 @@ class NamedModel:
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
     from smoothcert.architectures.weights import load_model
+    from smoothcert.noise import NOISES
     from smoothcert.sampling.models import TorchClassifier
 
     path = Path(name)
@@ -109,7 +112,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         float(sigma) if isinstance(sigma, int | float) else None,
         _text(trained.get("dataset")),
         _text(objective.get("name")) if isinstance(objective, dict) else None,
-        noise if noise in ("gaussian", "uniform") else None,  # any other would be a path
+        noise if noise in NOISES else None,  # any other would be a path
     )
 
 

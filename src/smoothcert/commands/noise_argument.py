@@ -17,7 +17,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
 
     ``sigma`` must be left out: the vector is complete, and scaling it would give another noise than the fitted one.
     """
-    from smoothcert.noise import NOISES, diagonal_noise, load_sigmas
+    from smoothcert.noise import DEFAULT_NOISE, NOISES, diagonal_noise, load_sigmas
     from smoothcert.noise_fit import finished_fit
     from smoothcert.registry import unknown_name
 
@@ -25,7 +25,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
         return None
     kind, colon, rest = text.partition(":")
     stated = bool(colon) and kind in NOISES
-    path, kind = (Path(rest), kind) if stated else (Path(text), "gaussian")
+    path, kind = (Path(rest), kind) if stated else (Path(text), DEFAULT_NOISE)
     if not path.exists():
         raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
     if sigma is not None:
@@ -35,7 +35,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
         )
     if path.is_dir():
         noise = finished_fit(path).noise
-        if stated and noise is not None and not noise.name.endswith(kind):
+        if stated and noise is not None and noise.kind != kind:
             raise InvalidValueError(
                 f"{path} was fitted with {noise.name} noise, not {kind}: leave the prefix out, or fit with --noise "
                 f"{kind}"

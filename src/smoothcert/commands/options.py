@@ -4,24 +4,42 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
+
+from smoothcert.commands.written_knobs import choices, members, registered
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
 
-BoundName = Literal[
-    "two-class",
-    "clopper-pearson",
-    "hoeffding",
-    "bernstein",
-    "mixture",
-    "mixture-two-class",
-    "looks",
-    "looks-two-class",
+if TYPE_CHECKING:
+    BoundName: TypeAlias = str
+    NoiseName: TypeAlias = str
+else:  # read from the source: help must come without waiting for torch
+    BoundName = choices("smoothcert.bounds", "BOUNDS")
+    NoiseName = choices("smoothcert.noise", "NOISES")
+
+_NOISES = ", ".join(
+    f"{each.name} ({each.variable('words')})" for each in members("smoothcert.noise", "NOISES")
+)
+
+DataName = Annotated[
+    str | None,
+    Parameter(
+        alias="-d",
+        help=f"{', '.join(registered('smoothcert.datasets', 'DATASETS'))}, folder:PATH, npz:PATH (default: what the "
+        "model was trained on).",
+    ),
 ]
-NoiseName = Literal["gaussian", "uniform"]
+NoiseText = Annotated[
+    str | None,
+    Parameter(
+        help=f"{_NOISES}. Or a directory made by fit-noise, or a .npy file "
+        "with a per-coordinate σ (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or an ℓ1 ball "
+        "stretched along its axes, and need no --sigma (default: what the model was trained with, or gaussian)."
+    ),
+]
 
 _MODEL = Group("Models that don't describe themselves", sort_key=5)
 _DATA = Group("Which inputs", sort_key=4)

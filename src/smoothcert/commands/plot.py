@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from smoothcert.commands.made_options import given
+from smoothcert.commands.plot_options import KINDS_IN_WORDS, KNOBS, KindName, PlotOptions
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,28 +17,15 @@ if TYPE_CHECKING:
 
     from smoothcert.noise_fit import Point
 
-KindName = Literal[
-    "accuracy", "envelope", "ablation", "sigma", "samples", "confidence", "area", "clean-accuracy", "noise"
-]
-
 
 def plot(
     *runs: Path,
     out: Path,
-    kind: KindName = "accuracy",
+    kind: Annotated[KindName, Parameter(help=f"What to draw. {KINDS_IN_WORDS}.")] = "accuracy",
     width: Literal["page", "column"] = "page",
-    band: bool | None = None,
-    over: str | None = None,
-    dimension: int | None = None,
+    options: PlotOptions = PlotOptions(),
 ) -> None:
     """Draw runs. docs/plots.md shows every kind and how to read it.
-
-    `accuracy`: certified accuracy against radius, one curve per run. `envelope`: the best run at each radius, over the
-    runs. `ablation`: ACR against the field of the plan that differs between the runs (`--over n`). `sigma`: how σ is
-    spread over the inputs, for runs that choose it for each. `samples`: the radius that n votes can reach, with or
-    without runs. `confidence`: how the lower bounds of p_A are spread, right and wrong answers apart. `area`: certified
-    accuracy against the size of the certified region. Of `fit-noise`: `clean-accuracy`: clean accuracy against mean
-    certified area, a line for each ladder. `noise`: σ vectors as pictures, of fits or of runs certified with one.
 
     Example: `smoothcert plot runs/a runs/b --out curve.pdf`
 
@@ -45,60 +38,41 @@ def plot(
         and noise: directories made by fit-noise.
     out
         Picture to write: .png, .svg or .pdf.
-    kind
-        What to draw.
     width
         page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
-    band
-        accuracy: 95 % confidence band over the test set, for each radius alone (default: for up to four runs).
-    over
-        ablation: the field of the plan on the horizontal axis (n, n0, alpha, sigma, bound, …).
-    dimension
-        area: how many numbers an input has (default: from the name of the data set).
     """
-    from smoothcert.analysis import plots
+    from smoothcert.analysis.plots import PLOTS
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.runs import Run
+
+    chosen, values = PLOTS[kind], given(options)
+    for name in values:
+        if name not in chosen.options:
+            owners = " or ".join(
+                owner for owner, knobs in KNOBS.items() if name in {knob.name for knob in knobs}
+            )
+            raise InvalidValueError(f"--{name} belongs to --kind {owners}, got --kind {kind}: leave it out")
+    if len(runs) < chosen.fewest:
+        raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
+    for knob in KNOBS[kind]:
+        if knob.default is dataclasses.MISSING and knob.name not in values:
+            raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
+    things = [thing for path in runs for thing in _read(path, chosen.reads)]
+    chosen.draw(things, out=out, width=width, **values)
+    for thing in things:
+        if isinstance(thing, Run) and (told := coverage(thing)) is not None:
+            note(told)
+
+
+def _read(path: Path, reads: str) -> list[Any]:
+    """What a kind of plot is drawn from."""
     from smoothcert.runs import read_run
 
-    for name, value, owner in (
-        ("band", band, "accuracy"),
-        ("over", over, "ablation"),
-        ("dimension", dimension, "area"),
-    ):
-        if value is not None and kind != owner:
-            raise InvalidValueError(f"--{name} belongs to --kind {owner}, got --kind {kind}: leave it out")
-    if not runs and kind != "samples":
-        raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
-    if kind == "clean-accuracy":
-        plots.plot_clean_accuracy([_ladder_points(path) for path in runs], out, width)
-        return
-    if kind == "noise":
-        plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
-        return
-    read = [read_run(path) for path in runs]
-    if kind == "ablation":
-        if over is None:
-            raise InvalidValueError(
-                "--over is missing: name the field of the plan that differs, such as --over n"
-            )
-        plots.plot_ablation(read, over, out, width)
-    elif kind == "accuracy":
-        plots.plot_certified_accuracy(read, out, width, band)
-    elif kind == "area":
-        plots.plot_area(read, out, width, dimension)
-    else:
-        draw = {
-            "envelope": plots.plot_envelope,
-            "sigma": plots.plot_sigma,
-            "samples": plots.plot_samples,
-            "confidence": plots.plot_confidence,
-        }[kind]
-        draw(read, out, width)
-    for run in read:
-        if (sentence := coverage(run)) is not None:
-            note(sentence)
+    if reads == "ladders":
+        return [_ladder_points(path)]
+    return _sigmas_of(path) if reads == "scales" else [read_run(path)]
 
 
 def _ladder_points(path: Path) -> tuple[str, list[Point]]:

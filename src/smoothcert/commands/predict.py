@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from smoothcert.commands.options import (
+    DataName,
     DataOptions,
     ModelOptions,
+    NoiseText,
     OutputOptions,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
@@ -20,9 +19,9 @@ from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, 
 def predict(
     model: str,
     *,
-    dataset: Annotated[str | None, Parameter(alias="-d")] = None,
+    dataset: DataName = None,
     sigma: float | None = None,
-    noise: str | None = None,
+    noise: NoiseText = None,
     n: int = 1000,
     alpha: float = 0.001,
     seed: int | None = None,
@@ -43,15 +42,8 @@ def predict(
     ----------
     model
         A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
-    dataset
-        digits, mnist, fashion-mnist, cifar10, svhn, imagenet, kitti, folder:PATH, npz:PATH (default: what the model
-        was trained on).
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
-    noise
-        gaussian or uniform, on [−√3σ, √3σ]. Or a directory made by fit-noise, or a .npy file with a per-coordinate σ
-        (uniform:FILE.npy for uniform noise): these need no --sigma (default: what the model was trained with, or
-        gaussian).
     n
         Votes per input.
     alpha

@@ -7,7 +7,21 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
+from smoothcert.commands.written_knobs import members
+
 _STOP = Group("Fewer votes, same guarantee", sort_key=3)
+
+
+def _written(goal: str) -> str:
+    """How rules and budgets for a goal are written, and what they do."""
+    stated = [
+        one for registry in ("STOP_RULES", "BUDGETS") for one in members("smoothcert.stopping", registry)
+    ]
+    return ", ".join(
+        f"**{one.variable('example')}** ({one.variable('words')})"
+        for one in stated
+        if one.variable("goal") == goal
+    )
 
 
 @Parameter(name="*")
@@ -21,14 +35,10 @@ class StopOptions:
             group=_STOP,
             negative="",
             help="When an input has had enough votes; may be given several times, the first reason counts.\n\n"
-            "For a decision: **decide:0.5** (is the radius at least 0.5?) or **grid:0,0.25,0.5** (a table of certified "
-            "accuracies at these radii). Radii stop growing once the question is answered: don't take their mean.\n\n"
-            "For the mean radius: **pilot:1%** (1000 votes of another stream choose n, for about 1 % of the radius; "
-            "pilot:1%,500 for 500 of them). **gain:1%** (until the full n would bring at most 1 % more) needs more "
-            "votes.\n\n"
-            "With any: **wrong** (no votes where the chosen class isn't the label; counted as abstained), **abstain** "
-            "(give up where nothing will be certified).\n\n"
-            "Default: **budget**, n votes for every input, as in the papers.",
+            f"For a decision: {_written('decision')}. Radii stop growing once the question is answered: don't take "
+            "their mean.\n\n"
+            f"For the mean radius: {_written('mean radius')}.\n\n"
+            f"With any: {_written('any')}.",
         ),
     ] = None
     total_votes: Annotated[

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -59,17 +59,66 @@ def written_type(module: str, alias: str) -> Any:
     return _kind(where, meaning)
 
 
-def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
-    """Names of a registry with module and class of each member, as decorators of the package's files declare them."""
-    found = {}
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """A class or function as its file registers it."""
+
+    name: str
+    module: str
+    node: ast.ClassDef | ast.FunctionDef
+    mark: ast.Call
+    """The decorator."""
+
+    def variable(self, name: str) -> Any:
+        """The value of a class variable, None where the class doesn't state it."""
+        for statement in self.node.body:
+            if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == name:
+                return None if statement.value is None else ast.literal_eval(statement.value)
+        return None
+
+    def argument(self, name: str) -> Any:
+        """The value of a keyword of the decorator, None where it has none."""
+        return next((ast.literal_eval(word.value) for word in self.mark.keywords if word.arg == name), None)
+
+    def keywords(self, helps: Mapping[str, str]) -> list[Knob]:
+        """Those parameters of a function that ``helps`` explains."""
+        assert isinstance(self.node, ast.FunctionDef)
+        parameters = self.node.args.args
+        defaults = [ast.literal_eval(value) for value in self.node.args.defaults]
+        padded = [dataclasses.MISSING] * (len(parameters) - len(defaults)) + defaults
+        return [
+            Knob(each.arg, _kind(self.module, each.annotation), default, helps[each.arg])
+            for each, default in zip(parameters, padded)
+            if each.arg in helps and each.annotation is not None
+        ]
+
+
+@cache
+def members(package: str, registry: str) -> tuple[Member, ...]:
+    """The members of a registry by name, as decorators of the package's files declare them."""
+    found, marks = [], (f"{registry}.register", "register")
     for path in sorted(_path_of(package).parent.glob("*.py")):
         module = f"{package}.{path.stem}"
-        for node in source_of(module).body:
-            for mark in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-                if isinstance(mark, ast.Call) and ast.unparse(mark.func) == f"{registry}.register":
-                    assert isinstance(node, ast.ClassDef)
-                    found[ast.literal_eval(mark.args[0])] = (module, node.name)
-    return dict(sorted(found.items()))
+        # Most files of a folder register nothing, and parsing them takes longer than looking.
+        for node in source_of(module).body if "register(" in path.read_text(encoding="utf-8") else ():
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                found += [
+                    Member(ast.literal_eval(mark.args[0]), module, node, mark)
+                    for mark in node.decorator_list
+                    if isinstance(mark, ast.Call) and ast.unparse(mark.func) in marks
+                ]
+    return tuple(sorted(found, key=lambda member: member.name))
+
+
+def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
+    """Names of a registry with module and name of each member."""
+    return {each.name: (each.module, each.node.name) for each in members(package, registry)}
+
+
+def choices(package: str, registry: str) -> Any:
+    """A type that takes the names of a registry."""
+    literal: Any = Literal
+    return literal[tuple(registered(package, registry))]
 
 
 def _knob(module: str, name: str, statement: ast.AnnAssign) -> Knob:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-from smoothcert.datasets import cifar10, digits, fashion_mnist, imagenet, kitti, mnist, svhn
 from smoothcert.datasets.arrays import load_npz
-from smoothcert.datasets.base import DATASETS, Dataset, LazySource, Loader
+from smoothcert.datasets.base import DATASETS, PATH_FORMS, Dataset, LazySource, Loader
 from smoothcert.datasets.image_folder import load_image_folder
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.registry import unknown_name
@@ -18,19 +16,10 @@ __all__ = [
     "Dataset",
     "LazySource",
     "Loader",
-    "cifar10",
-    "digits",
-    "fashion_mnist",
-    "imagenet",
-    "kitti",
     "load",
-    "mnist",
-    "svhn",
 ]
 
 SPLITS = ("train", "test")
-
-_PATH_LOADERS: dict[str, Callable[[Path, str], Dataset]] = {"folder": load_image_folder, "npz": load_npz}
 
 
 def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
@@ -54,12 +43,12 @@ def _resolve(spec: str, split: str, root: Path | None) -> Dataset:
     if spec in DATASETS:
         return DATASETS[spec](split, root)
     kind, colon, path = spec.partition(":")
-    if colon and kind in _PATH_LOADERS:
+    if colon and kind in PATH_FORMS:
         if not path:
             raise InvalidValueError(f"data set {spec!r} lacks its path: write {kind}:PATH")
-        return _PATH_LOADERS[kind](Path(path).expanduser(), split)
+        return PATH_FORMS[kind](Path(path).expanduser(), split)
     if spec and Path(spec).expanduser().is_dir():
         return load_image_folder(Path(spec).expanduser(), split)
     if spec.endswith(".npz"):
         return load_npz(Path(spec).expanduser(), split)
-    raise unknown_name(DATASETS.kind, spec, [*DATASETS.names(), *(f"{form}:PATH" for form in _PATH_LOADERS)])
+    raise unknown_name(DATASETS.kind, spec, [*DATASETS.names(), *(f"{form}:PATH" for form in PATH_FORMS)])

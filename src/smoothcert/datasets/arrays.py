@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
-from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.base import PATH_FORMS, Dataset
 from smoothcert.errors import DataError
 from smoothcert.npy import NpyArchive, opened_npz
 
@@ -24,6 +24,7 @@ _MOST_CLASSES = 100_000
 _Array = NDArray[Any]
 
 
+@PATH_FORMS.register("npz")
 def load_npz(path: Path, split: str) -> Dataset:
     """One split of the archive at ``path``, whose first axis counts inputs.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
-from smoothcert.noise import same_to_precision
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
@@ -171,6 +170,10 @@ class Dataset:
 
 def _multiples(values: NDArray[Any], levels: int) -> bool:
     """Whether all values are multiples of 1/levels, to the precision of their own type."""
+    from smoothcert.noise import (
+        same_to_precision,  # brings in scipy, which names and labels need not wait for
+    )
+
     steps = values.astype(np.float64) * levels
     return bool((np.abs(steps - np.rint(steps)) <= same_to_precision(values, levels)).all())
 
@@ -183,4 +186,6 @@ class Loader(Protocol):
         ...
 
 
-DATASETS: Registry[Loader] = Registry("data set")
+DATASETS: Registry[Loader] = Registry("data set", __package__)
+PATH_FORMS: Registry[Callable[[Path, str], Dataset]] = Registry("form of data", __package__)
+"""What may stand before a path: ``npz:PATH``. Each reads a split from there."""

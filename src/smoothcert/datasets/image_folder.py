@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.base import PATH_FORMS, Dataset
 from smoothcert.datasets.image_files import (
     GREY_MODES,
     SUFFIXES,
@@ -27,6 +27,7 @@ from smoothcert.files import check_expansion
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val")}
 
 
+@PATH_FORMS.register("folder")
 def load_image_folder(path: Path, split: str) -> Dataset:
     """Images from ``path/CLASS/``, classes in order of their names; inputs are CHW in [0, 1].
 

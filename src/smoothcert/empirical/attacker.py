@@ -17,7 +17,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
-from smoothcert.noise import on_grid
+from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.statement import ModelStatement, PlanStatement
@@ -86,7 +86,8 @@ def check_attackable(run: Run) -> None:
             f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
             "attack the run it was made from"
         )
-    if (noise := manifest.plan.noise) != "gaussian":
+    noise = manifest.plan.noise
+    if noise is None or noise not in NOISES or NOISES[noise].norm != "l2":
         raise RunError(
             f"{run.path} was certified with {noise} noise in {manifest.plan.norm}: the attacks are in l2 and "
             "for gaussian noise; certify with --noise gaussian"

@@ -19,7 +19,7 @@ from smoothcert.attacks import pgd_path
 from smoothcert.attacks.steps import at_rest, norms
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, check_count, check_positive
-from smoothcert.objectives import noise_copies
+from smoothcert.objectives import BatchNoise, noise_copies
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def _line(model: nn.Module, dataset: Dataset, index: int, plan: LinePlan) -> Con
     x = torch.from_numpy(dataset.inputs([index]))
     label = int(dataset.labels[index])
     y = torch.tensor([label])
-    noise = noise_copies(x, plan.sigma, plan.copies, generator)
+    noise = noise_copies(x, BatchNoise(plan.sigma), plan.copies, generator)
     adversary = pgd_path(model, x, y, noise, steps=plan.steps, step_size=plan.step_size, clip=plan.clip)[-1]
     ratios = np.linspace(0.0, 1.0, plan.points)
     with at_rest(model), torch.inference_mode():
@@ -125,7 +125,7 @@ def _shares(
     counts = None
     for start in range(0, plan.votes, rows):
         copies = x.expand(min(rows, plan.votes - start), *x.shape[1:])
-        logits = model(copies + noise_copies(copies, plan.sigma, 1, generator)[0])
+        logits = model(copies + noise_copies(copies, BatchNoise(plan.sigma), 1, generator)[0])
         found = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
         counts = found if counts is None else counts + found
     assert counts is not None

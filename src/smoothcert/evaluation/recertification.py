@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import DiagonalNoise, Noise, sigmas_files
+from smoothcert.noise import Noise, sigmas_files
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
@@ -196,7 +196,7 @@ def _decided(record: Record, plan: CertifyPlan) -> Record:
 
 
 def _somewhere(noise: Noise) -> NDArray[np.float64]:
-    return np.zeros(noise.sigmas.shape if isinstance(noise, DiagonalNoise) else 1)
+    return np.zeros(noise.scales().shape or 1)
 
 
 def _close(a: float | None, b: float | None) -> bool:

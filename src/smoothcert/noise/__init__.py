@@ -1,14 +1,8 @@
 """Noise: a frozen description of the distribution added to an input, in the units of that input."""
 
-from smoothcert.noise.base import NOISES, Noise
-from smoothcert.noise.diagonal import (
-    DIAGONAL_NOISES,
-    DiagonalGaussian,
-    DiagonalNoise,
-    DiagonalUniform,
-    diagonal_noise,
-    sigmas_sha256,
-)
+from smoothcert.noise.base import DEFAULT_NOISE, NOISES, Isotropic, Noise
+from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, diagonal_noise, sigmas_sha256
+from smoothcert.noise.gaussian import DiagonalGaussian, Gaussian
 from smoothcert.noise.grid import (
     Grid,
     GridNoise,
@@ -20,7 +14,6 @@ from smoothcert.noise.grid import (
     same_to_precision,
     sampler_error,
 )
-from smoothcert.noise.isotropic import Gaussian, Uniform
 from smoothcert.noise.stated import (
     SIGMAS_FILE,
     load_sigmas,
@@ -29,8 +22,10 @@ from smoothcert.noise.stated import (
     stated_noise,
     write_sigmas,
 )
+from smoothcert.noise.uniform import DiagonalUniform, Uniform
 
 __all__ = [
+    "DEFAULT_NOISE",
     "DIAGONAL_NOISES",
     "NOISES",
     "SIGMAS_FILE",
@@ -41,6 +36,7 @@ __all__ = [
     "Grid",
     "GridNoise",
     "GridPoint",
+    "Isotropic",
     "Noise",
     "Uniform",
     "diagonal_noise",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,21 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise.isotropic import Gaussian, Uniform
-from smoothcert.noise.thresholds import Thresholds
+from smoothcert.noise.base import Noise
 from smoothcert.registry import Registry
 
 
 @dataclass(frozen=True, eq=False)
-class DiagonalNoise:
+class DiagonalNoise(Noise):
     """Independent coordinates, ``sigmas`` their standard deviations, in the shape of the input.
 
     A constant vector *is* the isotropic noise: it draws the same bits. Equal vectors make equal noises.
     """
 
-    name: ClassVar[str]
-    isotropic: ClassVar[type[Gaussian] | type[Uniform]]
-    """The noise of the same kind with one scale."""
+    stretched: ClassVar[bool] = True
     sigmas: NDArray[np.float64]
 
     def __post_init__(self) -> None:
@@ -95,11 +91,6 @@ class DiagonalNoise:
         """The σ_i."""
         return self.sigmas
 
-    @classmethod
-    def thresholds(cls, rho: Fraction) -> Thresholds:
-        """Those of the isotropic noise of the same kind."""
-        return cls.isotropic.thresholds(rho)
-
 
 def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
     """SHA-256 of a σ vector's shape and its values as little-endian float64."""
@@ -108,32 +99,11 @@ def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
     return digest.hexdigest()
 
 
-DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry("noise with a scale for each dimension")
+DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry(
+    "noise with a scale for each dimension", __package__
+)
 
 
 def diagonal_noise(kind: str, sigmas: NDArray[np.float64]) -> DiagonalNoise:
-    """Noise of that kind, named as with one scale ("gaussian", "uniform"), with a scale for each coordinate."""
+    """Noise of that kind, named as with one scale, with a scale for each coordinate."""
     return DIAGONAL_NOISES[f"diagonal-{kind}"](sigmas)
-
-
-@DIAGONAL_NOISES.register("diagonal-gaussian")
-@dataclass(frozen=True, eq=False)
-class DiagonalGaussian(DiagonalNoise):
-    """ε_i ~ N(0, σ_i²)."""
-
-    name: ClassVar[str] = "diagonal-gaussian"
-    isotropic: ClassVar[type[Gaussian] | type[Uniform]] = Gaussian
-
-
-@DIAGONAL_NOISES.register("diagonal-uniform")
-@dataclass(frozen=True, eq=False)
-class DiagonalUniform(DiagonalNoise):
-    """ε_i ~ U[−λ_i, λ_i] with λ_i = √3·σ_i, so that σ_i is its standard deviation."""
-
-    name: ClassVar[str] = "diagonal-uniform"
-    isotropic: ClassVar[type[Gaussian] | type[Uniform]] = Uniform
-
-    @property
-    def half_widths(self) -> NDArray[np.float64]:
-        """The λ_i."""
-        return np.asarray(self.sigmas * math.sqrt(3.0))

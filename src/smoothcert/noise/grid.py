@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.noise.base import Noise
 from smoothcert.noise.diagonal import DiagonalNoise
-from smoothcert.noise.sampler import MOST_TABLES, CellSampler
+from smoothcert.noise.sampler import MOST_TABLES, CellSampler, Floats
 from smoothcert.noise.thresholds import BITS, Thresholds
 
 if TYPE_CHECKING:
@@ -118,8 +118,8 @@ class GridNoise:
         """A bound of the total variation distance between what is drawn and the true noise rounded to the grid.
 
         A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so
-        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈10σ/s⌉ + 1 cells; distances of independent coordinates
-        add up. No probability, and no mean of a number in [0, 1], differs by more.
+        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent
+        coordinates add up. No probability, and no mean of a number in [0, 1], differs by more.
         """
         return sampler_error(self.noise, self.grid, math.prod(self.shape))
 
@@ -189,7 +189,7 @@ def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
     """The bound of :attr:`GridNoise.error`, rounded up."""
     scales = noise.scales()
     ratios, which = _ratios(scales, _steps_per_unit(scales, grid))
-    cells = [2 * math.ceil(10 * ratio) + 3 for ratio in ratios]
+    cells = [2 * math.ceil(noise.reach * ratio) + 3 for ratio in ratios]
     total = (
         dimension * cells[0]
         if scales.size == 1
@@ -201,7 +201,7 @@ def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
 def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
     """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
     steps = float(_steps_per_unit(noise.scales(), grid).max())
-    farthest = largest + 10 * float(
+    farthest = largest + noise.reach * float(
         noise.scales().max()
     )  # Python's floats: infinite, not an error, where it is too far
     return "float32" if farthest * steps <= _EXACT["float32"] else "float64"
@@ -237,16 +237,15 @@ def _unit_sampler(kind: type[Noise]) -> CellSampler:
     return CellSampler([_thresholds(kind, Fraction(_UNIT_STEPS))])
 
 
-def draw_unit(noise: Noise, out: torch.Tensor, bits: np.random.BitGenerator) -> None:
-    """Noise of the same kind with standard deviation 1, in steps of 1/512: for searches and fits."""
-    _unit_sampler(type(noise)).draw(out.numpy(), bits)
-    out.div_(float(_UNIT_STEPS))
+def draw_unit(kind: type[Noise], out: Floats, bits: np.random.BitGenerator) -> None:
+    """Noise of this kind with standard deviation 1, in steps of 1/512: for searches, fits and pictures."""
+    _unit_sampler(kind).draw(out, bits)
+    out /= _UNIT_STEPS
 
 
 @lru_cache(maxsize=1024)
-def _thresholds(kind: type[Any], ratio: Fraction) -> Thresholds:
-    found: Thresholds = kind.thresholds(ratio)
-    return found
+def _thresholds(kind: type[Noise], ratio: Fraction) -> Thresholds:
+    return kind.thresholds(ratio)
 
 
 def _steps_per_unit(scales: NDArray[np.float64], grid: Grid) -> NDArray[np.float64]:

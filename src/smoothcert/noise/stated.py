@@ -102,8 +102,7 @@ def stated_noise(name: str, sigma: float | None, sigmas_sha256: str | None, dire
         return DIAGONAL_NOISES[name](sigmas)
     if sigma is None:
         raise RunError(f"{directory} doesn't state the sigma of its noise; certify again")
-    # NOISES holds dataclasses whose one field is sigma.
-    return NOISES[name](sigma)  # type: ignore[call-arg]
+    return NOISES[name](sigma)
 
 
 def _check_hash(path: Path, sigmas: NDArray[np.float64], stated: str) -> None:

@@ -9,6 +9,7 @@ the only error to speak of (tests/noise/test_thresholds.py holds them against 50
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -19,8 +20,9 @@ BITS = 58
 
 Thresholds = NDArray[np.uint64]
 
-_POINT = 128  # binary digits after the point
-_ONE = 1 << _POINT
+POINT = 128
+"""Binary digits after the point."""
+_ONE = 1 << POINT
 _PI = 3141592653589793238462643383279502884197169399375105820974944592307816406286 * _ONE // 10**75
 _TOP = 1 << BITS
 _FAR = 46 * _ONE // 5  # 9.2: P[ε/σ > 9.2] < 2⁻⁶⁴
@@ -31,26 +33,29 @@ def normal_thresholds(rho: Fraction) -> Thresholds:
 
     The tail beyond the last threshold has probability below 2⁻⁵⁹: its threshold would be 2⁵⁸.
     """
-    tails = []
-    for tail in _normal_tails(rho):
-        units = _rounded(tail)
-        if not units:
-            break
-        tails.append(units)
-    return _symmetric(tails)
+    return from_tails(_normal_tails(rho))
 
 
 def uniform_thresholds(rho: Fraction) -> Thresholds:
     """2K thresholds of the uniform distribution on [−√3, √3] for cells of width 1/ρ."""
     # P[ε > z] = (1 − z/√3)/2, and z/√3 = √(z²/3).
-    tails = []
-    for j in range(int(2 * rho) + 1):  # √3 < 2
-        z = Fraction(2 * j + 1, 2) / rho
-        share = math.isqrt((z.numerator**2 << 2 * _POINT) // (3 * z.denominator**2))
-        if share >= _ONE or not (units := _rounded((_ONE - share) // 2)):
+    cells = (Fraction(2 * j + 1, 2) / rho for j in range(int(2 * rho) + 1))  # √3 < 2
+    shares = (math.isqrt((z.numerator**2 << 2 * POINT) // (3 * z.denominator**2)) for z in cells)
+    return from_tails(max(0, _ONE - share) // 2 for share in shares)
+
+
+def from_tails(tails: Iterable[int]) -> Thresholds:
+    """2K thresholds of a symmetric distribution from P[ε/σ > (j + ½)/ρ] for j = 0, 1, … in units of 2⁻¹²⁸.
+
+    They end where a tail is nearer to 0 than to 2⁻⁵⁸.
+    """
+    found = []
+    for tail in tails:
+        units = (tail + (1 << (POINT - BITS - 1))) >> (POINT - BITS)  # the nearest multiple of 2⁻⁵⁸
+        if not units:
             break
-        tails.append(units)
-    return _symmetric(tails)
+        found.append(units)
+    return np.array(found[::-1] + [_TOP - units for units in found], dtype=np.uint64)
 
 
 def _normal_tails(rho: Fraction) -> list[int]:
@@ -60,7 +65,7 @@ def _normal_tails(rho: Fraction) -> list[int]:
     c_{n+1} = −h (z c_n + h c_{n−1})/(n+1); φ(z + h) = Σ c_n and Φ(z + h) = Φ(z) + h Σ c_n/(n+1). Each step adds a few
     units of error to a φ that shrinks from step to step, so that errors add up and don't grow.
     """
-    density = (_ONE << _POINT) // math.isqrt(2 * _PI << _POINT)  # φ(0) = 1/√(2π)
+    density = (_ONE << POINT) // math.isqrt(2 * _PI << POINT)  # φ(0) = 1/√(2π)
     step = _ONE * rho.denominator // rho.numerator
     z, tail, h = 0, _ONE // 2, step // 2
     found = []
@@ -71,20 +76,9 @@ def _normal_tails(rho: Fraction) -> list[int]:
             density += term
             area += term // (n + 1)
             n += 1
-            term, before = -((h * ((z * term + h * before) >> _POINT) >> _POINT) // n), term
-        tail -= h * area >> _POINT
+            term, before = -((h * ((z * term + h * before) >> POINT) >> POINT) // n), term
+        tail -= h * area >> POINT
         z += h
         h = step
         found.append(tail)
     return found
-
-
-def _rounded(probability: int) -> int:
-    """The nearest multiple of 2⁻⁵⁸."""
-    shift = _POINT - BITS
-    return (probability + (1 << (shift - 1))) >> shift
-
-
-def _symmetric(tails: list[int]) -> Thresholds:
-    """Thresholds below and above ½ from the probabilities of the upper tails."""
-    return np.array(tails[::-1] + [_TOP - units for units in tails], dtype=np.uint64)

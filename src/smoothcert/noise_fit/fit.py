@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from smoothcert.noise import (
 )
 from smoothcert.noise_fit.gradient import GradientRoute
 from smoothcert.noise_fit.groups import group_labels, named_groups
-from smoothcert.noise_fit.objective import NoiseKind
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.route import Outcome, Route
 from smoothcert.noise_fit.scales import GroupScales, LowRankScales, starting_vector
@@ -68,9 +67,9 @@ class Fit:
     noise: DiagonalNoise | None
 
     @property
-    def kind(self) -> NoiseKind:
+    def kind(self) -> str:
         """The noise fitted."""
-        return cast(NoiseKind, self.manifest.plan.known(PlanStatement.noise))
+        return self.manifest.plan.known(PlanStatement.noise)
 
     @property
     def feature_names(self) -> list[str] | None:

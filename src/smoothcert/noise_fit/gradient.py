@@ -47,7 +47,7 @@ class GradientRoute:
             remedy="use --fit-by votes, which only counts votes",
             channels_last=len(dataset.input_shape) == 3,
         )
-        self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
+        self._noise = NOISES[plan.noise](1.0)
         self._parameters = [parameter.requires_grad_() for parameter in scales.parameters()]
         self._optimizer = torch.optim.Adam(self._parameters, lr=1.0)
         self._shard = max(1, _ROWS // plan.n0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,27 +12,26 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.errors import ModelError
-
-NoiseKind = Literal["gaussian", "uniform"]
+from smoothcert.noise import DEFAULT_NOISE, NOISES
 
 LEAST_PROBABILITY = 0.51
 """Of the true class. At ½ there is no gap and its logarithm runs to −∞: an input so close to it would alone decide a
 batch's gradient."""
 MOST_PROBABILITY = 0.9999
 """About what 100 000 unanimous votes prove at α = .001: beyond it nothing more could be certified."""
-LEAST_GAP = 2 * LEAST_PROBABILITY - 1
-"""The same for uniform noise, whose gap is p_A − p_B."""
 
 
-def certified_area(sigmas: NDArray[np.float64], gap: float, noise: NoiseKind = "gaussian") -> float:
+def least_gap(noise: str) -> float:
+    """The gap that is left between that probability and all else, for noise whose gap isn't steep."""
+    return float(NOISES[noise].soft_gap(LEAST_PROBABILITY))
+
+
+def certified_area(sigmas: NDArray[np.float64], gap: float, noise: str = DEFAULT_NOISE) -> float:
     """O_CA = Σ ln s_i + D ln gap; s = σ and gap = Φ⁻¹(p_A), or s = λ = √3σ and gap = p_A − p_B for uniform noise."""
-    scale = math.sqrt(3.0) if noise == "uniform" else 1.0
-    return float(np.sum(np.log(scale * sigmas))) + sigmas.size * math.log(gap)
+    return float(np.sum(np.log(NOISES[noise].semi_axis * sigmas))) + sigmas.size * math.log(gap)
 
 
-def log_gaps(
-    logits: Tensor, labels: Tensor, noise: NoiseKind, beta: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor]:
+def log_gaps(logits: Tensor, labels: Tensor, noise: str, beta: float = 1.0) -> tuple[Tensor, Tensor, Tensor]:
     """(ln gap, counted, right) of each input from the logits of its samples, (samples, inputs, classes).
 
     ``right``: most samples are put in the true class, as g(x) = c in the paper. ``counted``: right, and the mean
@@ -44,13 +42,14 @@ def log_gaps(
     right = F.one_hot(logits.argmax(-1), classes).sum(0).argmax(-1) == labels
     means = (beta * logits).softmax(-1).mean(0)
     first = means.gather(1, labels[:, None]).squeeze(1)
-    if noise == "gaussian":
-        gap = torch.special.ndtri(first.clamp(LEAST_PROBABILITY, MOST_PROBABILITY))
+    kind = NOISES[noise]
+    if kind.steep:
+        gap = kind.soft_gap(first.clamp(LEAST_PROBABILITY, MOST_PROBABILITY))
         enough = first > LEAST_PROBABILITY
     else:
         second = means.masked_fill(F.one_hot(labels, classes).bool(), -1.0).amax(1)
-        gap = (first - second).clamp(min=LEAST_GAP)
-        enough = first - second > LEAST_GAP
+        gap = kind.soft_gap(first, second)
+        enough, gap = gap > least_gap(noise), gap.clamp(min=least_gap(noise))
     return gap.log(), right & enough, right
 
 
@@ -80,7 +79,7 @@ def gap_slope(
     labels: Tensor,
     unit: Tensor,
     sigmas: Tensor,
-    noise: NoiseKind,
+    noise: str,
     beta: float = 1.0,
 ) -> Slope:
     """The sums over a batch at x + σ⊙unit; ``unit`` has standard deviation 1 and the samples in front."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from smoothcert.errors import InvalidValueError, check_count, check_positive, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise_fit.objective import NoiseKind
+from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
 
 RouteKind = Literal["gradient", "votes"]
@@ -19,8 +19,10 @@ class FitPlan:
     """One fit from one starting constant. Defaults are the paper's for MNIST; n0 and the validation are smaller."""
 
     init: float
-    noise: NoiseKind = knob(
-        "gaussian", "kind of noise: gaussian certifies ellipsoids; uniform stretched ℓ1 balls"
+    noise: str = knob(
+        "gaussian",
+        "kind of noise: gaussian certifies ellipsoids; uniform stretched ℓ1 balls",
+        choices=("smoothcert.noise", "NOISES"),
     )
     route: RouteKind = knob(
         "gradient",
@@ -64,8 +66,8 @@ class FitPlan:
 
     def __post_init__(self) -> None:
         check_positive("init", self.init)
+        NOISES[self.noise]  # an unknown name is an error that lists the known ones
         for name, value, known in (
-            ("noise", self.noise, ["gaussian", "uniform"]),
             ("route", self.route, ["gradient", "votes"]),
             ("scale", self.scale, ["none", "std"]),
         ):

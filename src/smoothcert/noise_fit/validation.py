@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import diagonal_noise
-from smoothcert.noise_fit.objective import NoiseKind, certified_area
+from smoothcert.noise import NOISES, diagonal_noise
+from smoothcert.noise_fit.objective import certified_area
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.streams import Purpose, stream_seed
 from smoothcert.sampling import BaseClassifier, Execution
@@ -64,9 +64,6 @@ def validate(
     )
 
 
-def _area(answer: Certification, sigmas: NDArray[np.float64], noise: NoiseKind) -> float:
-    from scipy.special import ndtri
-
-    low, high = answer.bounds.lower, answer.bounds.upper
-    gap = float(ndtri(low) - ndtri(high)) / 2 if noise == "gaussian" else low - high
-    return certified_area(sigmas, gap, noise)
+def _area(answer: Certification, sigmas: NDArray[np.float64], noise: str) -> float:
+    gap = NOISES[noise].soft_gap(answer.bounds.lower, answer.bounds.upper)
+    return certified_area(sigmas, float(gap), noise)

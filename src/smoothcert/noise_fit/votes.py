@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.noise import NOISES
-from smoothcert.noise_fit.objective import LEAST_GAP, LEAST_PROBABILITY, NoiseKind, certified_area
+from smoothcert.noise_fit.objective import LEAST_PROBABILITY, certified_area, least_gap
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.route import Outcome, nothing_right
 from smoothcert.noise_fit.scales import GroupScales
@@ -24,7 +23,7 @@ from smoothcert.sampling.streams import unit_noise
 Counts = NDArray[np.int64]
 
 
-def vote_gaps(counts: Counts, labels: NDArray[np.int64], noise: NoiseKind) -> NDArray[np.float64]:
+def vote_gaps(counts: Counts, labels: NDArray[np.int64], noise: str) -> NDArray[np.float64]:
     """The gap that votes (inputs, classes) promise; at least that of p_A = 0.51, so that losing an input costs.
 
     Half a vote is put on either side: unanimous votes are no proof of certainty.
@@ -32,12 +31,13 @@ def vote_gaps(counts: Counts, labels: NDArray[np.int64], noise: NoiseKind) -> ND
     rows = np.arange(len(labels))
     n = counts.sum(1)
     first = (counts[rows, labels] + 0.5) / (n + 1)
-    if noise == "gaussian":
-        return np.asarray(ndtri(np.maximum(first, LEAST_PROBABILITY)))
+    kind = NOISES[noise]
+    if kind.steep:
+        return np.asarray(kind.soft_gap(np.maximum(first, LEAST_PROBABILITY)))
     others = counts.copy()
     others[rows, labels] = -1
     second = np.maximum(others.max(1), 0.5) / (n + 1)
-    return np.asarray(np.maximum(first - second, LEAST_GAP))
+    return np.asarray(np.maximum(kind.soft_gap(first, second), least_gap(noise)))
 
 
 class VoteRoute:
@@ -54,7 +54,7 @@ class VoteRoute:
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
         prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
         self._passes = Passes(prepared, "hard", execution, "voting for a fit")
-        self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
+        self._noise = NOISES[plan.noise](1.0)
         (self._theta,) = scales.parameters()
 
     def rows(self, inputs: int) -> int:

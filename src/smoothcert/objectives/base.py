@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InvalidValueError, check_not_negative
+from smoothcert.noise import Gaussian, Isotropic
 from smoothcert.registry import Registry
 
 Scale: TypeAlias = float | Tensor
@@ -18,14 +18,14 @@ Scale: TypeAlias = float | Tensor
 
 
 @dataclass(frozen=True)
-class UniformNoise:
-    """Uniform noise of that standard deviation instead of Gaussian noise: what ℓ1 certificates are trained with."""
+class BatchNoise:
+    """The noise of a batch: its standard deviation, and its kind, such as Uniform for ℓ1 certificates."""
 
     sigma: Scale
+    kind: type[Isotropic] = Gaussian
 
 
-Sigma: TypeAlias = Scale | UniformNoise
-"""The noise of a batch: Gaussian at a scale, unless it says otherwise."""
+Sigma = BatchNoise  # the name that plugins were written against
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Objective(ABC):
 
     @abstractmethod
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """The mean loss of inputs ``x`` with labels ``y``; all randomness comes from ``generator``."""
 
@@ -68,31 +68,24 @@ class Objective(ABC):
         return Passes(self.draws)
 
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective")
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", __package__)
 
 
 def objective_name(objective: Objective) -> str:
     """The name an objective's class is registered under, or else the class's own."""
-    names = (name for name in OBJECTIVES if OBJECTIVES[name] is type(objective))
-    return next(names, type(objective).__name__)
+    return OBJECTIVES.name_of(type(objective)) or type(objective).__name__
 
 
-def unit_noise(x: Tensor, samples: int, uniform: bool, generator: torch.Generator) -> Tensor:
+def unit_noise(x: Tensor, samples: int, kind: type[Isotropic], generator: torch.Generator) -> Tensor:
     """That many draws of standard deviation 1 in the shape of ``x``, drawn where ``generator`` lives."""
     unit = torch.empty((samples, *x.shape), device=generator.device, dtype=x.dtype)
-    if uniform:
-        unit.uniform_(-math.sqrt(3.0), math.sqrt(3.0), generator=generator)
-    else:
-        unit.normal_(generator=generator)
+    kind.fill(unit, generator)
     return unit.to(x.device)
 
 
-def draw_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tensor:
-    """Noise in the shape of ``x``: Gaussian of standard deviation ``sigma``, or :class:`UniformNoise`."""
-    uniform = isinstance(sigma, UniformNoise)
-    unit = unit_noise(x, 1, uniform, generator)[0]
-    if isinstance(sigma, UniformNoise):
-        sigma = sigma.sigma
+def draw_noise(x: Tensor, noise: BatchNoise, generator: torch.Generator) -> Tensor:
+    """Noise in the shape of ``x``."""
+    unit, sigma = unit_noise(x, 1, noise.kind, generator)[0], noise.sigma
     if not isinstance(sigma, Tensor):
         check_not_negative("sigma", sigma)
         return unit * sigma
@@ -104,9 +97,9 @@ def draw_noise(x: Tensor, sigma: Sigma, generator: torch.Generator) -> Tensor:
     return unit * sigma.to(x).reshape(-1, *[1] * (x.ndim - 1))
 
 
-def noise_copies(x: Tensor, sigma: Sigma, copies: int, generator: torch.Generator) -> Tensor:
+def noise_copies(x: Tensor, noise: BatchNoise, copies: int, generator: torch.Generator) -> Tensor:
     """That many independent draws of :func:`draw_noise`, stacked in front."""
-    return torch.stack([draw_noise(x, sigma, generator) for _ in range(copies)])
+    return torch.stack([draw_noise(x, noise, generator) for _ in range(copies)])
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from smoothcert.errors import check_count, check_not_negative
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
     OBJECTIVES,
+    BatchNoise,
     Objective,
-    Sigma,
     kl_divergence,
     noise_copies,
 )
@@ -44,10 +44,10 @@ class Consistency(Objective):
         check_count("copies", self.copies, least=2)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
-        logits = noisy_logits(model, x, noise_copies(x, sigma, self.copies, generator))
+        logits = noisy_logits(model, x, noise_copies(x, noise, self.copies, generator))
         mean = smoothed_log_probs(logits)
         entropy = -(mean.exp() * mean).sum(-1)
         return (

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, draw_noise
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, draw_noise
 
 
 @OBJECTIVES.register("gaussian")
@@ -20,7 +20,7 @@ class Gaussian(Objective):
     paper: ClassVar[str] = "Cohen, Rosenfeld & Kolter, 2019"
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean cross-entropy of the noisy batch."""
-        return F.cross_entropy(model(x + draw_noise(x, sigma, generator)), y)
+        return F.cross_entropy(model(x + draw_noise(x, noise, generator)), y)

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from smoothcert.attacks import noisy_logits, smoothed_log_probs
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, Objective, Sigma, UniformNoise, noise_copies
+from smoothcert.noise import Gaussian
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, noise_copies
 
 
 @OBJECTIVES.register("macer")
@@ -42,19 +43,19 @@ class Macer(Objective):
         check_count("copies", self.copies)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
-        logits = noisy_logits(model, x, noise_copies(x, sigma, self.copies, generator))
+        logits = noisy_logits(model, x, noise_copies(x, noise, self.copies, generator))
         classification = F.nll_loss(smoothed_log_probs(logits), y)
         if self.lam == 0:
             return classification
-        if isinstance(sigma, UniformNoise):
+        if noise.kind is not Gaussian:
             raise InvalidValueError(
-                "macer's hinge is on the ℓ2 radius under Gaussian noise: train it without uniform noise, or with "
+                "macer's hinge is on the ℓ2 radius under Gaussian noise: train it with Gaussian noise, or with "
                 "another objective"
             )
-        scale = sigma.to(logits) if isinstance(sigma, Tensor) else sigma
+        scale = noise.sigma.to(logits) if isinstance(noise.sigma, Tensor) else noise.sigma
         hinge = self._hinge(smoothed_log_probs(self.beta * logits), y)
         return classification + self.lam / 2 * (scale * hinge).mean()
 

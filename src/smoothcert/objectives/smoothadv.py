@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from smoothcert.attacks import ddn, noisy_logits, pgd
 from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, Objective, Passes, Sigma, noise_copies
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, noise_copies
 from smoothcert.registry import unknown_name
 
 Attack = Literal["pgd", "ddn", "gradient-free"]
@@ -57,12 +57,12 @@ class SmoothAdv(Objective):
         return Passes(self.copies, steps, 0 if self.attack == "gradient-free" else steps)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch and the copies."""
-        noise = noise_copies(x, sigma, self.copies, generator)
-        adversaries = self._adversaries(model, x, y, noise)
-        return F.cross_entropy(noisy_logits(model, adversaries, noise).flatten(0, 1), y.repeat(self.copies))
+        drawn = noise_copies(x, noise, self.copies, generator)
+        adversaries = self._adversaries(model, x, y, drawn)
+        return F.cross_entropy(noisy_logits(model, adversaries, drawn).flatten(0, 1), y.repeat(self.copies))
 
     def _adversaries(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
         if self.attack == "ddn":

@@ -16,9 +16,9 @@ from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
     OBJECTIVES,
+    BatchNoise,
     Objective,
     Passes,
-    Sigma,
     kl_divergence,
     noise_copies,
 )
@@ -70,18 +70,18 @@ class SmoothMix(Objective):
         return Passes(self.copies, self.steps, self.steps, training=2)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch and the copies."""
-        noise = noise_copies(x, sigma, self.copies, generator)
+        drawn = noise_copies(x, noise, self.copies, generator)
         ratio = _mixing_ratios(x, generator)
-        start, adversaries = self._ends(model, x, y, noise)
-        logits = noisy_logits(model, start, noise)
+        start, adversaries = self._ends(model, x, y, drawn)
+        logits = noisy_logits(model, start, drawn)
         natural = F.cross_entropy(logits.flatten(0, 1), y.repeat(self.copies))
         smoothed = smoothed_log_probs(logits)
         # A pass of its own, as in the released recipe: batch statistics don't mix the two kinds of input.
         mixed = torch.lerp(start, adversaries, ratio.reshape(-1, *[1] * (x.ndim - 1)))
-        mixed_log_probs = noisy_logits(model, mixed, noise).log_softmax(-1)
+        mixed_log_probs = noisy_logits(model, mixed, drawn).log_softmax(-1)
         divergence = kl_divergence(_fade_to_uniform(smoothed, ratio), mixed_log_probs)
         if self.only_correct:
             divergence = divergence * (smoothed.argmax(1) == y)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from smoothcert.errors import check_not_negative
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, Objective, Passes, Sigma, draw_noise
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, draw_noise
 
 
 @OBJECTIVES.register("stability")
@@ -36,8 +36,8 @@ class Stability(Objective):
         return Passes(rows=2)
 
     def loss(
-        self, model: nn.Module, x: Tensor, y: Tensor, sigma: Sigma, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
-        clean, noisy = model(torch.cat([x, x + draw_noise(x, sigma, generator)])).chunk(2)
+        clean, noisy = model(torch.cat([x, x + draw_noise(x, noise, generator)])).chunk(2)
         return F.cross_entropy(clean, y) + self.lam * F.cross_entropy(noisy, clean.softmax(1))

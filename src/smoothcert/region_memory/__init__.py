@@ -4,9 +4,8 @@ from smoothcert.region_memory.chain import Head
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
 from smoothcert.region_memory.memory import Certified, MemoryAnswer, RegionMemory
 from smoothcert.region_memory.records import StoredAnswer
-from smoothcert.region_memory.sqlite import SqliteStore
 from smoothcert.region_memory.statement import Statement
-from smoothcert.region_memory.store import Store, open_store
+from smoothcert.region_memory.stores import SqliteStore, Store, open_store
 
 __all__ = [
     "Certified",

@@ -11,7 +11,7 @@ from smoothcert.region_memory.chain import HASH_BYTES, Head, Row, breach, genesi
 from smoothcert.region_memory.errors import IncompleteMemoryError
 from smoothcert.region_memory.records import StoredAnswer, decode, decode_parts
 from smoothcert.region_memory.sketch import SketchIndex
-from smoothcert.region_memory.store import Store
+from smoothcert.region_memory.stores import Store
 
 _BATCH = 1024
 _FETCHED = 256

@@ -17,7 +17,7 @@ from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
 from smoothcert.region_memory.records import KINDS, StoredAnswer
 from smoothcert.region_memory.statement import Statement
-from smoothcert.region_memory.store import Store, open_store
+from smoothcert.region_memory.stores import Store, open_store
 from smoothcert.regions import CertifiedRegion
 from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN

@@ -13,14 +13,9 @@ from numpy.typing import NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.files import parse_json
 from smoothcert.region_memory.statement import Statement
-from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid, L1Ball, L2Ball
+from smoothcert.regions import BALLS, STRETCHED, CertifiedRegion
 
-BALLS: dict[str, type[L1Ball] | type[L2Ball]] = {"l1": L1Ball, "l2": L2Ball}
-STRETCHED: dict[str, type[Ellipsoid] | type[CrossPolytope]] = {
-    "ellipsoid": Ellipsoid,
-    "cross-polytope": CrossPolytope,
-}
-KINDS: dict[str, tuple[str, ...]] = {"l1": ("l1", "cross-polytope"), "l2": ("l2", "ellipsoid")}
+KINDS = {norm: (ball.kind, STRETCHED[norm].kind) for norm, ball in BALLS.items()}
 """Which kinds of region a memory of a norm may hold."""
 
 _AXES = np.dtype("<f8")
@@ -57,7 +52,7 @@ class StoredAnswer:
             raise InvalidValueError(
                 f"facts must be values JSON can hold ({error}), got {self.facts}"
             ) from None
-        axes = self.region.axes.astype(_AXES).tobytes() if self.region.kind in STRETCHED else b""
+        axes = self.region.axes.astype(_AXES).tobytes() if self.region.kind not in BALLS else b""
         return text.encode() + b"\n" + coordinates.tobytes() + axes
 
 
@@ -84,7 +79,7 @@ def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[
     if fields["kind"] not in KINDS[statement.norm] or fields["dtype"] not in _DTYPES:
         raise ValueError(f"a region of kind {fields['kind']!r} in {fields['dtype']!r} can't be read")
     body, axes = payload[end + 1 :], None
-    if fields["kind"] in STRETCHED:
+    if fields["kind"] not in BALLS:
         body, tail = (
             body[: -statement.dimension * _AXES.itemsize],
             body[-statement.dimension * _AXES.itemsize :],
@@ -108,7 +103,7 @@ def decode(payload: bytes, statement: Statement) -> StoredAnswer:
     center = coordinates.reshape(statement.input_shape)
     region: CertifiedRegion
     if header.axes is None:
-        region = BALLS[header.kind](center, header.radius)
+        region = BALLS[statement.norm](center, header.radius)
     else:
-        region = STRETCHED[header.kind](center, header.axes.reshape(statement.input_shape))
+        region = STRETCHED[statement.norm](center, header.axes.reshape(statement.input_shape))
     return StoredAnswer(header.predicted, region, header.facts)

@@ -18,9 +18,8 @@ from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES, sigmas_files
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
-from smoothcert.region_memory.records import BALLS
 from smoothcert.region_memory.statement import Statement
-from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
+from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
+from smoothcert.noise import DIAGONAL_NOISES, NOISES, Noise
 from smoothcert.report.png import png_uri
 
 _LARGEST_SIDE = 96
@@ -75,11 +76,9 @@ class Gallery:
 
 def _drawn(shape: tuple[int, ...], index: int, noise: str) -> NDArray[np.float64]:
     """Noise of standard deviation 1."""
+    kind: type[Noise] = DIAGONAL_NOISES[noise] if noise in DIAGONAL_NOISES else NOISES[noise]
     seed = hashlib.sha256(f"smoothcert report|{index}".encode()).digest()
-    generator = np.random.default_rng(int.from_bytes(seed[:16], "little"))
-    if noise.endswith("uniform"):
-        return generator.uniform(-(3**0.5), 3**0.5, shape)
-    return generator.normal(0.0, 1.0, shape)
+    return kind.sample(np.random.default_rng(int.from_bytes(seed[:16], "little")), shape)
 
 
 def _shrunk(picture: NDArray[np.float64]) -> NDArray[np.float64]:

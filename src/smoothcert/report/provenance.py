@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalUniform
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE
 from smoothcert.runs import Run
 from smoothcert.runs.manifest import FILE_NAME
 from smoothcert.runs.statement import PlanStatement
@@ -68,10 +68,11 @@ def certify_command(run: Run) -> str | None:
 
 def _noise_words(plan: PlanStatement, directory: str) -> list[str]:
     """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
-    name = plan.noise
+    name = str(plan.noise)
     if name in DIAGONAL_NOISES:
-        kind = "uniform:" if name == DiagonalUniform.name else ""
-        return ["--noise", f"{kind}{directory}/{SIGMAS_FILE}"]
+        kind = DIAGONAL_NOISES[name].kind
+        prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
+        return ["--noise", f"{prefix}{directory}/{SIGMAS_FILE}"]
     return [
         word
         for option in ("sigma", "noise")

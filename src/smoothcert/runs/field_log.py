@@ -18,7 +18,7 @@ import smoothcert
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import DataError, check_count, check_positive, check_probability
 from smoothcert.files import read_file
-from smoothcert.registry import unknown_name
+from smoothcert.noise import DEFAULT_NOISE, NOISES
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.printed import Printed
@@ -26,7 +26,6 @@ from smoothcert.runs.records import FARTHEST, MOST_CLASSES, MOST_INPUTS, Record
 from smoothcert.tally import ABSTAIN
 
 _REQUIRED = ("idx", "label", "predict", "radius", "correct")
-_NORMS = {"gaussian": "l2", "uniform": "l1"}
 _GZIP_START = b"\x1f\x8b"
 
 _SHOWN_OF_A_LINE = 80
@@ -127,7 +126,7 @@ def import_manifest(
     path: Path,
     sigma: float,
     *,
-    noise: str = "gaussian",
+    noise: str = DEFAULT_NOISE,
     bound: str | None = None,
     n0: int | None = None,
     n: int | None = None,
@@ -142,8 +141,6 @@ def import_manifest(
     which inputs the log is of (unknown if it was cut off) and how its radii are printed.
     """
     check_positive("sigma", sigma)
-    if noise not in _NORMS:
-        raise unknown_name("noise", noise, sorted(_NORMS))
     if bound is not None:
         BOUNDS[bound]  # an unknown name is an error that lists the known ones
     for name, count in (("n0", n0), ("n", n)):
@@ -156,7 +153,7 @@ def import_manifest(
         plan={
             "noise": noise,
             "sigma": sigma,
-            "norm": _NORMS[noise],
+            "norm": NOISES[noise].norm,
             "bound": bound,
             "n0": n0,
             "n": n,

@@ -61,5 +61,5 @@ def unit_noise(
 ) -> torch.Tensor:
     """Noise of this kind with standard deviation 1, for searches, fits and attacks; no certificate rests on it."""
     drawn = torch.empty(shape, dtype=dtype)
-    draw_unit(noise, drawn, bits)
+    draw_unit(type(noise), drawn.numpy(), bits)
     return drawn

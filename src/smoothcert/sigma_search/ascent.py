@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.registry import unknown_name
+from smoothcert.noise import DEFAULT_NOISE, NOISES
 
 CLAMP = (0.02, 0.98)
 """Alfarra et al. keep both means inside before Φ⁻¹, where it is steep."""
@@ -16,12 +14,11 @@ CLAMP = (0.02, 0.98)
 
 def soft_radius(noise: str, sigma: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """The radius from means of the two classes ahead: σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)), or λ(E_A − E_B) for uniform noise."""
-    if noise == "gaussian":
-        gap: Tensor = torch.special.ndtri(first.clamp(*CLAMP)) - torch.special.ndtri(second.clamp(*CLAMP))
-        return sigma / 2 * gap
-    if noise == "uniform":
-        return math.sqrt(3.0) * sigma * (first - second)
-    raise unknown_name("noise to search sigma for", noise, ["gaussian", "uniform"])
+    kind = NOISES[noise]
+    if kind.steep:
+        first, second = first.clamp(*CLAMP), second.clamp(*CLAMP)
+    radius: Tensor = kind.semi_axis * sigma * kind.soft_gap(first, second)
+    return radius
 
 
 def leading_means(model: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,7 +32,7 @@ def leading_means(model: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def radius_gradient(
-    model: nn.Module, x: Tensor, unit: Tensor, sigma: Tensor, noise: str = "gaussian"
+    model: nn.Module, x: Tensor, unit: Tensor, sigma: Tensor, noise: str = DEFAULT_NOISE
 ) -> tuple[Tensor, Tensor]:
     """(R, dR/dσ) of each input at its own σ over the samples x + σ·unit (Alfarra et al. 2020, Algorithm 1).
 

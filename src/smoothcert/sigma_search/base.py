@@ -118,13 +118,12 @@ class SigmaSearch(ABC):
         return problem.start / self.factor, problem.start * self.factor
 
 
-SEARCHES: Registry[type[SigmaSearch]] = Registry("sigma search")
+SEARCHES: Registry[type[SigmaSearch]] = Registry("sigma search", __package__)
 
 
 def search_name(search: SigmaSearch) -> str:
     """The name a search's class is registered under, or else the class's own."""
-    names = (name for name in SEARCHES if SEARCHES[name] is type(search))
-    return next(names, type(search).__name__)
+    return SEARCHES.name_of(type(search)) or type(search).__name__
 
 
 def count(request: VoteRequest, ballots: Ballots, classes: int) -> dict[float, NDArray[np.float64]]:

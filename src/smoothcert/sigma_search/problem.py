@@ -83,5 +83,4 @@ class Problem:
 
 def with_sigma(noise: Noise, sigma: float) -> Noise:
     """The same kind of noise at another σ."""
-    # NOISES holds dataclasses whose one field is sigma.
-    return NOISES[noise.name](sigma)  # type: ignore[call-arg]
+    return NOISES[noise.kind](sigma)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import NOISES, exact_type
+from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -55,7 +55,7 @@ class SmoothedClassifier:
         plan: CertifyPlan | None = None,
         *,
         sigma: float | None = None,
-        noise: str = "gaussian",
+        noise: str = DEFAULT_NOISE,
         outputs: OutputKind | None = None,
         classes: int | None = None,
         output: str | None = None,
@@ -68,8 +68,7 @@ class SmoothedClassifier:
             raise InvalidValueError("give either a plan or sigma=, the standard deviation of the noise")
         if plan is None:
             assert sigma is not None
-            # A sigma is a number of its own kind: NOISES holds dataclasses whose one field it is.
-            plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)  # type: ignore[call-arg]
+            plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)
         elif plan_fields:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan

@@ -16,7 +16,7 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.noise import Grid, Noise, drawable, on_grid, sampler_error
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -86,7 +86,7 @@ class CertifyPlan:
             check_count("seed", self.seed, least=0)
         if self.on_grid:
             object.__setattr__(self, "noise", drawable(self.noise, self.grid))
-        if self.search is not None and self.noise.name not in NOISES:
+        if self.search is not None and self.noise.stretched:
             raise InvalidValueError(
                 f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
                 "the search out, or give noise of one scale"

@@ -7,12 +7,16 @@ is taken on n fresh ones. See docs/adaptive.md.
 
 from smoothcert.stopping.allocation import Share, allocate
 from smoothcert.stopping.base import STOP_RULES, StopRule
-from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes, Pilot, Total
+from smoothcert.stopping.budgets import BUDGETS, Budget, FixedVotes
+from smoothcert.stopping.decisions import Decide, Grid
+from smoothcert.stopping.gain import Abstain, Gain
 from smoothcert.stopping.looks import looks
 from smoothcert.stopping.parsing import Stop, budget_among, parse_stop, parse_stops, stop_rules
+from smoothcert.stopping.pilot import Pilot
 from smoothcert.stopping.radius_forecast import RadiusForecast
-from smoothcert.stopping.sequences import Abstain, Decide, Gain, Grid, Wrong
+from smoothcert.stopping.total import Total
 from smoothcert.stopping.voting_state import VotingState
+from smoothcert.stopping.wrong import Wrong
 
 __all__ = [
     "BUDGETS",

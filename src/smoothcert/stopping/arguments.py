@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TypeVar
 
 from smoothcert.errors import InvalidValueError
-
-T = TypeVar("T")
 
 
 def number(rule: str, text: str, example: str) -> float:
@@ -41,13 +37,6 @@ def check_share(rule: str, value: float) -> None:
     """Refuse a percentage outside (0, 100)."""
     if not 0 < value < 1:
         raise InvalidValueError(f"{rule} needs a percentage between 0 and 100, got {100 * value:g}%")
-
-
-def no_argument(made: Callable[[], T], name: str, argument: str) -> T:
-    """For rules without knobs."""
-    if argument:
-        raise InvalidValueError(f"{name} takes no value, got {argument!r}; write {name}")
-    return made()
 
 
 def shortest(value: float) -> str:

@@ -2,43 +2,98 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal, Self
 
+from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
+from smoothcert.stopping.arguments import number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
 """The votes that a rule looks at. Only one that looks at the estimation votes needs an anytime-valid bound."""
 
+Goal = Literal["decision", "mean radius", "any"]
+"""What votes are saved for. Where it is a decision, radii stop growing once it is made: their mean means little."""
 
-class StopRule(Protocol):
-    """A frozen description of when to stop; ``text`` is how plans and the command line write it."""
+FUTILITY = 0.01
+"""Chance of giving up on an input that would have made it. It costs power, never validity."""
+
+
+class Stated(ABC):
+    """What plans and the command line write as ``name`` or ``name:argument``: a stop rule, or a budget."""
 
     name: ClassVar[str]
-    sees: ClassVar[Sees]
-    needs_label: ClassVar[bool]
+    example: ClassVar[str]
+    """How it is written."""
+    words: ClassVar[str]
+    """What help says of the example."""
+    goal: ClassVar[Goal]
+    needs_label: ClassVar[bool] = False
+
+    @property
+    def argument(self) -> str:
+        """The fields as text; none by default."""
+        return ""
+
+    @classmethod
+    def read(cls, argument: str) -> tuple[Any, ...]:
+        """The fields from text; none by default."""
+        if argument:
+            raise InvalidValueError(f"{cls.name} takes no value, got {argument!r}; write {cls.name}")
+        return ()
+
+    @property
+    def suffix(self) -> str:
+        """What stands behind the argument, for fields at the end that a family has in common."""
+        return ""
+
+    @classmethod
+    def split(cls, argument: str) -> tuple[str, tuple[Any, ...]]:
+        """The text before the suffix, and the fields that the suffix states."""
+        return argument, ()
 
     @property
     def text(self) -> str:
-        """The rule as it is parsed."""
-        ...
+        """The whole as it is parsed."""
+        stated = self.argument + self.suffix
+        return f"{self.name}:{stated}" if stated else self.name
 
     @classmethod
-    def parse(cls, argument: str) -> StopRule:
-        """The rule that the text after the colon describes."""
-        ...
+    def parse(cls, argument: str) -> Self:
+        """What the text after the colon describes."""
+        stated, last = cls.split(argument)
+        return cls(*cls.read(stated), *last)
 
+
+class StopRule(Stated):
+    """A frozen description of when to stop."""
+
+    sees: ClassVar[Sees] = "estimation"
+
+    @abstractmethod
     def reason(self, state: VotingState) -> str | None:
         """Why voting ends now ("word: details"), or None to go on."""
-        ...
 
 
-STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule")
+class FutilityRule(StopRule):
+    """A rule that also gives up, at level ``futility``: a dataclass whose last field that is; ``@0.001`` states it."""
 
-R = TypeVar("R", bound=type[StopRule])
+    futility: float
+
+    def __post_init__(self) -> None:
+        check_probability("futility", self.futility)
+
+    @property
+    def suffix(self) -> str:
+        """``@0.001``, or nothing for the usual level."""
+        return "" if self.futility == FUTILITY else f"@{self.futility!r}"
+
+    @classmethod
+    def split(cls, argument: str) -> tuple[str, tuple[float]]:
+        """At the @."""
+        stated, at, futility = argument.partition("@")
+        return stated, (number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY,)
 
 
-def register(rule: R) -> R:
-    """Put a rule on the list under its name."""
-    STOP_RULES.register(rule.name)(rule)
-    return rule
+STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)

@@ -43,7 +43,7 @@ def parse_stops(stops: Iterable[str | Stop] | str) -> tuple[Stop, ...]:
 
 def stop_rules(stated: Iterable[Stop]) -> tuple[StopRule, ...]:
     """The rules among what is stated."""
-    return tuple(each for each in stated if not isinstance(each, Budget))
+    return tuple(each for each in stated if isinstance(each, StopRule))
 
 
 def budget_among(stated: Iterable[Stop]) -> Budget:

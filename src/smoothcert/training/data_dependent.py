@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.attacks.steps import at_rest
+from smoothcert.noise import NOISES
 from smoothcert.objectives.base import unit_noise
 from smoothcert.sigma_search import radius_gradient
 from smoothcert.training.batches import Shard
@@ -31,9 +32,10 @@ class SigmaTable:
         places = torch.from_numpy(shard.places)
         sigma = self.values[places]
         low, high = self.plan.sigma / self.plan.sigma_factor, self.plan.sigma * self.plan.sigma_factor
+        kind = NOISES[self.plan.noise]
         with at_rest(model):
             for _ in range(self.plan.sigma_steps):
-                unit = unit_noise(shard.x, self.plan.sigma_samples, self.plan.noise == "uniform", generator)
+                unit = unit_noise(shard.x, self.plan.sigma_samples, kind, generator)
                 _, gradient = radius_gradient(model, shard.x, unit, sigma.to(shard.x.device), self.plan.noise)
                 moved = (sigma + self.plan.sigma_lr * gradient.double().cpu()).clamp(low, high)
                 sigma = moved.where(torch.isfinite(moved), sigma)

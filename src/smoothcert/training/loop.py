@@ -18,7 +18,7 @@ from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
-from smoothcert.objectives.base import Scale, Sigma
+from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
@@ -235,17 +235,17 @@ class _Trainer:
             )
 
     @torch.no_grad()
-    def _noisy_accuracy(self, epoch: int, sigma: Sigma) -> float:
+    def _noisy_accuracy(self, epoch: int, noise: BatchNoise) -> float:
         self._model.eval()
         dataset, inputs = self._validation.dataset, self._validation.inputs
         chooser = stream(self.plan.seed, epoch, Purpose.VALIDATION)
         sample = inputs[torch.randperm(len(inputs), generator=chooser)[:VALIDATION_INPUTS].numpy()]
-        noise = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
+        draws = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
         right = 0
         for start in range(0, len(sample), self.plan.batch_size):
             chosen = sample[start : start + self.plan.batch_size]
             x, y = tensors(dataset, chosen, self.processes.device)
-            right += int((self._network(x + draw_noise(x, sigma, noise)).argmax(1) == y).sum())
+            right += int((self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum())
         return right / len(sample)
 
 

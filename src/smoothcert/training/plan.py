@@ -8,15 +8,15 @@ from typing import Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
+from smoothcert.noise import NOISES
 from smoothcert.objectives import Objective, objective_name
-from smoothcert.objectives.base import Scale, Sigma, UniformNoise
+from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.objectives.gaussian import Gaussian
 from smoothcert.registry import unknown_name
 from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
-NoiseKind = Literal["gaussian", "uniform"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Settings:
     lr: float
     sigma: float
     objective: Objective
-    noise: NoiseKind
+    noise: str
 
-    def of(self, sigma: Scale) -> Sigma:
+    def of(self, sigma: Scale) -> BatchNoise:
         """The plan's kind of noise at a scale, as objectives take it."""
-        return UniformNoise(sigma) if self.noise == "uniform" else sigma
+        return BatchNoise(sigma, NOISES[self.noise])
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,11 @@ class TrainPlan:
 
     sigma: float = field(metadata={"help": "standard deviation of the noise, in input units; 0: no noise"})
     objective: Objective = field(default_factory=Gaussian)
-    noise: NoiseKind = knob("gaussian", "kind of noise: gaussian for ℓ2 certificates, uniform for ℓ1")
+    noise: str = knob(
+        "gaussian",
+        "kind of noise: gaussian for ℓ2 certificates, uniform for ℓ1",
+        choices=("smoothcert.noise", "NOISES"),
+    )
     epochs: int = knob(90, "passes over the data")
     batch_size: int = knob(256, "rows per step; an objective with m noise copies takes 1/m as many inputs")
     lr: float = knob(0.01, "learning rate")
@@ -88,7 +92,7 @@ class TrainPlan:
             check_count("shards", self.shards)
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check_choice("precision", self.precision, get_args(Precision))
-        _check_choice("noise", self.noise, get_args(NoiseKind))
+        NOISES[self.noise]  # an unknown name is an error that lists the known ones
         for milestone in self.milestones:
             check_count("milestones", milestone)
         if list(self.milestones) != sorted(set(self.milestones)):

@@ -160,8 +160,7 @@ class Replay:
     def _library_noise(self, noise: Noise) -> LibraryNoise:
         if noise.diagonal:
             return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(self.dataset.input_shape))
-        # NOISES holds dataclasses whose one field is sigma.
-        return NOISES[noise.kind](noise.scales[0])  # type: ignore[call-arg]
+        return NOISES[noise.kind](noise.scales[0])
 
     def _check_settled(self, plan: CertifyPlan) -> None:
         """Refuse to compare votes that would be cast in another way."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,8 +20,6 @@ from smoothcert.analysis.plots import (
     plot_certified_accuracy,
     plot_confidence,
     plot_envelope,
-    plot_samples,
-    plot_sigma,
 )
 from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
@@ -31,7 +28,7 @@ from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii
 from smoothcert.analysis.plots.sigma import input_sigmas
 from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.bounds import BOUNDS
-from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Gaussian, Uniform
 from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run
@@ -49,44 +46,6 @@ def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO,
 def two_sizes() -> list[Run]:
     better = (*FIVE_AND_TWO[:-1], replace(FIVE_AND_TWO[-1], radius=0.4))
     return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=better)]
-
-
-DRAWN: dict[str, tuple[Callable[..., None], Callable[[], Sequence[Run]], tuple[Any, ...]]] = {
-    "accuracy": (plot_certified_accuracy, lambda: [made_run()], ()),
-    "envelope": (plot_envelope, lambda: [made_run(), made_run("b")], ()),
-    "ablation": (plot_ablation, two_sizes, ("n",)),
-    "sigma": (plot_sigma, lambda: [made_run(records=VARYING), made_run("b", VARYING, sigma=None)], ()),
-    "samples": (plot_samples, lambda: [made_run()], ()),
-    "samples without a run": (plot_samples, list, ()),
-    "confidence": (plot_confidence, lambda: [made_run(), made_run("$b$")], ()),
-    "area": (lambda *given: plot_area(*given, dimension=64), lambda: [made_run(), made_run("b")], ()),
-}
-
-
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-@pytest.mark.parametrize("kind", list(DRAWN))
-def test_the_same_runs_make_the_same_bytes_at_either_width(tmp_path: Path, kind: str, suffix: str) -> None:
-    draw, runs, arguments = DRAWN[kind]
-    contents = []
-    for width in ("page", "page", "column"):
-        out = tmp_path / f"picture{suffix}"
-        draw(runs(), *arguments, out, width)
-        contents.append(out.read_bytes())
-    assert contents[0] == contents[1] != contents[2]
-    assert [path.name for path in tmp_path.iterdir()] == [out.name]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in DRAWN if not kind.startswith("samples")])
-def test_what_no_kind_draws(tmp_path: Path, kind: str) -> None:
-    draw, _, arguments = DRAWN[kind]
-    out = tmp_path / "picture.png"
-    with pytest.raises(InvalidValueError, match="at least one run"):
-        draw([], *arguments, out, "page")
-    with pytest.raises(RunError, match="no input has been certified yet"):
-        draw([made_run(records=())], *arguments, out, "page")
-    with pytest.raises(InvalidValueError, match=r"a \(l2\), b \(l1\)"):
-        draw([made_run("a"), made_run("b", norm="l1")], *arguments, out, "page")
-    assert not list(tmp_path.iterdir())
 
 
 def test_an_unknown_width(tmp_path: Path) -> None:

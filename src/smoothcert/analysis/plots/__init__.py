@@ -8,12 +8,15 @@ from smoothcert.analysis.plots.confidence import plot_confidence
 from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_envelope, plot_seed_groups
 from smoothcert.analysis.plots.features import plot_features
 from smoothcert.analysis.plots.gallery import plot_gallery
+from smoothcert.analysis.plots.kinds import PLOTS, PlotKind
 from smoothcert.analysis.plots.noise import plot_noise
 from smoothcert.analysis.plots.samples import plot_samples
 from smoothcert.analysis.plots.sigma import plot_sigma
 from smoothcert.analysis.plots.steps import certified_accuracy_steps, envelope_steps
 
 __all__ = [
+    "PLOTS",
+    "PlotKind",
     "certified_accuracy_steps",
     "envelope_steps",
     "plot_ablation",

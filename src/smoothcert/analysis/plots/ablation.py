@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from smoothcert.analysis.figures import GREY, check_picture_path
 from smoothcert.analysis.metrics import average_certified_radius
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
@@ -61,6 +62,11 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
     return lines
 
 
+@register(
+    "ablation",
+    "ACR against the field of the plan that differs between the runs (`--over n`)",
+    options={"over": "the field of the plan on the horizontal axis (n, n0, alpha, sigma, bound, …)"},
+)
 def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page") -> None:
     """Draw ACR against the plan's field ``over``; with several seeds, bars span one standard deviation."""
     from matplotlib.lines import Line2D

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.analysis.figures import check_picture_path
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, new_sheet
 from smoothcert.analysis.plots.steps import Curve, step_curve
@@ -64,6 +65,11 @@ def certified_areas(run: Run, dimension: int) -> Curve:
     return np.sort(dimension * np.log(radii))
 
 
+@register(
+    "area",
+    "certified accuracy against the size of the certified region",
+    options={"dimension": "how many numbers an input has (default: from the name of the data set)"},
+)
 def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: int | None = None) -> None:
     """Draw certified accuracy against certified area; the upper axis has the radius of the ball of that volume."""
     check_picture_path(out)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.sheets import COLOURS, LIMIT_DASHES, MARKERS, new_sheet
 from smoothcert.errors import InvalidValueError
 
@@ -36,6 +37,11 @@ class LadderPoint(Protocol):
         ...
 
 
+@register(
+    "clean-accuracy",
+    "clean accuracy against mean certified area, a line for each ladder of fits",
+    reads="ladders",
+)
 def plot_clean_accuracy(
     ladders: Sequence[tuple[str, Sequence[LadderPoint]]], out: Path, width: str = "page"
 ) -> None:

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, check_picture_path
 from smoothcert.analysis.metrics import acr_share_of_top
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import add_title, new_sheet
 from smoothcert.analysis.plots.sigma import check_panels
@@ -57,6 +58,7 @@ def confidence_of(run: Run) -> Confidence:
     return Confidence(np.array(right), np.array(wrong), np.array(abstained), unknown)
 
 
+@register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw, for each run, how the lower bounds of p_A are spread: right answers upwards, the others downwards."""
     from matplotlib.patches import Patch

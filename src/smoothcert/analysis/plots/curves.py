@@ -13,6 +13,7 @@ from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
 from smoothcert.analysis.metrics import check_same_indices, check_same_norm
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
 from smoothcert.analysis.plots.steps import (
@@ -46,6 +47,13 @@ class _Drawn:
     ceiling: float | None
 
 
+@register(
+    "accuracy",
+    "certified accuracy against radius, one curve per run",
+    options={
+        "band": "95 % confidence band over the test set, for each radius alone (default: for up to four runs)"
+    },
+)
 def plot_certified_accuracy(
     runs: Sequence[Run], out: Path, width: str = "page", band: bool | None = None
 ) -> None:
@@ -83,6 +91,7 @@ def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page"
     _draw(curves, summaries[0].norm, out, width, _SEED_BAND)
 
 
+@register("envelope", "the best run at each radius, over the runs")
 def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw the highest certified accuracy of any run at each radius, over the runs themselves."""
     check_picture_path(out)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.figures import BLUE, GREY, PALE, check_picture_path, new_figure, save_figure
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.sheets import LOOKS, Look, plain_text
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
@@ -37,6 +38,7 @@ def scaled_globally(sigmas: Sigmas) -> Sigmas:
     return np.full_like(sigmas, 0.5) if low == high else (sigmas - low) / (high - low)
 
 
+@register("noise", "σ vectors as pictures, of fits or of runs certified with one", reads="scales")
 def plot_noise(named: Sequence[tuple[str, Sigmas]], out: Path, width: str = "page") -> None:
     """Draw each (name, σ in the shape of an input): images as pictures, other inputs as a bar for each number."""
     check_picture_path(out)

@@ -11,6 +11,7 @@ import numpy as np
 
 from smoothcert.analysis.figures import INK, check_picture_path
 from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, radius_label
 from smoothcert.analysis.plots.sheets import COLOURS, new_sheet, plain_text
 from smoothcert.bounds import BOUNDS, Bound
@@ -88,6 +89,7 @@ def shown_radii(run: Run) -> list[float]:
     return [float(radius) for radius in radii[ranks]]
 
 
+@register("samples", "the radius that n votes can reach, with or without runs", fewest=0)
 def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw radius against votes for several shares of them, and the runs' right answers at their own n."""
     from matplotlib.lines import Line2D

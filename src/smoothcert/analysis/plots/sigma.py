@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, check_picture_path
+from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import LIMIT_DASHES, add_title, new_sheet
 from smoothcert.errors import InvalidValueError
@@ -32,6 +33,7 @@ def input_sigmas(run: Run) -> NDArray[np.float64]:
     return sigmas
 
 
+@register("sigma", "how σ is spread over the inputs, for runs that choose it for each")
 def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw a histogram of the inputs' σ for each run, with its median and the σ of its plan."""
     from matplotlib.lines import Line2D

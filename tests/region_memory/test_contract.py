@@ -1,4 +1,4 @@
-"""Both stores keep what they acknowledged, refuse what isn't theirs, and notice what is missing."""
+"""Every registered store keeps what it acknowledged, refuses what isn't its own, and notices what is missing."""
 
 from __future__ import annotations
 
@@ -21,9 +21,49 @@ from smoothcert.region_memory import (
     StoreError,
     open_store,
 )
-from smoothcert.region_memory.chain import Row, link
+from smoothcert.region_memory.chain import Row, genesis, link, next_row
+from smoothcert.region_memory.stores import STORES, Store
 from tests.region_memory.places import Place
 from tests.region_memory.toys import never, saying, statement
+
+
+def test_an_address_is_taken_by_one_kind_of_store(place: Place) -> None:
+    (kind,) = (STORES[name] for name in STORES if STORES[name].takes(place.address))
+    with place.open() as memory:
+        assert type(memory.store) is kind
+    for strange in ("mysql://host/database", "http://somewhere"):
+        assert not any(STORES[name].takes(strange) for name in STORES)
+        with pytest.raises(InvalidValueError, match="a memory is in PostgreSQL or in an SQLite file"):
+            open_store(strange, statement())
+
+
+def test_rows_are_looked_up_and_chained_as_they_were_appended(place: Place) -> None:
+    payloads = [bytes([k]) * (k + 1) for k in range(5)]
+    store = open_store(place.address, statement())
+    assert store.head() == genesis(statement())
+    assert (store.last_id(), list(store.rows(0, 0))) == (0, [])
+    rows = []
+    for payload in payloads:
+        rows.append(next_row(store.head(), payload))
+        with store.exclusive():
+            store.append(rows[-1])
+        assert store.head() == Head(len(rows), rows[-1].hash)
+    store.close()
+    again = open_store(place.address, statement(), known=Head(3, rows[2].hash))
+    assert again.statement == statement()
+    assert again.last_id() == 5
+    assert list(again.rows(0, 5)) == rows
+    assert list(again.rows(2, 4)) == rows[2:4]
+    assert again.fetch([4, 2, 9]) == [rows[1], rows[3]]
+    with pytest.raises(KeyboardInterrupt), again.exclusive():
+        _append_and_die(again)
+    assert (again.last_id(), again.head()) == (5, Head(5, rows[4].hash))
+    again.close()
+
+
+def _append_and_die(store: Store) -> None:
+    store.append(next_row(store.head(), b"lost"))
+    raise KeyboardInterrupt
 
 
 def test_answers_are_there_after_reopening_to_the_last_bit(place: Place) -> None:

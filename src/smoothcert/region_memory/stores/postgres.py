@@ -6,20 +6,20 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from smoothcert.databases import secrets_of
+from smoothcert.databases import POSTGRES_SCHEMES, is_address, secrets_of, split_address
 from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
+from smoothcert.region_memory.stores.base import STORES, Store
 
 if TYPE_CHECKING:
     import psycopg
 
 DEFAULT_SCHEMA = "smoothcert_memory"
 
-_BATCH = 256
 _CREATION_LOCK = (
     0x5343524D  # held while a schema is made, because CREATE … IF NOT EXISTS may collide with itself
 )
@@ -31,7 +31,8 @@ _SESSION = (
 )
 
 
-class PostgresStore:
+@STORES.register("postgres")
+class PostgresStore(Store):
     """Check-and-store is one READ COMMITTED transaction that begins by locking the head row (FOR UPDATE).
 
     Every writer must change that one row, so locking it first orders all of them, and each statement after the lock
@@ -48,7 +49,6 @@ class PostgresStore:
         self.statement = statement
         self.schema = schema
         self._patience = patience
-        self._inside = False
         self._database = "PostgreSQL"
         self._process = os.getpid()
         self._driver = _driver()
@@ -62,6 +62,21 @@ class PostgresStore:
             self.close()
             raise
 
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """``postgresql://…``, or what libpq takes."""
+        return is_address(address) and (
+            "://" not in address or split_address(address).scheme in POSTGRES_SCHEMES
+        )
+
+    @classmethod
+    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:  # noqa: ARG003 - SQLite's
+        """The schema that stands behind a #."""
+        if "://" not in address:
+            return cls(address, statement)
+        place = address.partition("://")[2].partition("#")[0]
+        return cls(f"postgresql://{place}", statement, split_address(address).fragment or DEFAULT_SCHEMA)
+
     @property
     def name(self) -> str:
         """Database and schema, without host or password."""
@@ -72,7 +87,7 @@ class PostgresStore:
         if os.getpid() != self._process:
             raise StoreError(f"{self.name}: a store doesn't survive a fork; open it again in the new process")
         if self._connection is None or self._connection.closed:
-            if self._inside:
+            if self.inside:
                 raise StoreError(f"{self.name}: the connection was lost; ask again: {NOTHING_LOST}")
             connection = self._driver.connect(self._conninfo, autocommit=True)
             self._connection = connection
@@ -135,61 +150,28 @@ class PostgresStore:
             connection = self._connected()
             try:
                 with connection.transaction():
-                    self._inside = True
+                    self.inside = True
                     connection.execute(f"SELECT count FROM {self.schema}.head FOR UPDATE")
                     yield
             finally:
-                self._inside = False
-
-    def head(self) -> Head:
-        """The head as it is now."""
-        found = self._query("SELECT count, hash FROM {schema}.head")
-        if not found:
-            raise IncompleteMemoryError(self.name, "its head is missing")
-        return Head(*found[0])
-
-    def last_id(self) -> int:
-        """The largest number of any row."""
-        return int(self._query("SELECT coalesce(max(id), 0) FROM {schema}.records")[0][0])
-
-    def rows(self, after: int, upto: int) -> Iterator[Row]:
-        """The rows with after < id ≤ upto, in order."""
-        while after < upto:
-            batch = self._query(
-                "SELECT id, payload, hash FROM {schema}.records WHERE id > %s AND id <= %s ORDER BY id LIMIT %s",
-                (after, upto, _BATCH),
-            )
-            if not batch:
-                return
-            yield from (Row(*row) for row in batch)
-            after = batch[-1][0]
+                self.inside = False
 
     def fetch(self, ids: Sequence[int]) -> list[Row]:
         """The rows with these ids that exist."""
-        query = "SELECT id, payload, hash FROM {schema}.records WHERE id = ANY(%s) ORDER BY id"
-        return [Row(*row) for row in self._query(query, (list(ids),))]
-
-    def append(self, row: Row) -> None:
-        """Add a row and make it the head."""
-        if not self._inside:
-            raise InvalidValueError("rows are appended inside exclusive() only")
-        with self._explained():
-            connection = self._connected()
-            connection.execute(
-                f"INSERT INTO {self.schema}.records (id, payload, hash) VALUES (%s, %s, %s)",
-                (row.id, row.payload, row.hash),
-            )
-            connection.execute(f"UPDATE {self.schema}.head SET count = %s, hash = %s", (row.id, row.hash))
+        query = "SELECT id, payload, hash FROM {records} WHERE id = ANY(%s) ORDER BY id"
+        return [Row(*row) for row in self.query(query, list(ids))]
 
     def close(self) -> None:
         """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
-    def _query(self, query: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """As the server answers, in binary."""
+        text = text.format(records=f"{self.schema}.records", head=f"{self.schema}.head")
         with self._explained(), self._connected().cursor(binary=True) as cursor:
-            cursor.execute(query.format(schema=self.schema), parameters)
-            return cursor.fetchall()
+            cursor.execute(text, parameters)
+            return cursor.fetchall() if cursor.description else []
 
     def _line(self, error: Exception) -> str:
         """The first line of an error, without credentials."""

@@ -10,16 +10,17 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Self
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object
-from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address
+from smoothcert.errors import DataError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
-from smoothcert.region_memory.witness import Witness
+from smoothcert.region_memory.stores.base import STORES, Store
+from smoothcert.region_memory.stores.witness import Witness
 
 _APPLICATION = 0x5343524D  # "SCRM", in the file's header: tells a memory from any other database
-_BATCH = 256
 
 _TABLES = {
     "statement": "CREATE TABLE statement (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), text TEXT NOT NULL)",
@@ -30,7 +31,8 @@ _TABLES = {
 }
 
 
-class SqliteStore:
+@STORES.register("sqlite")
+class SqliteStore(Store):
     """Write-ahead log, flushed at every commit, before it becomes visible; BEGIN IMMEDIATE keeps out other writers.
 
     The file must be on a local disk: the write-ahead log needs memory shared by all processes.
@@ -43,7 +45,6 @@ class SqliteStore:
         self.statement = statement
         self._witness = Witness(path)
         self._patience = patience
-        self._inside = False
         self._appended: Head | None = None
         self._process = os.getpid()
         self._inode: int | None = None
@@ -63,6 +64,16 @@ class SqliteStore:
             except BaseException:
                 self._connection.close()
                 raise
+
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """Any path."""
+        return not is_address(address)
+
+    @classmethod
+    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:
+        """The file there."""
+        return cls(Path(address), statement, known)
 
     @property
     def name(self) -> str:
@@ -167,61 +178,33 @@ class SqliteStore:
                 self._roll_back()
                 raise
             finally:
-                self._inside = False
+                self.inside = False
             if self._appended is not None:
                 self._witness.advance(self._appended)
 
     def _enter(self) -> None:
-        self._inside, self._appended = True, None
+        self.inside, self._appended = True, None
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def head(self) -> Head:
-        """The head as it is now."""
+    def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """As the store's one connection answers."""
+        text = text.format(records="records", head="head").replace("%s", "?")
         with self._explained():
             self._check_same_file()
-            row = self._connection.execute("SELECT count, hash FROM head").fetchone()
-        if row is None:
-            raise IncompleteMemoryError(self.name, "its head is missing")
-        return Head(row[0], bytes(row[1]))
-
-    def last_id(self) -> int:
-        """The largest number of any row."""
-        with self._explained():
-            return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM records").fetchone()[0])
-
-    def rows(self, after: int, upto: int) -> Iterator[Row]:
-        """The rows with after < id ≤ upto, in order."""
-        while after < upto:
-            with self._explained():
-                batch = self._connection.execute(
-                    "SELECT id, payload, hash FROM records WHERE id > ? AND id <= ? ORDER BY id LIMIT ?",
-                    (after, upto, _BATCH),
-                ).fetchall()
-            if not batch:
-                return
-            yield from (Row(*row) for row in batch)
-            after = batch[-1][0]
+            return self._connection.execute(text, parameters).fetchall()
 
     def fetch(self, ids: Sequence[int]) -> list[Row]:
         """The rows with these ids that exist."""
-        with self._explained():
-            found = self._connection.execute(
-                "SELECT id, payload, hash FROM records WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
-                (json.dumps(list(ids)),),
-            )
-            return [Row(*row) for row in found]
+        query = "SELECT id, payload, hash FROM {records} WHERE id IN (SELECT value FROM json_each(%s)) ORDER BY id"
+        return [Row(*row) for row in self.query(query, json.dumps(list(ids)))]
 
     def append(self, row: Row) -> None:
-        """Add a row and make it the head."""
-        if not self._inside:
-            raise InvalidValueError("rows are appended inside exclusive() only")
-        with self._explained():
-            self._connection.execute("INSERT INTO records VALUES (?, ?, ?)", (row.id, row.payload, row.hash))
-            self._connection.execute("UPDATE head SET count = ?, hash = ?", (row.id, row.hash))
+        """As everywhere; the witness hears of it after the transaction."""
+        super().append(row)
         self._appended = Head(row.id, row.hash)
 
     def backup(self, to: Path) -> Head:

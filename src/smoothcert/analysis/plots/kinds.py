@@ -1,0 +1,41 @@
+"""Kinds of plot by name: a function of this folder that draws what was read into a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from smoothcert.registry import Registry
+
+Reads = Literal["runs", "ladders", "scales"]
+"""What a plot is drawn from: runs, ladders of fits, or σ vectors."""
+
+Draw = TypeVar("Draw", bound=Callable[..., None])
+
+
+@dataclass(frozen=True)
+class PlotKind:
+    """``draw(things, out=…, width=…)`` and what help says of it; ``options`` explains further keywords."""
+
+    name: str
+    words: str
+    draw: Callable[..., None]
+    reads: Reads
+    fewest: int
+    options: Mapping[str, str]
+
+
+PLOTS: Registry[PlotKind] = Registry("kind of plot", __package__)
+
+
+def register(
+    name: str, words: str, *, reads: Reads = "runs", fewest: int = 1, options: Mapping[str, str] | None = None
+) -> Callable[[Draw], Draw]:
+    """Decorator: put a function on the list of plots. All arguments are literals: help is made from the source."""
+
+    def add(draw: Draw) -> Draw:
+        PLOTS.register(name)(PlotKind(name, words, draw, reads, fewest, options or {}))
+        return draw
+
+    return add
