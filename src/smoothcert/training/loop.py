@@ -16,12 +16,14 @@ from torch import Tensor, nn
 
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.lazy_images import TRIES
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import Scale, Sigma
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
+from smoothcert.training.optimizers import make_optimizer
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.precision import WithPrecision, check_precision
 from smoothcert.training.processes import Processes
@@ -105,6 +107,8 @@ class _Trainer:
         self._model = model.to(processes.device)
         self._dataset = dataset
         check_augmentable(dataset.input_shape, plan.flip, plan.shift)
+        if plan.random_crops:
+            dataset.parts([0], np.zeros((1, TRIES, 4)))  # refused now, not when the first batch is read
         check_precision(plan.precision, processes.device)
         _check_fit(model, dataset, processes.device)
         self._network = WithPrecision(model, plan.precision, processes.device)
@@ -120,9 +124,7 @@ class _Trainer:
                 f"shards must not exceed the {min(plan.inputs_per_step, len(self._inputs))} inputs of a batch, "
                 f"got {self._shards}"
             )
-        self._optimizer = torch.optim.SGD(
-            model.parameters(), plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=True
-        )
+        self._optimizer = make_optimizer(model.parameters(), plan)
         self._sigmas = SigmaTable(len(dataset), plan) if plan.data_dependent else None
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
 
