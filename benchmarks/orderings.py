@@ -72,7 +72,8 @@ def _table(groups: Sequence[SeedGroup], options: argparse.Namespace) -> str:
     rows = [_comparison(summary, acr["gaussian"]) for summary in summaries if "gaussian" in acr]
     stated = (
         f"MNIST, LeNet, σ = {SIGMA}: first {options.inputs} training inputs, {options.epochs} epochs, "
-        f"{options.batch_size} rows a step (macer: inputs), cosine from 0.01, seeds {', '.join(map(str, options.seeds))}; "
+        f"{options.batch_size} rows a step (macer: inputs), cosine from 0.01, "
+        f"seeds {', '.join(map(str, options.seeds))}; "
         f"certified on every {options.skip}th test input.\n"
     )
     header = ["method", "ACR", "ACR − gaussian's", "published ACR − gaussian's", "papers' ordering holds"]

@@ -197,6 +197,37 @@ def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, mess
         ablation_lines(runs, over)
 
 
+def trained_with(lam: float, seed: int = 0, method: str = "macer", **facts: Any) -> Run:
+    run = made_run(f"{method}-{lam}-{seed}", seed=seed)
+    stated = {"objective": "macer", "objective.lam": lam, "epochs": 9, "seed": seed, "seconds": lam} | facts
+    origin = {"method": f"{method}:lam={lam:g}", "trained": stated}
+    return replace(
+        run, manifest=replace(run.manifest, origin=origin, model={"sha256": f"{method}{lam}{seed}"})
+    )
+
+
+def test_an_ablation_over_a_knob_of_training() -> None:
+    runs = [trained_with(lam, seed) for lam in (4.0, 1.0) for seed in (0, 1)]
+    for over in ("lam", "objective.lam", "training.objective.lam"):
+        (line,) = ablation_lines(runs, over)
+        assert (line.method, line.values) == ("macer", (1.0, 4.0))
+        assert all(spread.sd is not None for spread in line.acr)
+    with pytest.raises(InvalidValueError, match=r"differ in training\.epochs: 8, 9"):
+        ablation_lines([trained_with(1.0), trained_with(4.0, epochs=8)], "lam")
+    with pytest.raises(InvalidValueError, match="states no 'training.objective.lam'"):
+        ablation_lines([trained_with(1.0), made_run("log")], "training.objective.lam")
+    # Over a field of the plan, other models are still no comparison.
+    with pytest.raises(InvalidValueError, match="differ in their model"):
+        ablation_lines(
+            [replaced_n(trained_with(1.0), 10), replaced_n(trained_with(4.0, method="macer"), 100)], "n"
+        )
+
+
+def replaced_n(run: Run, n: int) -> Run:
+    manifest = replace(run.manifest, plan=run.manifest.plan | {"n": n}, origin={"method": "macer"})
+    return replace(run, manifest=manifest)
+
+
 def test_an_ablation_keeps_its_model() -> None:
     runs = [
         replace(run, manifest=replace(run.manifest, model={"sha256": digest}))

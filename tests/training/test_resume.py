@@ -76,7 +76,9 @@ def test_every_objective(name, tmp_path):
             "ramps": (Ramp("one_step_norm", 3),),
         },
     ],
-    ids=lambda changes: "-".join(f"{name}={value}" if name == "optimizer" else name for name, value in changes.items()),
+    ids=lambda changes: "-".join(
+        f"{name}={value}" if name == "optimizer" else name for name, value in changes.items()
+    ),
 )
 def test_every_part_of_a_plan(changes, tmp_path):
     check_same(*three_epochs_both_ways(new_model, plan(epochs=3, **changes), tmp_path))

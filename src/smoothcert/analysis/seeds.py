@@ -45,7 +45,8 @@ def reason_not_to_average(runs: Sequence[Run]) -> str | None:
             return f"{first.path} and {run.path} are on different data"
         if [record.index for record in run.records] != [record.index for record in first.records]:
             return f"{first.path} and {run.path} certify different inputs"
-        digest = run.manifest.model.get("sha256")
+        # An imported log knows no model: the same log twice would be the same model twice.
+        digest = run.manifest.model.get("sha256") or run.manifest.data.get("log_sha256")
         if digest is not None and digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
         if digest is not None:

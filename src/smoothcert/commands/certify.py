@@ -86,6 +86,7 @@ def certify(
     from smoothcert.evaluation import Choice
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.plan import AUTO
+    from smoothcert.trained import TRAINED
 
     execution = speed.execution()
     choice = Choice(data.skip, data.max)
@@ -142,10 +143,16 @@ def certify(
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
     }
-    described = {"outputs": model_options.outputs, "thread_safe": model_options.thread_safe}
+    described = {
+        "outputs": model_options.outputs,
+        "thread_safe": model_options.thread_safe,
+        "sharpen": model_options.sharpen,
+    }
     origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
+    if named.trained:
+        origin[TRAINED] = dict(named.trained)
     run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:

@@ -28,7 +28,8 @@ def plot(
     """Draw runs. docs/plots.md shows every kind and how to read it.
 
     `accuracy`: certified accuracy against radius, one curve per run. `envelope`: the best run at each radius, over the
-    runs. `ablation`: ACR against the field of the plan that differs between the runs (`--over n`). `sigma`: how σ is
+    runs. `ablation`: ACR against the field of the plan, or of the models' training, that differs between the runs
+    (`--over n`, `--over lam`). `sigma`: how σ is
     spread over the inputs, for runs that choose it for each. `samples`: the radius that n votes can reach, with or
     without runs. `confidence`: how the lower bounds of p_A are spread, right and wrong answers apart. `area`: certified
     accuracy against the size of the certified region. Of `fit-noise`: `clean-accuracy`: clean accuracy against mean
@@ -52,7 +53,8 @@ def plot(
     band
         accuracy: 95 % confidence band over the test set, for each radius alone (default: for up to four runs).
     over
-        ablation: the field of the plan on the horizontal axis (n, n0, alpha, sigma, bound, …).
+        ablation: the field on the horizontal axis: of the plan (n, n0, alpha, sigma, bound, …), or of the models'
+        training (training.objective.lam, in short lam; training.epochs, …).
     dimension
         area: how many numbers an input has (default: from the name of the data set).
     """

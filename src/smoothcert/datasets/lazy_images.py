@@ -80,7 +80,7 @@ _AREAS, _ASPECTS = (0.08, 1.0), (3 / 4, 4 / 3)
 
 
 def random_part(width: int, height: int, draws: NDArray[np.float64]) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of the part that draws from [0, 1), shape (TRIES, 4), choose: a random crop for training.
+    """Left, top, right and bottom of a random part, chosen by draws from [0, 1) of shape (TRIES, 4).
 
     Its share of the area is even on [0.08, 1], the logarithm of its aspect on that of [¾, 4/3], its place on where
     it fits. If no try fits, the middle with the nearest such aspect: as the papers' ImageNet networks are trained.

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from smoothcert.errors import InvalidValueError, check_count
 
-_NUMBERS_IN_A_TASK = 1 << 20  # of noise, at most: enough to forget what a task costs, and short for any network
+_NUMBERS_IN_A_TASK = (
+    1 << 20
+)  # of noise, at most: enough to forget what a task costs, and short for any network
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,9 @@ from smoothcert.tally import SOFT_UNIT
 Reason = Literal["improved", "unchecked", "no gain", "abstains", "not finite", "out of range"]
 """Why σ is what it is; for all but the first two, σ₀ was kept.
 
-``unchecked``: where the search ended, which nobody compared with σ₀. ``no gain``: no other σ promised more. ``abstains``: search votes at σ₀ wouldn't be certified. ``not finite``: the
-model's gradient wasn't a number. ``out of range``: σ ran to 0 or beyond the largest factor.
+``unchecked``: where the search ended, which nobody compared with σ₀. ``no gain``: no other σ promised more.
+``abstains``: search votes at σ₀ wouldn't be certified. ``not finite``: the model's gradient wasn't a number.
+``out of range``: σ ran to 0 or beyond the largest factor.
 """
 
 _HIGHER = (2**0.5, 2.0)  # of the larger σ compared: where votes still say something when both are unanimous
@@ -162,7 +163,8 @@ class Checked(SigmaSearch):
     """A search whose σ is compared with σ₀ afterwards, by votes that it hasn't seen; as published, it isn't."""
 
     check_votes: int = knob(
-        64, "votes at each of four σ that decide whether the σ found beats the start; 0: it is taken (published)"
+        64,
+        "votes at each of four σ that decide whether the σ found beats the start; 0: it is taken (published)",
     )
 
     def __post_init__(self) -> None:
@@ -185,7 +187,8 @@ class Checked(SigmaSearch):
         """Keep each σ that promises more than σ₀; ``spent`` rows were used to find them."""
         if self.check_votes == 0:
             return [
-                Found(index, sigma, "unchecked", None, None, spent) for (index, _), sigma in zip(inputs, sigmas)
+                Found(index, sigma, "unchecked", None, None, spent)
+                for (index, _), sigma in zip(inputs, sigmas)
             ]
         requests = []
         for (index, x), sigma in zip(inputs, sigmas):

@@ -60,7 +60,9 @@ def in_words(found: list[Found], start: float) -> str:
     reasons = Counter(one.reason for one in found)
     moved = [one.sigma for one in found if one.reason in ("improved", "unchecked")]
     kept = ", ".join(
-        f"{count} {reason}" for reason, count in reasons.most_common() if reason not in ("improved", "unchecked")
+        f"{count} {reason}"
+        for reason, count in reasons.most_common()
+        if reason not in ("improved", "unchecked")
     )
     span = f" to σ = {min(moved):.3g} … {max(moved):.3g}" if moved else ""
     return f"σ search: {len(moved)} of {len(found)} inputs moved{span}; σ = {start:g} kept: {kept or 'none'}"
