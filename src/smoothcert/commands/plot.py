@@ -24,6 +24,7 @@ def plot(
     band: bool | None = None,
     over: str | None = None,
     dimension: int | None = None,
+    against: Path | None = None,
 ) -> None:
     """Draw runs. docs/plots.md shows every kind and how to read it.
 
@@ -57,6 +58,8 @@ def plot(
         training (training.objective.lam, in short lam; training.epochs, …).
     dimension
         area: how many numbers an input has (default: from the name of the data set).
+    against
+        sigma: a run on the same inputs; the inputs whose radius is larger than there are drawn apart.
     """
     from smoothcert.analysis import plots
     from smoothcert.analysis.tables.naming import coverage
@@ -68,6 +71,7 @@ def plot(
         ("band", band, "accuracy"),
         ("over", over, "ablation"),
         ("dimension", dimension, "area"),
+        ("against", against, "sigma"),
     ):
         if value is not None and kind != owner:
             raise InvalidValueError(f"--{name} belongs to --kind {owner}, got --kind {kind}: leave it out")
@@ -88,12 +92,14 @@ def plot(
         plots.plot_ablation(read, over, out, width)
     elif kind == "accuracy":
         plots.plot_certified_accuracy(read, out, width, band)
+    elif kind == "sigma":
+        fixed = None if against is None else read_run(against, tallies=False)
+        plots.plot_sigma(read, out, width, fixed)
     elif kind == "area":
         plots.plot_area(read, out, width, dimension)
     else:
         draw = {
             "envelope": plots.plot_envelope,
-            "sigma": plots.plot_sigma,
             "samples": plots.plot_samples,
             "confidence": plots.plot_confidence,
         }[kind]
