@@ -89,10 +89,9 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Run
             axes.set_ylim(0.0, None)
         _share_x(sheet.panels, float(edges[0]), float(edges[-1]))
         sheet.panels[-1].set_xlabel("σ of an input")
-        marks: list[Artist] = [
-            Line2D([], [], color=INK, linewidth=sheet.look.line),
-            Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES),
-        ][: len(labels) - (against is not None)]
+        marks: list[Artist] = [Line2D([], [], color=INK, linewidth=sheet.look.line)]
+        if any(s is not None for s in stated):
+            marks.append(Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES))
         if against is not None:
             marks.append(Patch(facecolor=INK, alpha=0.55))
         sheet.add_legend(marks)
