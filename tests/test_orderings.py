@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from benchmarks import orderings
+
 from smoothcert.training import find_recipe
 
 

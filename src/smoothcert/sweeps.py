@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from smoothcert.analysis.seeds import SeedGroup
+from smoothcert.analysis.trained import TRAINED, training_facts
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
@@ -18,7 +19,6 @@ from smoothcert.runs import Run
 from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import SmoothedClassifier
-from smoothcert.trained import TRAINED, training_facts
 from smoothcert.training import Progress as StepProgress
 from smoothcert.training import Ramp, Recipe, find_recipe, make_recipe, shipped_recipes, train_into
 from smoothcert.training.plan import TrainPlan

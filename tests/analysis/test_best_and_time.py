@@ -10,10 +10,10 @@ import pytest
 
 from smoothcert.analysis.best import best_rows, render_best
 from smoothcert.analysis.sigmas import own_sigmas
+from smoothcert.analysis.trained import stated_training
 from smoothcert.analysis.training_time import render_training_times, training_time
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
-from smoothcert.trained import stated_training
 from tests.analysis.made_runs import made_run
 
 

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables.cells import csv_escaped, markdown_table, sigma_text
 from smoothcert.analysis.tables.naming import method_of
+from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
-from smoothcert.trained import SECONDS, stated_training
 
 
 @dataclass(frozen=True)

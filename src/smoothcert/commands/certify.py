@@ -78,6 +78,7 @@ def certify(
     seed
         Names the random streams; the same seed gives the same votes.
     """
+    from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note
@@ -86,7 +87,6 @@ def certify(
     from smoothcert.evaluation import Choice
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.plan import AUTO
-    from smoothcert.trained import TRAINED
 
     execution = speed.execution()
     choice = Choice(data.skip, data.max)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from smoothcert.analysis.trained import Fact, read_recipe_file, training_facts
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.trained import Fact, read_recipe_file, training_facts
 
 if TYPE_CHECKING:
     from smoothcert.bounds import VoteKind

@@ -15,9 +15,9 @@ from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
 from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
+from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
-from smoothcert.trained import SECONDS, stated_training
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
