@@ -47,8 +47,8 @@ def plot_confidence_lines(
             dashes = "-" if name == "label" else (0, (6, 2))
             if each:
                 for number, share in enumerate(100 * shares):
-                    named = {} if number else {"label": name}
-                    left.plot(ratios, share, color=colour, lw=1.0, ls=dashes, **named)
+                    # A legend leaves out names that begin with a line.
+                    left.plot(ratios, share, color=colour, lw=1.0, ls=dashes, label="_" if number else name)
                 continue
             low, middle, high = 100 * np.quantile(shares, [0.25, 0.5, 0.75], axis=0)
             left.fill_between(ratios, low, high, color=colour, alpha=0.18, lw=0)
