@@ -88,4 +88,4 @@ def test_a_sigma_for_each_input_in_words() -> None:
     assert own_sigmas(RUNS[0].records) is None
     assert own_sigmas(()) is None
     spread = [Record(k, 0, 0, 1.0, sigma, 1.0) for k, sigma in enumerate((0.05, 0.12, 0.3125))]
-    assert own_sigmas(spread) == "0.05 to 0.312, median 0.12"
+    assert own_sigmas(spread) == "0.05 to 0.3125, median 0.12"

@@ -13,4 +13,4 @@ def own_sigmas(records: Sequence[Record]) -> str | None:
     sigmas = [record.sigma for record in records]
     if len(set(sigmas)) <= 1:
         return None
-    return f"{min(sigmas):.3g} to {max(sigmas):.3g}, median {statistics.median(sigmas):.3g}"
+    return f"{min(sigmas):.4g} to {max(sigmas):.4g}, median {statistics.median(sigmas):.4g}"

@@ -43,7 +43,7 @@ def certify_command(run: Condensed) -> str | None:
         return None
     origin, plan = manifest.origin, manifest.plan
     words = ["smoothcert", "certify", str(origin.get("model") or "MODEL")]
-    for option in ("dataset", "split", "data_dir", "architecture"):
+    for option in ("dataset", "split", "data_dir", "architecture", "sharpen"):
         if origin.get(option) is not None:
             words += [f"--{option.replace('_', '-')}", str(origin[option])]
     words += _noise_words(plan, run.name)

@@ -186,7 +186,8 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
     plans = [_fields(run, over) for run in runs]
     unstated = [str(run.path) for run, plan in zip(runs, plans) if plan.get(over) is None]
     if unstated:
-        fields = sorted({name for plan in plans for name, value in plan.items() if value is not None})
+        stated = [_fields(run, _TRAINING).items() for run in runs]
+        fields = sorted({name for plan in stated for name, value in plan if value is not None})
         raise InvalidValueError(
             f"{', '.join(unstated)}: the plan states no {over!r}; fields that are stated: {', '.join(fields)}"
         )
