@@ -141,7 +141,7 @@ def total_against_fixed(path: Path, tapes: Tapes, fixed: Outcome) -> str:
     most = max(record.estimation.n for record in run.records if record.estimation is not None)
     return (
         f"One total of votes ({used.share:.1%} of the fixed protocol's, {len(places)} inputs, "
-        f"{run.manifest.plan['bound']}): "
+        f"{run.manifest.plan.bound}): "
         f"ACR {spread:.4f}, fixed n {plain:.4f}, {100 * (spread / plain - 1):+.2f} %; up to {most} votes for an input."
     )
 

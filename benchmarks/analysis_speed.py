@@ -50,7 +50,7 @@ def make_run(out: Path, inputs: int, seed: int) -> None:
     }
     create_run(
         out,
-        Manifest("certify", plan | {"seed": seed}, {}, {"name": "made-up", "planned": len(records)}),
+        Manifest.of("certify", plan | {"seed": seed}, {}, {"name": "made-up", "planned": len(records)}),
         records,
     )
 

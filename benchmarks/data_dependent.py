@@ -26,6 +26,7 @@ from smoothcert.commands.options import ModelOptions
 from smoothcert.datasets import load
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_search import SigmaSearch
 from smoothcert.sigma_search.log import read_found
 
@@ -113,7 +114,10 @@ def figure(groups: Mapping[str, Sequence[Run]], pairs: Sequence[tuple[Run, Run]]
         curves, spread, gains = sheet.subplots(1, 3)
         sheet.subplots_adjust(left=0.06, right=0.99, bottom=0.16, top=0.9, wspace=0.25)
         _draw_envelopes(curves, groups)
-        ratios = [np.log2([r.sigma / run.manifest.plan["sigma"] for r in run.records]) for _, run in pairs]
+        ratios = [
+            np.log2([r.sigma / run.manifest.plan.known(PlanStatement.sigma) for r in run.records])
+            for _, run in pairs
+        ]
         spread.hist(np.concatenate(ratios), bins=33, range=(-2.06, 2.06), color=BLUE, alpha=0.6)
         spread.axvline(0.0, color=GREY, linewidth=0.9, linestyle="--")
         spread.set(xlabel="log₂ σ*/σ₀", ylabel="inputs", title="σ found by the ladder")
@@ -121,7 +125,7 @@ def figure(groups: Mapping[str, Sequence[Run]], pairs: Sequence[tuple[Run, Run]]
             fixed = [record.radius for record in before.records]
             moved = [record.radius for record in after.records]
             gains.plot(
-                fixed, moved, ".", markersize=3, alpha=0.6, label=f"σ₀ = {before.manifest.plan['sigma']:g}"
+                fixed, moved, ".", markersize=3, alpha=0.6, label=f"σ₀ = {before.manifest.plan.sigma:g}"
             )
         top = gains.get_xlim()[1]
         gains.plot([0, top], [0, top], color=GREY, linewidth=0.9, linestyle="--")
@@ -142,7 +146,7 @@ def _draw_envelopes(axes: Axes, groups: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _moved(run: Run) -> float:
-    start = run.manifest.plan["sigma"]
+    start = run.manifest.plan.sigma
     return float(np.mean([record.sigma != start for record in run.records]))
 
 

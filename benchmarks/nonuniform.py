@@ -26,6 +26,7 @@ from smoothcert.analysis.intervals import percent_down, percent_up, rate_interva
 from smoothcert.analysis.plots import plot_area, plot_clean_accuracy, plot_noise
 from smoothcert.analysis.tables import markdown_table
 from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, certify_dataset
@@ -39,7 +40,6 @@ from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.training import Recipe, TrainPlan, train_into
-from smoothcert.weights import load_model
 
 _DIMENSION = 28 * 28
 
@@ -238,7 +238,7 @@ def _write(
     beside = [*middle, *_around(constant, middle[0].accuracy)]
     plot_area([c.run for c in beside], options.results / f"nonuniform-{name}-area.png")
     plot_noise(
-        [(f"from {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise],
+        [(f"from {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise],
         options.results / f"nonuniform-{name}-sigma.png",
     )
     text = _table(options, fits, fitted, constant)
@@ -267,7 +267,7 @@ def _around(constant: list[_Certified], accuracy: float) -> list[_Certified]:
 def _table(
     options: argparse.Namespace, fits: list[Fit], fitted: list[_Certified], constant: list[_Certified]
 ) -> str:
-    sigmas = {fit.manifest.plan["init"]: fit.noise for fit in fits}
+    sigmas = {fit.manifest.plan.init: fit.noise for fit in fits}
     rows = []
     for one in fitted:
         noise = sigmas[one.init]

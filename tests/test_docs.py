@@ -80,6 +80,21 @@ def test_every_table_and_figure_of_the_papers_is_on_the_page(
         assert set(numbers) <= found, f"{paper}: no word of {word} {sorted(set(numbers) - found)}"
 
 
+def test_the_page_on_architecture_names_rooms_and_modules_that_are_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    source = ROOT / "src" / "smoothcert"
+    files = {
+        path.relative_to(ROOT).as_posix()
+        for folder in (source, ROOT / "tests")
+        for path in folder.rglob("*.py")
+    }
+    named = set(re.findall(r"[\w/]+\.py\b", page))
+    assert {name for name in named if not any(f"/{file}".endswith(f"/{name}") for file in files)} == set()
+    rooms = [path for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    hidden = {"__init__.py", "__main__.py"}
+    assert {room.name for room in rooms if room.name not in page} <= hidden
+
+
 @pytest.mark.slow
 def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")

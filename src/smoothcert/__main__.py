@@ -1,5 +1,26 @@
-"""`python -m smoothcert`, which is what torchrun starts."""
+"""The command `smoothcert`, and `python -m smoothcert`, which is what torchrun starts."""
 
-from smoothcert.commands import main
+import os
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line; Ctrl-C while it is still being imported ends it with one line."""
+    ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, _end)
+    from smoothcert.commands import main as run
+
+    if ours:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()
+
+
+def _end(*_: object) -> None:
+    # No exception: one that is raised inside an import may be swallowed there, or come out as another.
+    os.write(2, b"smoothcert: interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    main()

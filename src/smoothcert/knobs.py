@@ -31,8 +31,8 @@ def knob(default: T, help: str, *, group: str = "", spellings: tuple[str, ...] =
     """A dataclass field with its default and one line of help, which the command line and the docs show.
 
     ``group`` is the heading it stands under there; ``spellings`` are its names there where the field's own name means
-    something else in other commands, the first one shown first. All four are literals, so that help can be made without
-    importing the class (:mod:`smoothcert.commands.written_knobs`).
+    something else in other commands: the first is shown, the others are earlier names. All four are literals, so that
+    help can be made without importing the class (:mod:`smoothcert.commands.written_knobs`).
     """
     return dataclasses.field(
         default=default, metadata={_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings)}

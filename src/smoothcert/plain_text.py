@@ -33,3 +33,8 @@ def _escaped(match: re.Match[str]) -> str:
         return f"\\u{character:04x}"
     beyond = character - 0x10000
     return f"\\u{0xD800 + (beyond >> 10):04x}\\u{0xDC00 + (beyond & 0x3FF):04x}"
+
+
+def norm_name(norm: str) -> str:
+    """``ℓ2`` for ``l2``; names of other norms are as they are."""
+    return f"ℓ{norm[1:]}" if norm in ("l1", "l2") else norm

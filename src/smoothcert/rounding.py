@@ -42,3 +42,12 @@ def decimal_down(value: float, digits: int) -> str:
     if float(f"{scaled + 1}e-{digits}") <= value:
         scaled += 1
     return f"{scaled // 10**digits}.{scaled % 10**digits:0{digits}d}" if digits else str(scaled)
+
+
+SAME = 1e-9
+"""Another version of scipy may round a radius differently in its last bits: relative to it, or to its noise's σ."""
+
+
+def same_radius(one: float, other: float, sigma: float = 0.0) -> bool:
+    """Whether two radii are the same but for rounding by another version."""
+    return math.isclose(one, other, rel_tol=SAME, abs_tol=SAME * sigma)

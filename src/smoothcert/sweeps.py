@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from smoothcert.analysis.seeds import SeedGroup
 from smoothcert.analysis.trained import TRAINED, training_facts
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
@@ -24,7 +25,6 @@ from smoothcert.training import Ramp, Recipe, find_recipe, make_recipe, shipped_
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import SUFFIX
-from smoothcert.weights import load_model
 
 _RAMP, _RAMPS = "ramp", "ramps"
 

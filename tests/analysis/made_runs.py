@@ -26,7 +26,7 @@ def made_run(
     stated = {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "bound": "clopper-pearson"}
     return Run(
         (path or Path()) / name,
-        Manifest(
+        Manifest.of(
             "certify",
             {**stated, "n": 1000, "alpha": 0.001, **plan},
             {},

@@ -14,17 +14,18 @@ from smoothcert.analysis.trained import stated_training
 from smoothcert.analysis.training_time import render_training_times, training_time
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
+from smoothcert.runs.statement import OriginStatement
 from tests.analysis.made_runs import made_run
 
 
 def run_of(name: str, radii: list[float], method: str | None = None, **plan: Any) -> Run:
     run = made_run(name, tuple(Record(k, 0, 0, radius, 0.25, 1.0) for k, radius in enumerate(radii)), **plan)
     origin = {} if method is None else {"method": method}
-    return replace(run, manifest=replace(run.manifest, origin=origin))
+    return replace(run, manifest=run.manifest.stating(origin=origin))
 
 
 def trained(run: Run, **facts: Any) -> Run:
-    return replace(run, manifest=replace(run.manifest, origin=run.manifest.origin | {"trained": facts}))
+    return replace(run, manifest=run.manifest.stating(origin=run.manifest.origin.but(trained=facts)))
 
 
 RUNS = [
@@ -78,14 +79,13 @@ def test_hours_are_what_the_run_states_of_its_training() -> None:
 
 
 def test_what_a_run_states_of_its_training_is_read_with_care() -> None:
-    assert stated_training({}) == {}
-    assert stated_training({"trained": "much"}) == {}
+    assert stated_training(OriginStatement()) == {}
+    assert stated_training(OriginStatement({"trained": "much"})) == {}
     odd = {"a": [1], "b": float("nan"), "c": float("inf"), 5: 1, "d": None, "e": 2, "f": "x"}
-    assert stated_training({"trained": odd}) == {"e": 2, "f": "x"}
+    assert stated_training(OriginStatement({"trained": odd})) == {"e": 2, "f": "x"}
 
 
 def test_a_sigma_for_each_input_in_words() -> None:
-    assert own_sigmas(RUNS[0].records) is None
+    assert own_sigmas(RUNS[0].records.sigma) is None
     assert own_sigmas(()) is None
-    spread = [Record(k, 0, 0, 1.0, sigma, 1.0) for k, sigma in enumerate((0.05, 0.12, 0.3125))]
-    assert own_sigmas(spread) == "0.05 to 0.3125, median 0.12"
+    assert own_sigmas((0.05, 0.12, 0.3125)) == "0.05 to 0.3125, median 0.12"

@@ -34,7 +34,7 @@ SECOND = run_of("second", [0.6] * 20 + [-0.6] * 10 + [0.6] * 24 + [0.2] * 6)
 
 
 def on_data(run: Run, **data: Any) -> Run:
-    return replace(run, manifest=replace(run.manifest, data=run.manifest.data | data))
+    return replace(run, manifest=run.manifest.stating(data=run.manifest.data.but(**data)))
 
 
 def test_figures_by_hand() -> None:
@@ -135,7 +135,7 @@ def test_runs_under_way_are_not_compared(common: bool) -> None:
     under_way = replace(SECOND, records=SECOND.records[:40])
     with pytest.raises(RunError, match="40 of the 60 inputs asked for"):
         compare(FIRST, under_way, [0.5], common=common)
-    unknown = replace(SECOND, manifest=replace(SECOND.manifest, data={"inputs": 100, "skip": 1}))
+    unknown = replace(SECOND, manifest=SECOND.manifest.stating(data={"inputs": 100, "skip": 1}))
     with pytest.raises(RunError, match="isn't known to be complete: it holds 60 of 100 inputs"):
         compare(unknown, FIRST, [0.5], common=common)
 

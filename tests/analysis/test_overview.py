@@ -153,7 +153,7 @@ def test_an_envelope_names_the_run_at_each_radius() -> None:
 
 
 def other_data(run: Run, **data: object) -> Run:
-    return replace(run, manifest=replace(run.manifest, data=data))
+    return replace(run, manifest=run.manifest.stating(data=data))
 
 
 def test_an_envelope_refuses_what_does_not_compare() -> None:

@@ -15,8 +15,7 @@ from smoothcert.analysis.tables.naming import coverage, differ_in_seed_alone, me
 from smoothcert.analysis.tables.paper import PaperTable, paper_table
 from smoothcert.analysis.tables.paper_formats import PAPER_FORMATS, render_paper_table
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Record, Run, create_run, read_run
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.runs import Record, Run
 
 from .made_runs import FIVE_AND_TWO, made_run
 
@@ -37,9 +36,7 @@ RADII = ["0", "0.5", "1.0", "3"]
 def run_of(method: str, records: tuple[Record, ...] = FOUR, data: str | None = "mnist", **plan: Any) -> Run:
     run = made_run(f"{method}-run", records, **plan)
     origin = {"method": method} if method else {}
-    return replace(
-        run, manifest=replace(run.manifest, origin=origin, data=run.manifest.data | {"name": data})
-    )
+    return replace(run, manifest=run.manifest.stating(origin=origin, data=run.manifest.data.but(name=data)))
 
 
 def rows_of(table: PaperTable) -> list[dict[str, str]]:
@@ -133,7 +130,7 @@ def test_data_sets_never_mix_unseen() -> None:
         paper_table([run_of("a", data=None), run_of("b", other, data=None)], ["0"])
     first, second = run_of("a"), run_of("b")
     states = [
-        replace(run, manifest=replace(run.manifest, data={"name": "mnist", "sha256": digest}))
+        replace(run, manifest=run.manifest.stating(data={"name": "mnist", "sha256": digest}))
         for run, digest in ((first, "1"), (second, "2"))
     ]
     with pytest.raises(InvalidValueError, match="contents differ"):
@@ -175,13 +172,13 @@ def test_coverage() -> None:
     run = run_of("a")
     assert coverage(run) is None
     states = {"name": "mnist", "inputs": 100, "skip": 10}
-    begun = replace(run, manifest=replace(run.manifest, data=states))
+    begun = replace(run, manifest=run.manifest.stating(data=states))
     assert coverage(begun) == "a-run: 4 of 10 inputs so far; it doesn't say how many were asked for"
-    under_way = replace(begun, manifest=replace(run.manifest, data=states | {"skip": 1, "planned": 5}))
+    under_way = replace(begun, manifest=run.manifest.stating(data=states | {"skip": 1, "planned": 5}))
     assert coverage(under_way) == "a-run: 4 of the 5 inputs asked for so far"
     # A run of an earlier version holds all that its data allow: there is nothing it could lack.
     whole = replace(begun, records=tuple(replace(record, index=10 * record.index) for record in FOUR))
-    assert coverage(replace(whole, manifest=replace(run.manifest, data=states | {"inputs": 40}))) is None
+    assert coverage(replace(whole, manifest=run.manifest.stating(data=states | {"inputs": 40}))) is None
 
 
 def test_one_model_certified_twice_is_no_mean_over_seeds() -> None:
@@ -205,24 +202,14 @@ def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
         assert r"\textbf" not in text
         assert "rows on different inputs" in text
     other_data = replace(
-        runs[1], manifest=replace(runs[1].manifest, data={"name": "mnist", "sha256": "f" * 64})
+        runs[1], manifest=runs[1].manifest.stating(data={"name": "mnist", "sha256": "f" * 64})
     )
     assert not differ_in_seed_alone([runs[0], replace(other_data, records=FOUR)])
 
 
 def _seeded(method: str, seed: int, model: str, records: tuple[Record, ...] = FOUR) -> Run:
     run = run_of(method, records, seed=seed)
-    return replace(run, manifest=replace(run.manifest, model={"sha256": model}))
-
-
-def test_results_are_the_run_without_its_votes(tmp_path: Path) -> None:
-    votes = Tally(Stream(0, 0, Phase.ESTIMATION), 0, 3, (2, 1))
-    records = [replace(record, estimation=votes, base=1) for record in FOUR]
-    create_run(tmp_path / "run", made_run().manifest, records)
-    read = read_run(tmp_path / "run", tallies=False)
-    assert list(read.records) == [replace(record, base=1) for record in FOUR]
-    with pytest.raises(RunError, match="no such directory"):
-        read_run(tmp_path / "nothing", tallies=False)
+    return replace(run, manifest=run.manifest.stating(model={"sha256": model}))
 
 
 def test_n_is_a_limit_where_voting_may_end_early() -> None:

@@ -64,9 +64,7 @@ def test_the_mean_curve_between_two_runs() -> None:
 
 
 def test_runs_that_differ_in_more_than_the_seed_do_not_average() -> None:
-    other = replace(
-        made_run(), manifest=replace(made_run().manifest, plan={**made_run().manifest.plan, "n": 7})
-    )
+    other = replace(made_run(), manifest=made_run().manifest.stating(plan=made_run().manifest.plan.but(n=7)))
     with pytest.raises(InvalidValueError, match="has n 7"):
         summarise_seeds(SeedGroup("mine", 0.5, (made_run(), other)), [0.0])
     with pytest.raises(InvalidValueError, match="no run"):

@@ -9,7 +9,7 @@ import smoothcert.architectures
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 
-HELPERS = {"__init__", "base", "lookup", "normalize", "packages", "residual", "spec", "statistics"}
+HELPERS = {"__init__", "base", "lookup", "normalize", "packages", "residual", "spec", "statistics", "weights"}
 
 
 def test_every_family_file_registers_a_builder():

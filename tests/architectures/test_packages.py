@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from smoothcert.architectures import ModelSpec, build, builder, check_architecture, initialise
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.weights import load_model, save_model
 from tests.architectures.fake_packages import install_timm, install_torchvision
 
 

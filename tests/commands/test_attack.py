@@ -14,11 +14,11 @@ import torch
 
 from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.commands import main
 from smoothcert.commands.attack import AttackName
 from smoothcert.empirical import ATTACKS
 from smoothcert.runs import read_run
-from smoothcert.weights import load_model, save_model
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
@@ -58,7 +58,7 @@ def test_choices_on_the_command_line_are_the_librarys() -> None:
 
 
 def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:
-    assert read_run(run).manifest.origin == {
+    assert read_run(run).manifest.origin.as_json() == {
         "model": str(digits_model),
         "architecture": None,
         "dataset": "digits",

@@ -24,7 +24,6 @@ from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.report.condensed import condense
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing.allocation_files import read_pilots
@@ -74,8 +73,8 @@ def allocated(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
     run = read_run(sequential)
-    assert run.manifest.plan["stop"] == ["grid:0,0.25,0.5", "wrong"]
-    assert run.manifest.plan["bound"] == "mixture-two-class"
+    assert run.manifest.plan.stop == ["grid:0,0.25,0.5", "wrong"]
+    assert run.manifest.plan.bound == "mixture-two-class"
     assert all(record.stopped for record in run.records)
     used = votes_used(run)
     assert used is not None
@@ -108,7 +107,7 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
     certify(digits_model, tmp_path / "budget", "--quiet", "--stop", "budget", n="200", most="3")
     plain, budget = read_run(tmp_path / "plain"), read_run(tmp_path / "budget")
     assert plain.manifest.plan == budget.manifest.plan
-    assert "stop" not in plain.manifest.plan
+    assert plain.manifest.plan.stop is None
     assert all(record.stopped is None for record in plain.records)
     assert results_digest(plain.records) == results_digest(budget.records)
     assert votes_used(plain) is None
@@ -117,7 +116,7 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
 def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
     certify(digits_model, tmp_path / "run", "--sigma", "1.0", "--stop", "pilot:5%,100", "--quiet", n="3000")
     run = read_run(tmp_path / "run")
-    assert run.manifest.plan["bound"] == "two-class"
+    assert run.manifest.plan.bound == "two-class"
     sizes = {record.estimation.n for record in run.records if record.estimation is not None}
     assert len(sizes) > 1
     assert max(sizes) <= 3000
@@ -157,8 +156,8 @@ def test_what_needs_independent_inputs_is_refused_where_a_total_was_spread(
 
 def test_the_ceiling_is_that_of_the_most_votes_an_input_may_get(allocated: Path) -> None:
     plan = read_run(allocated).manifest.plan
-    assert planned_ceiling(plan) == planned_ceiling({**plan, "stop": [], "n": 16_000})
-    assert planned_ceiling({**plan, "stop": ["pilot:1%"]}) == planned_ceiling({**plan, "stop": []})
+    assert planned_ceiling(plan) == planned_ceiling(plan.but(stop=[], n=16_000))
+    assert planned_ceiling(plan.but(stop=["pilot:1%"])) == planned_ceiling(plan.but(stop=[]))
 
 
 def test_other_inputs_are_refused_where_a_total_was_spread(
@@ -244,10 +243,10 @@ def test_recertify_of_votes_that_ended_early(
 def test_altered_numbers_of_votes_are_noticed(sequential: Path, tmp_path: Path) -> None:
     from dataclasses import replace
 
-    from smoothcert.analysis.recertification import recertified
+    from smoothcert.evaluation.recertification import recertified
 
     run = read_run(sequential)
-    plain = replace(run.manifest, plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})
+    plain = run.manifest.stating(plan={k: v for k, v in run.manifest.plan.items() if k != "stop"})
     with pytest.raises(RunError, match="doesn't follow from its votes"):
         recertified(replace(run, manifest=plain))
 
@@ -262,7 +261,7 @@ def test_inputs_without_votes_are_shown_without_shares(tmp_path: Path) -> None:
     run = certify_dataset(model, data, tmp_path / "run")
     none = [record.estimation is not None and record.estimation.n == 0 for record in run.records]
     assert 0 < sum(none) < 8
-    votes = condense(run, "run").votes
+    votes = run.records.votes
     assert np.isnan(votes.chosen_votes).tolist() == none
     whole = overview(run, [0.0])
     assert whole.noisy_accuracy is not None

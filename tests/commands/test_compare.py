@@ -23,7 +23,7 @@ PLAN = {
 def written(path: Path, radii: list[float], sha256: str = "d" * 64, norm: str = "l2") -> str:
     records = [Record(i, 0, 0 if r > 0 else -1, r, 0.5, 1.0) for i, r in enumerate(radii)]
     data = {"name": "made-up", "sha256": sha256, "planned": len(radii)}
-    manifest = Manifest("certify", PLAN | {"norm": norm}, {}, data)
+    manifest = Manifest.of("certify", PLAN | {"norm": norm}, {}, data)
     create_run(path, manifest, records)
     return str(path)
 

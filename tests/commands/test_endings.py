@@ -93,6 +93,46 @@ def test_ctrl_c_pressed_again_and_again(presses: int) -> None:
     assert (b"interrupted" in said) == (presses == 1)
 
 
+IMPORTING = """
+import sys
+sys.path.insert(0, {folder!r})
+from smoothcert.commands import main
+import smoothcert.runs
+def slow(*_, **__):
+    import slow_to_import
+smoothcert.runs.read_run = slow
+main(["table", "somewhere"])
+"""
+SWALLOWS = """
+print("ready", flush=True)
+import time
+try:
+    time.sleep(30)
+except BaseException as error:
+    raise OSError from error
+"""
+
+
+def test_ctrl_c_during_an_import_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "slow_to_import.py").write_text(SWALLOWS)
+    _interrupted([sys.executable, "-c", IMPORTING.format(folder=str(tmp_path))])
+
+
+def test_ctrl_c_while_the_command_line_itself_is_imported(tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text(SWALLOWS)
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    _interrupted([*COMMAND, "table", "somewhere"], env={**os.environ, "PYTHONPATH": path})
+
+
+def _interrupted(words: list[str], env: dict[str, str] | None = None) -> None:
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (130, b"smoothcert: interrupted\n")
+
+
 def test_a_run_that_cannot_be_written_to(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a write-ahead file and no index beside it, or one that can't be opened for writing: it is read in a copy."""
     import shutil

@@ -12,10 +12,12 @@ from smoothcert import CertifyPlan
 from smoothcert.commands import main
 from smoothcert.commands import written_knobs as written
 from smoothcert.commands.made_options import merged, option, optional, options_class, sentence
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, numerics_of
 from smoothcert.commands.vote_options import VoteOptions
 from smoothcert.commands.written_knobs import registered, written_help, written_knobs
 from smoothcert.knobs import Knob, knobs_of
 from smoothcert.noise_fit import FitPlan
+from smoothcert.sampling import Execution, Numerics
 from smoothcert.sigma_search import SEARCHES
 from smoothcert.stopping import BUDGETS, STOP_RULES
 
@@ -26,6 +28,11 @@ def test_what_is_read_without_importing_is_what_the_classes_are() -> None:
     defaults = {field.name: field.default for field in dataclasses.fields(CertifyPlan)}
     assert vars(VoteOptions()) == {name: defaults[name] for name in ("n0", "n", "alpha")}
     assert all(knob.help and knob.kind is type(knob.default) for knob in votes)
+    assert written_knobs("smoothcert.sampling.execution", "Execution") == knobs_of(Execution)
+    assert written_knobs("smoothcert.sampling.numerics", "Numerics") == knobs_of(Numerics)
+    assert vars(SpeedOptions()) == vars(Execution())
+    assert numerics_of(NumericsOptions()) == Numerics()
+    assert NumericsOptions().levels == defaults["levels"]
     found = registered("smoothcert.sigma_search", "SEARCHES")
     assert list(found) == SEARCHES.names()
     for name, where in found.items():

@@ -10,9 +10,8 @@ import pytest
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.commands import COMMANDS, main
-from smoothcert.commands.options import BoundName, DtypeName, NoiseName, RouteName
+from smoothcert.commands.options import BoundName, NoiseName
 from smoothcert.noise import NOISES
-from smoothcert.sampling.numerics import DTYPES, ROUTES
 
 
 def exit_code(*words: str) -> int:
@@ -68,8 +67,6 @@ def test_help_needs_no_torch(command: str) -> None:
 def test_choices_on_the_command_line_are_the_librarys() -> None:
     assert sorted(get_args(BoundName)) == BOUNDS.names()
     assert sorted(get_args(NoiseName)) == NOISES.names()
-    assert sorted(get_args(DtypeName)) == DTYPES
-    assert sorted(get_args(RouteName)) == ROUTES
 
 
 def test_typing_mistakes_end_with_two_and_a_hint(capsys: pytest.CaptureFixture[str]) -> None:

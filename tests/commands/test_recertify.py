@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
         estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 100, votes)
         records.append(record_of(decide([0.0], PLAN, selection, estimation), chosen, 0.5))
     data = {"name": "made-up", "sha256": "d" * 64, "inputs": 9, "skip": 1}
-    create_run(tmp_path / "run", Manifest("certify", PLAN.as_json(), {}, data), records)
+    create_run(tmp_path / "run", Manifest.of("certify", PLAN.as_json(), {}, data), records)
     return tmp_path / "run"
 
 
@@ -55,7 +55,7 @@ def test_another_bound(
         assert old.selection is not None
         assert old.estimation is not None
         assert new.radius == decide([0.0], plan, old.selection, old.estimation).radius
-    assert after.manifest.plan["recertified_from"]["results_sha256"] == results_digest(before.records)
+    assert after.manifest.plan.recertified_from["results_sha256"] == results_digest(before.records)
 
 
 def test_no_change_is_a_check(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,7 +111,7 @@ def test_bits_that_certify_would_not_give_are_said(
         for record in source.records
         if record.selection is not None and record.estimation is not None
     ]
-    create_run(tmp_path / "gain", replace(source.manifest, plan=plan.as_json()), records)
+    create_run(tmp_path / "gain", source.manifest.stating(plan=plan.as_json()), records)
     words = ["recertify", str(tmp_path / "gain"), "--out"]
     main([*words, str(tmp_path / "same")])
     assert "would have stopped" not in capsys.readouterr().err

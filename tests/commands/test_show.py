@@ -12,6 +12,7 @@ from smoothcert.analysis.ceiling import planned_ceiling
 from smoothcert.analysis.intervals import population_lower_bound
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.tally import Phase, Stream, Tally
 from tests.runs.unfinished import forget
 
@@ -33,7 +34,9 @@ def made(folder: Path, votes: bool = True, **plan: object) -> Run:
         records.append(
             Record(index, label, predicted, radius, 0.5, 2.0, *(tallies if votes else (None, None, None)))
         )
-    create_run(folder, Manifest("certify" if votes else "import", PLAN | plan, {}, {"planned": 10}), records)
+    create_run(
+        folder, Manifest.of("certify" if votes else "import", PLAN | plan, {}, {"planned": 10}), records
+    )
     return read_run(folder)
 
 
@@ -153,13 +156,13 @@ def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = PLAN | {"n": 10, "alpha": 0.1}
-    ceiling = planned_ceiling(plan)
+    ceiling = planned_ceiling(PlanStatement(plan))
     assert ceiling is not None
     radius = math.ceil(ceiling * 1000) / 1000
     assert ceiling < radius < ceiling + 0.0005
     records = [Record(index, 1, 1, radius, 0.5, 1.0) for index in range(8)]
     data = {"planned": 8, "radius_digits": 3, "radius_decimals": 3}
-    create_run(tmp_path / "log", Manifest("import", plan, {}, data), records)
+    create_run(tmp_path / "log", Manifest.of("import", plan, {}, data), records)
     text = shown(capsys, tmp_path / "log", "--radii", "0.25")
     assert "(95 % interval over the choice of inputs" in text
     assert "rounded to 3 digits; statements and intervals allow for half a unit" in text

@@ -54,8 +54,8 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
     assert "certificate is about the classifier frozen at that input's own σ" in shown
     assert "of 12 inputs moved" in shown
     run = read_run(out)
-    assert run.manifest.plan["sigma_search"] == name
-    assert run.manifest.plan["stateful"] is False
+    assert run.manifest.plan.sigma_search == name
+    assert run.manifest.plan.stateful is False
     found = read_found(out)
     assert {record.index: record.sigma for record in run.records} == {
         index: one.sigma for index, one in found.items()
@@ -98,7 +98,7 @@ def test_uniform_noise(digits_model: Path, tmp_path: Path, capsys: pytest.Captur
     words = ["--sigma-search", "ladder", *QUICK["ladder"], "--noise", "uniform", "--json"]
     main(certify(digits_model, tmp_path / "run", *words))
     assert json.loads(capsys.readouterr().out)["results_sha256"]
-    assert read_run(tmp_path / "run").manifest.plan["norm"] == "l1"
+    assert read_run(tmp_path / "run").manifest.plan.norm == "l1"
 
 
 def test_a_model_without_gradients(

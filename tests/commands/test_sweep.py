@@ -62,7 +62,7 @@ def test_an_ablation_of_training_from_command_to_picture(
     ]
     main([*words, "--out", str(tmp_path), *SMALL])
     runs = sorted(map(str, tmp_path.glob("*/certified")))
-    trained = read_run(Path(runs[0])).manifest.origin["trained"]
+    trained = read_run(Path(runs[0])).manifest.origin.trained
     assert (trained["ramps"], trained["epochs"], trained["batch_size"]) == ('["lam:0@1"]', 2, 32)
     main(["plot", *runs, "--kind", "ablation", "--over", "lam", "--out", str(tmp_path / "lam.png")])
     assert (tmp_path / "lam.png").read_bytes().startswith(b"\x89PNG")

@@ -25,7 +25,7 @@ PLAN = {
 
 def make(path: Path, records: list[Record] = RECORDS, **changes: object) -> Path:
     data = {"name": "mnist", "inputs": 10, "planned": 2}
-    create_run(path, Manifest("certify", PLAN | changes, {}, data), records)
+    create_run(path, Manifest.of("certify", PLAN | changes, {}, data), records)
     return path
 
 
@@ -50,6 +50,15 @@ def test_a_run_under_way_is_shown_as_far_as_it_is(
     assert "whole" not in shown.err
 
 
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_a_run_without_records_has_no_figures(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, begun = make(tmp_path / "whole"), make(tmp_path / "begun", [])
+    message = refusal(capsys, "table", whole, begun, "--layout", layout)
+    assert "begun: no input has been certified yet" in message
+
+
 def test_differing_numbers_of_inputs_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", str(make(tmp_path / "a")), str(make(tmp_path / "b", RECORDS[:1])), "--layout", "paper"])
     assert "1 to 2 inputs" in capsys.readouterr().out
@@ -72,9 +81,10 @@ def test_certify_keeps_the_objective_it_was_trained_with(
 ) -> None:
     main(["certify", str(digits_model), "--n", "50", "--max", "2", "--quiet", "--out", str(tmp_path / "x")])
     origin = read_run(tmp_path / "x").manifest.origin
-    assert origin["method"] == "gaussian"
-    assert (origin["trained"]["objective"], origin["trained"]["epochs"]) == ("gaussian", 12)
-    assert origin["trained"]["seconds"] > 0
+    assert origin.method == "gaussian"
+    assert origin.trained["objective"] == "gaussian"
+    assert origin.trained["epochs"] == 12
+    assert origin.trained["seconds"] > 0
     main(["table", str(tmp_path / "x"), "--layout", "paper", "--format", "csv", "--radii", "0"])
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["method"], row["dataset"]) == ("gaussian", "digits")

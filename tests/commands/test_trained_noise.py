@@ -53,7 +53,7 @@ def test_certify_takes_it_unless_told_otherwise(
         ]
     )
     plan = read_run(tmp_path / "run").manifest.plan
-    assert (plan["noise"], plan["norm"], plan["sigma"]) == (noise, norm, 0.3)
+    assert (plan.noise, plan.norm, plan.sigma) == (noise, norm, 0.3)
 
 
 def test_every_input_may_have_its_own_sigma_in_l1(trained: Path, tmp_path: Path) -> None:
@@ -63,5 +63,5 @@ def test_every_input_may_have_its_own_sigma_in_l1(trained: Path, tmp_path: Path)
     main(["certify", str(tuned), "--n", "200", "--max", "3", "--sigma-search", "gradient", "--search-steps", "3",
           "--search-factor", "2", "--out", str(out), "--quiet"])  # fmt: skip
     run = read_run(out)
-    assert run.manifest.plan["norm"] == "l1"
+    assert run.manifest.plan.norm == "l1"
     assert run.manifest.subject == "frozen sigma"

@@ -50,7 +50,7 @@ def test_train_writes_a_model_that_certify_knows_everything_about(tmp_path: Path
     ]
     main(["certify", str(model), "--n", "100", "--max", "2", "--quiet", "--out", str(out)])
     manifest = read_run(out).manifest
-    assert (manifest.plan["sigma"], manifest.data["name"], manifest.model["name"]) == (
+    assert (manifest.plan.sigma, manifest.data.name, manifest.model.name) == (
         0.3,
         "digits",
         "small-cnn",
@@ -182,7 +182,7 @@ def test_a_python_function_is_a_model(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_uniform_noise_and_soft_votes(digits_model: Path, tmp_path: Path) -> None:
     common = ["certify", str(digits_model), "--n", "500", "--max", "3", "--quiet"]
     main([*common, "--noise", "uniform", "--out", str(tmp_path / "uniform")])
-    assert read_run(tmp_path / "uniform").manifest.plan["norm"] == "l1"
+    assert read_run(tmp_path / "uniform").manifest.plan.norm == "l1"
     main([*common, "--bound", "bernstein", "--out", str(tmp_path / "soft")])
     record = read_run(tmp_path / "soft").records[0]
     assert record.estimation is not None

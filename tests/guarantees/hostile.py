@@ -9,7 +9,6 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ print(found[1] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 
 def toy_run(path: Path, count: int = 12, origin: dict[str, Any] | None = None, **plan: Any) -> Path:
-    manifest = replace(statement(**plan), origin=origin or {})
+    manifest = statement(**plan).stating(origin=origin or {})
     create_run(path, manifest, toy_records(count))
     return path
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from smoothcert.analysis.recertification import recertify
 from smoothcert.errors import RunError
 from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import create_run, read_run
@@ -70,7 +70,7 @@ def remembering(path: Path) -> str:
         if line[-1:] == "}"
     ]
     sources = sorted((line["index"], line["source"]) for line in lines if "source" in line)
-    return results_digest(run.records) + repr(sources) + run.manifest.plan["memory"]["head"]
+    return results_digest(run.records) + repr(sources) + run.manifest.plan.memory["head"]
 
 
 def importing(path: Path) -> str:

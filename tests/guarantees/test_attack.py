@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from smoothcert import SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
-from smoothcert.weights import load_model
 
 SIGMA, STEPS, COPIES = 0.25, 20, 32
 

@@ -225,7 +225,7 @@ def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
 
 
 def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run: Path) -> None:
-    plan = CertifyPlan.from_json(read_run(run).manifest.plan | {"dimension": 1}, run)
+    plan = CertifyPlan.from_statement(read_run(run).manifest.plan.but(dimension=1), run)
     edit_plan(run, dimension=1, sampler_error=plan.sampler_error)
     for record in read_run(run).records:
         assert record.selection is not None
@@ -305,10 +305,10 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
     run = certify_dataset(smoothed, data, tmp_path / "run")
     (record,) = run.records
     assert record.predicted == 1
-    plan = CertifyPlan.from_json(run.manifest.plan, run.path)
+    plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
     assert record.radius > 0.15 - x @ direction  # it is about the grid point, here 0
     assert record.radius <= 0.15
-    lost = plan.rounding_of(run.manifest.data["levels"])
+    lost = plan.rounding_of(run.manifest.data.levels)
     assert record.radius - lost <= 0.15 - x @ direction
     assert plan.rounding_of(255) == plan.rounding_of(1) == 0.0
     main(["show", str(run.path)])

@@ -318,7 +318,7 @@ def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
     made, again_sources = remember(whole, points(), tmp_path / "memory", tmp_path / "out")
     assert made.records == expected.records
     assert again_sources == sources
-    assert made.manifest.plan["memory"] == expected.manifest.plan["memory"]
+    assert made.manifest.plan.memory == expected.manifest.plan.memory
 
 
 def test_damages_at_random(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from smoothcert.empirical import ATTACKS, AttackedInput, AttackPlan, Break, attack_run, strongest_rival
 from smoothcert.runs import Record
-from tests.test_empirical import SIGMA, at_distances, certified, half_space
+from tests.empirical.test_empirical import SIGMA, at_distances, certified, half_space
 
 DISTANCES = [0.3, 0.5, 0.7, 0.9]
 

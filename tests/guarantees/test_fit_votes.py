@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.noise import DiagonalGaussian
 from smoothcert.noise_fit.plan import FitPlan
@@ -16,7 +17,6 @@ from smoothcert.noise_fit.validation import validate
 from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.weights import load_model
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -143,8 +143,7 @@ def run_with_noise(folder: Path) -> Path:
     """A run with everything that lies beside a journal."""
     run = folder / "run"
     noise = DiagonalGaussian(np.array([0.4, 0.5, 0.6]))
-    about = replace(
-        statement(**noise.describe(), stop=["wrong"]),
+    about = statement(**noise.describe(), stop=["wrong"]).stating(
         origin={"model": "theirs:model", "dataset": "folder:/nowhere", "method": "gaussian"},
     )
     create_run(run, about, [replace(r, sigma=noise.sigma) for r in toy_records(12)])
@@ -155,7 +154,7 @@ def run_with_noise(folder: Path) -> Path:
 
 def plain_run(folder: Path) -> Path:
     run = folder / "run"
-    create_run(run, replace(statement(), origin={"model": "m", "dataset": "digits"}), toy_records(12))
+    create_run(run, statement().stating(origin={"model": "m", "dataset": "digits"}), toy_records(12))
     return run
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from smoothcert import Execution, SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.training import Recipe, TrainPlan, train_into
-from smoothcert.weights import load_model
 
 
 def command(*words: str | Path) -> list[str]:

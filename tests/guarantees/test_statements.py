@@ -17,7 +17,6 @@ from smoothcert.analysis.intervals import (
     statement,
 )
 from smoothcert.errors import RunError
-from smoothcert.report.condensed import condense
 from smoothcert.report.statements import HeadlineRadius, headline
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.field_log import import_manifest, read_field_log
@@ -43,7 +42,7 @@ def quickest_first(seed: int, inputs: int = 200) -> list[Record]:
 def run_of(records: list[Record], planned: int) -> Run:
     data = {"name": "drawn", "sha256": "d" * 64, "inputs": planned, "skip": 1, "planned": planned}
     ordered = tuple(sorted(records, key=lambda record: record.index))
-    return Run(Path("run"), Manifest("certify", PLAN, {"sha256": "m" * 64}, data), ordered)
+    return Run(Path("run"), Manifest.of("certify", PLAN, {"sha256": "m" * 64}, data), ordered)
 
 
 @pytest.mark.parametrize("done", [1, 20, 60, 199])
@@ -64,10 +63,10 @@ def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
     ):
         with pytest.raises(RunError, match=f"{done} of the 200 inputs asked for"):
             refused()
-    said = headline(condense(begun, "run"), HeadlineRadius.fixed(0.5))
+    said = headline(begun, HeadlineRadius.fixed(0.5))
     assert not said.proved
     assert "at least" not in said.text()
-    assert headline(condense(whole, "run"), HeadlineRadius.fixed(0.5)).proved
+    assert headline(whole, HeadlineRadius.fixed(0.5)).proved
 
 
 def test_statements_of_complete_runs_hold() -> None:
@@ -101,12 +100,12 @@ def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(
     data: dict[str, object],
 ) -> None:
     run = run_of(quickest_first(0), 200)
-    old = replace(run, manifest=replace(run.manifest, data=data))
+    old = replace(run, manifest=run.manifest.stating(data=data))
     assert not old.complete
     with pytest.raises(RunError, match="isn't known to be complete"):
         statement(old, 0.5)
-    assert not headline(condense(old, "run"), HeadlineRadius.fixed(0.5)).proved
-    whole = replace(run, manifest=replace(run.manifest, data={"inputs": 200, "skip": 1}))
+    assert not headline(old, HeadlineRadius.fixed(0.5)).proved
+    whole = replace(run, manifest=run.manifest.stating(data={"inputs": 200, "skip": 1}))
     assert whole.complete
     assert statement(whole, 0.5)
 

@@ -11,7 +11,6 @@ from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.empirical import check_attackable
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.report.condensed import condense
 from smoothcert.report.statements import HeadlineRadius, guarantee, headline
 from smoothcert.runs import Record, Run
 from tests.analysis.made_runs import FIVE_AND_TWO, made_run
@@ -25,9 +24,8 @@ PLAIN, SEARCHED, REMEMBERED = (
 
 
 def page(run: Run) -> tuple[str, str, str]:
-    condensed = condense(run, run.name)
-    said = headline(condensed, HeadlineRadius.fixed(0.25))
-    return said.text(), guarantee(condensed), " ".join(said.notes)
+    said = headline(run, HeadlineRadius.fixed(0.25))
+    return said.text(), guarantee(run), " ".join(said.notes)
 
 
 def test_a_run_says_which_classifier_it_speaks_of() -> None:

@@ -26,8 +26,8 @@ from smoothcert.noise import (
     drawable,
     on_grid,
     save_sigmas,
-    stated_noise,
 )
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_search import SEARCHES
 
 PAIRS = [(DiagonalGaussian, Gaussian), (DiagonalUniform, Uniform)]
@@ -182,17 +182,17 @@ def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path: Path) -> None:
     save_sigmas(tmp_path, noise)
     save_sigmas(tmp_path, noise)
     plan = json.loads(json.dumps(CertifyPlan(noise).as_json()))
-    assert stated_noise(plan, tmp_path) == noise
-    assert stated_noise(CertifyPlan(Gaussian(0.5)).as_json(), tmp_path) == Gaussian(0.5)
+    assert PlanStatement(plan).noise_in(tmp_path) == noise
+    assert PlanStatement(CertifyPlan(Gaussian(0.5)).as_json()).noise_in(tmp_path) == Gaussian(0.5)
     other = DiagonalUniform(np.array([[0.1, 0.4]]))
     with pytest.raises(RunError, match="isn't the vector"):
         save_sigmas(tmp_path, other)
     np.save(tmp_path / SIGMAS_FILE, other.sigmas)
     with pytest.raises(RunError, match="isn't the vector"):
-        stated_noise(plan, tmp_path)
+        PlanStatement(plan).noise_in(tmp_path)
     (tmp_path / SIGMAS_FILE).write_bytes(b"no numbers")
     with pytest.raises(RunError, match=r"no \.npy file"):
-        stated_noise(plan, tmp_path)
+        PlanStatement(plan).noise_in(tmp_path)
     (tmp_path / SIGMAS_FILE).unlink()
     with pytest.raises(RunError, match="is missing"):
-        stated_noise(plan, tmp_path)
+        PlanStatement(plan).noise_in(tmp_path)

@@ -77,7 +77,7 @@ def test_votes_find_them_without_gradients(tmp_path: Path) -> None:
     assert fit.noise is not None
     products = fit.noise.sigmas * np.array(WEIGHTS)
     assert products.max() / products.min() < 2.0
-    assert "lr" not in fit.manifest.plan
+    assert "lr" not in fit.manifest.plan.as_json()
 
 
 @pytest.mark.parametrize("route", ["gradient", "votes"])
@@ -89,8 +89,8 @@ def test_groups_share_a_sigma(tmp_path: Path, route: str) -> None:
     assert a == d
     assert b == c
     assert a < b
-    assert fit.manifest.plan["group_count"] == 2
-    assert fit.manifest.plan["groups"].startswith("sha256:")
+    assert fit.manifest.plan.value("group_count") == 2
+    assert fit.manifest.plan.value("groups").startswith("sha256:")
 
 
 def test_low_rank(tmp_path: Path) -> None:
@@ -211,14 +211,14 @@ def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
 
 
 def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="use --route votes"):
+    with pytest.raises(InvalidValueError, match="use --fit-by votes"):
         fit_into(tmp_path / "fit", labels_model(), points(), plan())
 
     class Cut(Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x).detach()
 
-    with pytest.raises(ModelError, match=r"can't be differentiated.*--route votes"):
+    with pytest.raises(ModelError, match=r"can't be differentiated.*--fit-by votes"):
         fit_into(tmp_path / "other", TorchClassifier(Cut()), points(), plan())
 
 
@@ -261,7 +261,7 @@ def test_a_ladder_and_its_points(tmp_path: Path) -> None:
     for init in (0.2, 0.1):
         fit_into(tmp_path / f"{init:g}", TorchClassifier(Linear()), points(), plan(init=init, sub_epochs=2))
     rungs = read_ladder(tmp_path)
-    assert [fit.manifest.plan["init"] for fit in rungs] == [0.1, 0.2]
+    assert [fit.manifest.plan.init for fit in rungs] == [0.1, 0.2]
     found = ladder_points(rungs)
     assert len(found) == 6
     assert [point.area for point in found] == sorted(point.area for point in found)

@@ -16,7 +16,7 @@ from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform, stated_noise
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform
 from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
@@ -34,7 +34,7 @@ def made(folder: Path, **plan) -> Run:
     """Class 0 claims radius 0.75 around 0; class 1 around (1, 0) claims 0.5 and must lose half of it."""
     stated = {"noise": "gaussian", "norm": "l2", "sigma": 0.5, "bound": "two-class", "n": 100, "alpha": 0.001}
     data = {"name": "points", "sha256": dataset().fingerprint(), "inputs": 4}
-    manifest = Manifest("certify", stated | plan, {"name": "m", "sha256": "f" * 64}, data)
+    manifest = Manifest.of("certify", stated | plan, {"name": "m", "sha256": "f" * 64}, data)
     records = [
         Record(0, 0, 0, 0.75, 0.4, 1.0),
         Record(1, 1, 1, 0.5, 0.6, 1.0),
@@ -60,9 +60,9 @@ def made_radii(folder: Path) -> dict[int, float]:
 
 def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
     run, _ = remember(made(tmp_path), dataset(), tmp_path / "memory", tmp_path / "out")
-    assert run.manifest.plan["stateful"] is True
+    assert run.manifest.plan.stateful is True
     assert summarise(run, [0.0]).run == "out (stateful)"
-    named = replace(run, manifest=replace(run.manifest, origin={"method": "gaussian"}))
+    named = replace(run, manifest=run.manifest.stating(origin={"method": "gaussian"}))
     assert method_of(named) == "gaussian (stateful)"
 
 
@@ -134,8 +134,8 @@ def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: ty
     before = certified_with(tmp_path, noise)
     run, sources = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
     assert sources["certified"] >= 1
-    assert stated_noise(run.manifest.plan, run.path) == noise
-    about = Statement(run.manifest.model["sha256"], (2,), noise.name, run.manifest.plan["norm"])
+    assert run.manifest.plan.noise_in(run.path) == noise
+    about = Statement(run.manifest.model.sha256, (2,), noise.name, run.manifest.plan.norm)
     with RegionMemory.open(tmp_path / "memory", about) as memory:
         for _, answer in memory.answers():
             axes = answer.region.axes
@@ -180,7 +180,7 @@ def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path)
     stretched = {index for index, one in read_found(before.path).items() if one.noise is not None}
     assert stretched
     run, _ = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
-    about = Statement(run.manifest.model["sha256"], (2,), "gaussian", "l2")
+    about = Statement(run.manifest.model.sha256, (2,), "gaussian", "l2")
     with RegionMemory.open(tmp_path / "memory", about) as memory:
         kinds = {answer.region.kind for _, answer in memory.answers()}
     assert "ellipsoid" in kinds

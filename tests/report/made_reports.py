@@ -40,7 +40,7 @@ def voted(
 def statement(data: dict[str, Any] | None = None, kind: str = "certify", **plan: Any) -> Manifest:
     stated = {"noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "two-class", "votes": "hard"}
     whole = {**stated, "n0": 10, "n": 1000, "alpha": 0.001, "seed": 0, **plan}
-    return Manifest(
+    return Manifest.of(
         kind,
         whole,
         {"name": "toy", "sha256": "a" * 64},

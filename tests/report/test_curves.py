@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.analysis.metrics import certified_accuracy
-from smoothcert.report.condensed import condense
+from smoothcert.analysis.metrics import certified_accuracy, correct_radii
 from smoothcert.report.curves import MOST_POINTS, Steps, certified_steps, curve_json, histograms_json, thin
 from smoothcert.runs import Record
 from tests.analysis.made_runs import made_run
@@ -20,7 +19,7 @@ def value_at(steps: Steps, radius: float) -> int:
 
 
 def test_steps_of_a_run_by_hand() -> None:
-    steps = certified_steps(condense(made_run(), "made").correct_radii())
+    steps = certified_steps(correct_radii(made_run().records))
     assert steps.radii.tolist() == [0, 0, 0.2, 0.5, 1.0]
     assert steps.counts.tolist() == [5, 4, 3, 1, 0]
 
@@ -60,7 +59,7 @@ def test_the_embedded_curve_reads_no_more_than_the_metric() -> None:
     records = tuple(
         Record(i, 0, int(generator.random() < 0.2), generator.random(), 0.5, 1.0) for i in range(3000)
     )
-    found = curve_json(condense(made_run(records=records), "made"))
+    found = curve_json(made_run(records=records))
     assert len(found["radii"]) <= MOST_POINTS
     assert found["jumps"] > MOST_POINTS
     steps = Steps(np.array(found["radii"]), np.array(found["counts"]), np.array(found["counts"]))
@@ -73,14 +72,14 @@ def test_the_embedded_curve_reads_no_more_than_the_metric() -> None:
 def test_the_ceiling_is_the_papers() -> None:
     from scipy.stats import norm
 
-    ceiling = curve_json(condense(made_run(), "made"))["ceiling"]
+    ceiling = curve_json(made_run())["ceiling"]
     assert ceiling == pytest.approx(0.25 * norm.ppf(0.001 ** (1 / 1000)), rel=1e-9)
-    assert curve_json(condense(made_run(alpha=None), "made"))["ceiling"] is None
-    assert curve_json(condense(made_run(sigma=0.3), "made"))["ceiling"] is None  # the records say 0.25
+    assert curve_json(made_run(alpha=None))["ceiling"] is None
+    assert curve_json(made_run(sigma=0.3))["ceiling"] is None  # the records say 0.25
 
 
 def test_histograms_count_every_answer() -> None:
-    found = histograms_json(condense(made_run(), "made"), 3.0)
+    found = histograms_json(made_run(), 3.0)
     assert sum(found["right"]) == 5
     assert sum(found["wrong"]) == 1
     assert found["wrong"][-1] == 1

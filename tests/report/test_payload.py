@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,19 @@ import pytest
 from smoothcert import datasets
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.metrics import average_certified_radius, certified_accuracy
-from smoothcert.errors import DataError, InvalidValueError, RunError, SmoothcertError
+from smoothcert.analysis.tables.radii import radii_up_to
+from smoothcert.errors import DataError, InvalidValueError, SmoothcertError
 from smoothcert.report import DataPlace, ReportOptions, make_payload
-from smoothcert.report.condensed import condense
 from smoothcert.report.explorer import choose_inputs, explored, least_robust
-from smoothcert.report.groups import group_runs, slider_radii, table_radii
+from smoothcert.report.groups import group_runs, slider_radii
 from smoothcert.report.page import unique_names
-from smoothcert.report.readers import read_condensed
 from smoothcert.runs import Record, Run, read_run
 from tests.analysis.made_runs import made_run
 from tests.report.made_reports import pictures_file, statement, toy_records, toy_run, voted
 
 
 def page_of(*runs: Run, **options: Any) -> dict[str, Any]:
-    return make_payload([condense(run, run.name) for run in runs], ReportOptions(**options))
+    return make_payload(list(runs), ReportOptions(**options))
 
 
 def stated(path: Path, records: list[Record], **options: Any) -> Run:
@@ -46,30 +46,27 @@ def test_table_figures_are_the_metrics(tmp_path: Path) -> None:
 
 
 def test_votes_name_the_nearest_wrong_class() -> None:
-    run = condense(
-        made_run(
-            records=(
-                voted(0, 0, [900, 30, 70, 0]),
-                voted(1, 0, [100, 880, 20, 0]),  # wrong: the nearest wrong class is the answer
-                voted(2, 3, [0, 0, 0, 1000]),
-                Record(3, 1, 1, 0.5, 0.5, 1.0),
-                voted(4, 2, [300, 300, 400, 0]),
-            )
-        ),
-        "made",
+    run = made_run(
+        records=(
+            voted(0, 0, [900, 30, 70, 0]),
+            voted(1, 0, [100, 880, 20, 0]),  # wrong: the nearest wrong class is the answer
+            voted(2, 3, [0, 0, 0, 1000]),
+            Record(3, 1, 1, 0.5, 0.5, 1.0),
+            voted(4, 2, [300, 300, 400, 0]),
+        )
     )
-    assert run.votes.rival.tolist() == [2, 1, -2, -2, 0]
-    assert run.votes.rival_votes.tolist()[:3] == [70, 880, 0]
-    assert run.votes.chosen_votes[[0, 1, 2, 4]].tolist() == [900, 880, 1000, 400]
-    assert np.isnan(run.votes.total[3])
-    assert run.votes.leaders[0].tolist() == [0, 2, 1, 3]
+    assert run.records.votes.rival.tolist() == [2, 1, -2, -2, 0]
+    assert run.records.votes.rival_votes.tolist()[:3] == [70, 880, 0]
+    assert run.records.votes.chosen_votes[[0, 1, 2, 4]].tolist() == [900, 880, 1000, 400]
+    assert np.isnan(run.records.votes.total[3])
+    assert run.records.votes.leaders[0].tolist() == [0, 2, 1, 3]
 
 
 def test_a_thousand_classes_keep_the_leaders_only() -> None:
     counts = [0] * 1000
     counts[7], counts[500], counts[999] = 900, 60, 40
-    run = condense(made_run(records=(voted(0, 7, counts),)), "made")
-    assert run.votes.leaders[0].tolist()[:3] == [7, 500, 999]
+    run = made_run(records=(voted(0, 7, counts),))
+    assert run.records.votes.leaders[0].tolist()[:3] == [7, 500, 999]
     (found,) = page_of(made_run(records=(voted(0, 7, counts),)))["groups"][0]["runs"]
     assert found["records"]["leaders"] == [[[7, 900], [500, 60], [999, 40]]]
 
@@ -121,7 +118,7 @@ def test_runs_on_other_data_are_a_group_of_their_own(tmp_path: Path) -> None:
 
 def test_logs_are_grouped_by_their_labels() -> None:
     log = made_run("a"), made_run("b"), made_run("c", records=(Record(0, 9, 9, 0.1, 0.25, 1.0),))
-    groups = group_runs([condense(run, run.name) for run in log])
+    groups = group_runs(list(log))
     assert [[run.name for run in group.runs] for group in groups] == [["a", "b"], ["c"]]
     assert all(group.by_labels for group in groups)
     assert groups[0].name != groups[1].name
@@ -143,17 +140,24 @@ def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
 
 
 def test_chosen_inputs_are_of_all_kinds() -> None:
-    run = condense(made_run(records=tuple(toy_records(400))), "made")
+    run = made_run(records=tuple(toy_records(400)))
     chosen = choose_inputs([run], 40)
     assert len(set(chosen.tolist())) == 40
-    kinds = {"wrong": ~run.correct & ~run.abstained, "abstained": run.abstained, "right": run.correct}
+    kinds = {
+        "wrong": ~run.records.correct & ~run.records.abstained,
+        "abstained": run.records.abstained,
+        "right": run.records.correct,
+    }
     for kind in kinds.values():
         assert np.count_nonzero(kind[chosen]) >= 8
     weak = least_robust(run)
-    assert len(weak) == -(-np.count_nonzero(run.correct) // 10)
+    assert len(weak) == -(-np.count_nonzero(run.records.correct) // 10)
     assert (
-        run.radius[weak].max()
-        <= np.delete(run.radius[run.correct], np.argsort(run.radius[run.correct])[: len(weak)]).min()
+        run.records.radius[weak].max()
+        <= np.delete(
+            run.records.radius[run.records.correct],
+            np.argsort(run.records.radius[run.records.correct])[: len(weak)],
+        ).min()
     )
     assert choose_inputs([run], 0).tolist() == []
     assert choose_inputs([run], 1000).tolist() == list(range(400))
@@ -161,8 +165,8 @@ def test_chosen_inputs_are_of_all_kinds() -> None:
 
 def test_every_group_has_runs_to_explore(tmp_path: Path) -> None:
     other = {"name": "others", "sha256": "c" * 64, "inputs": 40, "skip": 1}
-    many = [condense(made_run(f"log{k}"), f"log{k}") for k in range(30)]
-    last = condense(stated(tmp_path / "b", toy_records(), data=other), "last")
+    many = [replace(made_run(f"log{k}"), alias=f"log{k}") for k in range(30)]
+    last = replace(stated(tmp_path / "b", toy_records(), data=other), alias="last")
     names = explored(group_runs([*many, last]), 10)
     assert len(names) == 10
     assert "last" in names
@@ -227,7 +231,8 @@ def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
 
 def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
     run = stated(tmp_path / "a run", toy_records(10))
-    run.manifest.origin.update({"model": "my model", "dataset": "digits", "split": "test", "data_dir": None})
+    origin = {"model": "my model", "dataset": "digits", "split": "test", "data_dir": None}
+    run = replace(run, manifest=run.manifest.stating(origin=origin))
     found = page_of(run)["groups"][0]["runs"][0]["provenance"]
     assert found["command"].startswith(
         "smoothcert certify 'my model' --dataset digits --split test --sigma 0.5"
@@ -249,18 +254,6 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     ]
 
 
-def test_many_runs_are_read_in_several_processes(tmp_path: Path) -> None:
-    paths = [toy_run(tmp_path / f"run{k}", toy_records(seed=k)) for k in range(3)]
-    names = ["a", "b", "c"]
-    here, elsewhere = read_condensed(paths, names), read_condensed(paths, names, many=2)
-    assert [run.name for run in elsewhere] == names
-    for one, other in zip(here, elsewhere):
-        assert one.results_sha256 == other.results_sha256
-        assert np.array_equal(one.radius, other.radius)
-    with pytest.raises(RunError, match="nowhere is not a run"):
-        read_condensed([*paths, tmp_path / "nowhere"], [*names, "d"], many=2)
-
-
 def test_bad_options_are_named() -> None:
     with pytest.raises(InvalidValueError, match="radius"):
         ReportOptions(radius=-1)
@@ -273,7 +266,7 @@ def test_bad_options_are_named() -> None:
     [(0.0, "0.25", "0.5"), (0.94, "0.25", "1"), (3.8, "0.5", "4"), (0.2, "0.025", "0.225")],
 )
 def test_radii_of_the_table(reach: float, first: str, last: str) -> None:
-    radii = table_radii(reach)
+    radii = radii_up_to(reach)[1:]
     assert (radii[0], radii[-1]) == (first, last)
     assert float(slider_radii(reach)[-1]) >= reach
     assert len(slider_radii(reach)) <= 102

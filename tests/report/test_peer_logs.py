@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from smoothcert.report import ReportOptions, make_payload
-from smoothcert.report.condensed import condense
 from smoothcert.runs import Run
 from smoothcert.runs.field_log import import_manifest, read_field_log
 
@@ -23,7 +22,7 @@ def test_all_published_rows_on_one_page(shared: Path) -> None:
     for name, row in published.items():
         read = read_field_log(logs / name, float(row["sigma"]))
         manifest = import_manifest(logs / name, float(row["sigma"]), read=read)
-        runs.append(condense(Run(Path(name), manifest, tuple(read.records)), name))
+        runs.append(Run(Path(name), manifest, tuple(read.records), name))
     page = make_payload(runs, ReportOptions(inputs=5))
     assert sorted(len(group["runs"]) for group in page["groups"]) == [6, 18]  # told apart by their labels
     for group in page["groups"]:

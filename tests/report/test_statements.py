@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import beta
 
-from smoothcert.report.condensed import condense
 from smoothcert.report.statements import RHO, HeadlineRadius, guarantee, headline
 from smoothcert.runs import Manifest, Record, Run
 from tests.analysis.made_runs import made_run
@@ -20,7 +17,7 @@ def of_radii(radii: list[float], **plan: object) -> Run:
 
 
 def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
-    run = condense(of_radii([0.6] * 90 + [0.1] * 10), "made")
+    run = of_radii([0.6] * 90 + [0.1] * 10)
     said = headline(run, HeadlineRadius.fixed(0.5))
     bound = beta.ppf(0.01, 90, 11) - 0.001
     assert said.figure == f"{np.floor(1000 * bound) / 10:.1f} %"
@@ -33,7 +30,7 @@ def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
 
 
 def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
-    run = condense(of_radii([0.8] * 90 + [0.1] * 10, n=100_000), "made")
+    run = of_radii([0.8] * 90 + [0.1] * 10, n=100_000)
     chosen = HeadlineRadius.of(run)
     assert chosen.value == 0.75
     assert chosen.rho == pytest.approx(RHO / (3 * 4))
@@ -45,22 +42,22 @@ def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
 def test_what_all_choices_spend_is_no_more_than_rho() -> None:
     spent = 0.0
     for median in np.arange(0.25, 60, 0.25):
-        spent += HeadlineRadius.of(condense(of_radii([float(median)]), "made")).rho
+        spent += HeadlineRadius.of(of_radii([float(median)])).rho
     assert 0.995 * RHO < spent < RHO
 
 
 def test_steps_follow_sigma_where_it_is_far_from_the_papers() -> None:
-    assert HeadlineRadius.of(condense(of_radii([70.0], sigma=31.0), "made")).value == 60
-    assert HeadlineRadius.of(condense(of_radii([0.031], sigma=0.01), "made")).value == pytest.approx(0.03)
-    assert HeadlineRadius.of(condense(of_radii([0.0]), "made")).value == 0.25
-    other = HeadlineRadius.of(condense(of_radii([70.0], sigma=31.0), "made"))
-    mine = condense(of_radii([0.6]), "made")
+    assert HeadlineRadius.of(of_radii([70.0], sigma=31.0)).value == 60
+    assert HeadlineRadius.of(of_radii([0.031], sigma=0.01)).value == pytest.approx(0.03)
+    assert HeadlineRadius.of(of_radii([0.0])).value == 0.25
+    other = HeadlineRadius.of(of_radii([70.0], sigma=31.0))
+    mine = of_radii([0.6])
     assert other.for_run(mine).value == 0.5
     assert HeadlineRadius.fixed(7.0).for_run(mine).value == 7
 
 
 def test_without_alpha_no_probability_is_named() -> None:
-    run = condense(made_run(alpha=None), "made")
+    run = made_run(alpha=None)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert said.figure == "42.8 %"  # 3 of 7 is 42.857…
     assert "probability" not in said.text()
@@ -69,19 +66,19 @@ def test_without_alpha_no_probability_is_named() -> None:
 
 
 def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
-    said = headline(condense(log_of([0.5, 0.25]), "x"), HeadlineRadius.fixed(0))
+    said = headline(log_of([0.5, 0.25]), HeadlineRadius.fixed(0))
     assert any("another program's" in note for note in said.notes)
 
 
 def log_of(radii: list[float], **data: object) -> Run:
     run = of_radii(radii)
     stated = {"planned": len(radii), "radius_digits": 3, "radius_decimals": 3} | data
-    return Run(run.path, Manifest("import", run.manifest.plan, {}, stated), run.records)
+    return Run(run.path, Manifest.of("import", run.manifest.plan.as_json(), {}, stated), run.records)
 
 
 def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
     """Of 100 radii eleven are printed 0.5: they may have been 0.4996, and don't count at 0.5."""
-    run = condense(log_of([0.5] * 11 + [0.501] * 40 + [0.1] * 49), "x")
+    run = log_of([0.5] * 11 + [0.501] * 40 + [0.1] * 49)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert said.figure == f"{np.floor(1000 * (beta.ppf(0.01, 40, 61) - 0.001)) / 10:.1f} %"
     assert "51 of these 100 inputs (51.0 %)" in said.notes[0]
@@ -89,7 +86,7 @@ def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
 
 
 def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
-    said = headline(condense(log_of([0.7] * 100), "x"), HeadlineRadius.fixed(0.5))
+    said = headline(log_of([0.7] * 100), HeadlineRadius.fixed(0.5))
     assert not said.proved
     assert "probability" not in said.text()
     assert any("more than the noise, n, α and bound it states allow" in note for note in said.notes)
@@ -97,10 +94,8 @@ def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
 
 def test_a_run_under_way_counts_and_proves_nothing() -> None:
     run = of_radii([0.6] * 100)
-    begun = Run(
-        run.path, replace(run.manifest, data={"inputs": 1000, "skip": 1, "planned": 200}), run.records
-    )
-    said = headline(condense(begun, "x"), HeadlineRadius.fixed(0.5))
+    begun = Run(run.path, run.manifest.stating(data={"inputs": 1000, "skip": 1, "planned": 200}), run.records)
+    said = headline(begun, HeadlineRadius.fixed(0.5))
     assert not said.proved
     assert said.figure == "100 of 100"
     assert "%" not in said.text()
@@ -111,19 +106,19 @@ def test_a_run_under_way_counts_and_proves_nothing() -> None:
     ("alpha", "shown"), [(0.001, "99.9 %"), (0.01, "99 %"), (0.0005, "99.95 %"), (1e-6, "99.9999 %")]
 )
 def test_the_guarantee_names_one_minus_alpha(alpha: float, shown: str) -> None:
-    assert f"at least {shown} over the noise" in guarantee(condense(made_run(alpha=alpha), "x"))
+    assert f"at least {shown} over the noise" in guarantee(made_run(alpha=alpha))
 
 
 def test_a_recertified_run_names_its_condition() -> None:
-    run = condense(of_radii([0.5], recertified_from={"alpha": 0.01}), "x")
+    run = of_radii([0.5], recertified_from={"alpha": 0.01})
     assert any("without looking at them" in note for note in headline(run, HeadlineRadius.fixed(0.5)).notes)
 
 
 def test_the_norm_is_named() -> None:
-    run = condense(made_run(norm="l1", noise="uniform"), "x")
+    run = made_run(norm="l1", noise="uniform")
     assert "ℓ1 norm below" in headline(run, HeadlineRadius.fixed(0.5)).text()
 
 
 def test_an_empty_run_states_nothing() -> None:
-    run = condense(made_run(records=()), "x")
+    run = made_run(records=())
     assert headline(run, HeadlineRadius.of(run)).text() == "Nothing has been certified yet: no figures."

@@ -220,7 +220,7 @@ def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
     path.write_text(HEADER + LINES)
     manifest = import_manifest(path, 0.25)
     assert manifest.kind == "import"
-    assert manifest.plan == {
+    assert manifest.plan.as_json() == {
         "noise": "gaussian",
         "sigma": 0.25,
         "norm": "l2",
@@ -229,8 +229,8 @@ def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
         "n": None,
         "alpha": None,
     }
-    assert manifest.model == {}
-    assert manifest.data == {
+    assert manifest.model.as_json() == {}
+    assert manifest.data.as_json() == {
         "name": None,
         "log": "log.tsv",
         "log_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -246,8 +246,8 @@ def test_a_long_bad_line_is_cut_in_the_message(tmp_path: Path) -> None:
 def test_import_manifest_keeps_the_method(tmp_path: Path) -> None:
     path = tmp_path / "log.tsv"
     path.write_text(HEADER + LINES)
-    assert import_manifest(path, 0.25).origin == {}
-    assert import_manifest(path, 0.25, method="macer").origin == {"method": "macer"}
+    assert import_manifest(path, 0.25).origin.as_json() == {}
+    assert import_manifest(path, 0.25, method="macer").origin.as_json() == {"method": "macer"}
 
 
 def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
     manifest = import_manifest(
         path, 0.5, noise="uniform", bound="clopper-pearson", n0=100, n=1000, alpha=0.01, data_name="mnist"
     )
-    assert manifest.plan == {
+    assert manifest.plan.as_json() == {
         "noise": "uniform",
         "sigma": 0.5,
         "norm": "l1",
@@ -265,7 +265,7 @@ def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
         "n": 1000,
         "alpha": 0.01,
     }
-    assert manifest.data["name"] == "mnist"
+    assert manifest.data.name == "mnist"
 
 
 @pytest.mark.parametrize(

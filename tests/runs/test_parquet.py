@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from smoothcert import CertifyPlan, SmoothedClassifier
-from smoothcert.analysis.recertification import recertify
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, stated_noise
+from smoothcert.evaluation.recertification import recertify
+from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.parquet import is_parquet, read_parquet, write_parquet
@@ -32,7 +32,7 @@ from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 
-MANIFEST = Manifest(
+MANIFEST = Manifest.of(
     "certify",
     {"noise": "gaussian", "sigma": 0.25, "norm": "l2", "bound": "bernstein", "n": 1000, "alpha": 0.001},
     {"name": "lenet", "sha256": "ab"},
@@ -88,7 +88,7 @@ def test_others_read_it_as_a_table(run: Run, tmp_path: Path) -> None:
     assert table["estimation_counts"].to_pylist() == [[70, 30], None, [999, 1]]
     assert table["estimation_sums"].to_pylist() == [None, None, list(SUMS)]
     assert table["base"].to_pylist() == [3, None, None]
-    assert json.loads(table.schema.metadata[b"smoothcert.manifest"])["plan"] == MANIFEST.plan
+    assert json.loads(table.schema.metadata[b"smoothcert.manifest"])["plan"] == MANIFEST.plan.as_json()
 
 
 def test_every_field_of_a_record_is_kept(run: Run, tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_run_without_records(run: Run, tmp_path: Path) -> None:
 def test_a_method_may_be_given(run: Run, tmp_path: Path) -> None:
     write_parquet(run, tmp_path / "a.parquet")
     main(["import-log", str(tmp_path / "a.parquet"), "--method", "other", "--out", str(tmp_path / "back")])
-    assert read_run(tmp_path / "back").manifest.origin == {"method": "other"}
+    assert read_run(tmp_path / "back").manifest.origin.as_json() == {"method": "other"}
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -152,9 +152,11 @@ def test_changed_files_are_refused(run: Run, tmp_path: Path) -> None:
 
 
 def test_what_doesnt_fit(run: Run, tmp_path: Path) -> None:
-    huge = replace(run, records=(replace(RECORDS[0], label=2**63),))
+    tally = RECORDS[0].selection
+    assert tally is not None
+    huge = replace(RECORDS[0], selection=replace(tally, stream=replace(tally.stream, seed=2**64)))
     with pytest.raises(OutputError, match="doesn't fit 64 bits"):
-        write_parquet(huge, tmp_path / "a.parquet")
+        write_parquet(replace(run, records=(huge,)), tmp_path / "a.parquet")
     with pytest.raises(OutputError, match="can't be written"):
         write_parquet(run, tmp_path / "nowhere" / "a.parquet")
 
@@ -198,7 +200,7 @@ def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
     classifier = SmoothedClassifier(Linear(), CertifyPlan(noise, n0=50, n=500), input_shape=(2,))
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
     back = read_run(there_and_back(tmp_path))
-    assert stated_noise(back.manifest.plan, back.path) == noise
+    assert back.manifest.plan.noise_in(back.path) == noise
     assert (back.path / SIGMAS_FILE).read_bytes() == (run.path / SIGMAS_FILE).read_bytes()
     assert results_digest(recertify(back, tmp_path / "again").records) == results_digest(run.records)
 

@@ -14,7 +14,7 @@ from smoothcert.runs import Manifest, create_run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from tests.runs.test_journal import record
 
-MANIFEST = Manifest(
+MANIFEST = Manifest.of(
     kind="certify",
     plan={"sigma": 0.5, "n": 1000},
     model={"name": "lenet", "sha256": "a" * 64},
@@ -40,11 +40,11 @@ def test_a_run_is_made_continued_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (replace(MANIFEST, plan={"sigma": 0.5, "n": 2000}), "plan.n: the run has 1000, now 2000"),
-        (replace(MANIFEST, plan={"sigma": 0.5}), "plan.n: the run has 1000, now null"),
-        (replace(MANIFEST, model={"name": "lenet", "sha256": "c" * 64}), 'model.sha256: the run has "aaaa'),
+        (MANIFEST.stating(plan={"sigma": 0.5, "n": 2000}), "plan.n: the run has 1000, now 2000"),
+        (MANIFEST.stating(plan={"sigma": 0.5}), "plan.n: the run has 1000, now null"),
+        (MANIFEST.stating(model={"name": "lenet", "sha256": "c" * 64}), 'model.sha256: the run has "aaaa'),
         (
-            replace(MANIFEST, data={"name": "cifar10", "sha256": "b" * 64}),
+            MANIFEST.stating(data={"name": "cifar10", "sha256": "b" * 64}),
             'data.name: the run has "mnist", now',
         ),
         (replace(MANIFEST, kind="import"), 'kind: the run has "certify", now "import"'),
@@ -62,12 +62,12 @@ def test_another_statement_is_refused_with_what_differs(
 
 
 def test_where_things_were_found_is_kept_but_is_no_part_of_the_statement(tmp_path: Path) -> None:
-    found = replace(MANIFEST, origin={"model": "runs/lenet"})
+    found = MANIFEST.stating(origin={"model": "runs/lenet"})
     with open_run(tmp_path, found) as journal:
         journal.append(record(1))
-    with open_run(tmp_path, replace(MANIFEST, origin={"model": "elsewhere/lenet"})) as journal:
+    with open_run(tmp_path, MANIFEST.stating(origin={"model": "elsewhere/lenet"})) as journal:
         journal.append(record(2))
-    assert read_run(tmp_path).manifest.origin == {"model": "runs/lenet"}
+    assert read_run(tmp_path).manifest.origin.as_json() == {"model": "runs/lenet"}
 
 
 def test_a_manifest_from_before_origins_were_kept_is_read_and_continued(tmp_path: Path) -> None:
@@ -75,10 +75,10 @@ def test_a_manifest_from_before_origins_were_kept_is_read_and_continued(tmp_path
     fields = json.loads((tmp_path / "run.json").read_text())
     del fields["origin"], fields["checksum"]
     (tmp_path / "run.json").write_text(json.dumps(fields))
-    with open_run(tmp_path, replace(MANIFEST, origin={"model": "lenet"})) as journal:
+    with open_run(tmp_path, MANIFEST.stating(origin={"model": "lenet"})) as journal:
         journal.append(record(1))
     assert read_run(tmp_path).manifest == MANIFEST
-    assert read_run(tmp_path).manifest.origin == {}
+    assert read_run(tmp_path).manifest.origin.as_json() == {}
 
 
 def test_two_writers_are_refused(tmp_path: Path) -> None:

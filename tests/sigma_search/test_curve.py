@@ -55,7 +55,7 @@ def test_the_best_sigma_of_a_half_space_is_where_the_bound_wastes_least() -> Non
         from tests.guarantees.coverage import hard_tally
 
         count = int(n * ndtr(edge / sigma))
-        bounds = asked.rule(hard_tally([count, n - count]), 0, asked.alpha)
+        bounds = asked.bound(hard_tally([count, n - count]), 0, asked.alpha)
         return certificate_for(Gaussian(sigma)).radius(bounds)
 
     best = max(certified(float(s)) for s in fine)

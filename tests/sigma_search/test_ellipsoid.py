@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from smoothcert import Execution, SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.noise import DiagonalGaussian
 from smoothcert.regions import Ellipsoid
 from smoothcert.sampling import Numerics
-from smoothcert.sigma_search import EllipsoidSearch, Found
+from smoothcert.sigma_search import EllipsoidSearch, SearchResult
 from smoothcert.sigma_search.log import append_found, read_found
-from smoothcert.weights import load_model
 from tests.sigma_search.problems import problem
 
 WEIGHTS = np.array([1.0, 0.25, 0.25, 0.25])
@@ -97,7 +97,7 @@ def test_the_batch_the_order_and_the_workers_change_no_scale(digits_model: Path)
     inputs = [(i, data.input(i)) for i in range(0, 21, 3)]
     search = EllipsoidSearch(steps=6, rows=8, check_votes=32)
 
-    def found(chosen: list[Any], workers: int) -> dict[int, Found]:
+    def found(chosen: list[Any], workers: int) -> dict[int, SearchResult]:
         asked = problem(module, data.input_shape, sigma=0.25, execution=Execution(workers=workers))
         return {one.index: one for one in search.search(asked, chosen)}
 
@@ -143,12 +143,12 @@ def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
 
 def test_a_vector_that_was_exchanged_is_noticed(tmp_path: Path) -> None:
     noise = DiagonalGaussian(np.array([0.1, 0.4]))
-    one = Found(3, noise.sigma, "improved", 0.1, 0.2, 10, noise)
+    one = SearchResult(3, noise.sigma, "improved", 0.1, 0.2, 10, noise)
     append_found(tmp_path, one)
-    append_found(tmp_path, Found(4, 0.5, "no gain", 0.1, 0.1, 10))
-    assert read_found(tmp_path) == {3: one, 4: Found(4, 0.5, "no gain", 0.1, 0.1, 10)}
+    append_found(tmp_path, SearchResult(4, 0.5, "no gain", 0.1, 0.1, 10))
+    assert read_found(tmp_path) == {3: one, 4: SearchResult(4, 0.5, "no gain", 0.1, 0.1, 10)}
     np.save(tmp_path / "sigmas/3.npy", np.array([0.1, 0.5]))
-    assert read_found(tmp_path) == {4: Found(4, 0.5, "no gain", 0.1, 0.1, 10)}  # 3 is searched again
+    assert read_found(tmp_path) == {4: SearchResult(4, 0.5, "no gain", 0.1, 0.1, 10)}  # 3 is searched again
 
 
 def test_gradients_that_are_no_numbers_keep_the_ball() -> None:

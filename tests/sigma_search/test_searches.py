@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from torch import nn
 
 from smoothcert import CertifyPlan, Execution, Gaussian, SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.certificates import certificate_for
 from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError, ModelError
@@ -24,7 +25,6 @@ from smoothcert.sigma_search import (
     LadderSearch,
     SigmaSearch,
 )
-from smoothcert.weights import load_model
 from tests.guarantees.closed_forms import HalfSpace
 from tests.guarantees.coverage import hard_tally
 from tests.sigma_search.problems import labels, origin, problem
@@ -216,7 +216,7 @@ def test_the_ladder_comes_close_to_the_best_sigma_of_a_half_space() -> None:
 
     def certified(sigma: float) -> float:
         count = int(n * ndtr(edge / sigma))
-        bounds = asked.rule(hard_tally([count, n - count]), 0, asked.alpha)
+        bounds = asked.bound(hard_tally([count, n - count]), 0, asked.alpha)
         return certificate_for(Gaussian(sigma)).radius(bounds)
 
     best = max(certified(float(s)) for s in np.geomspace(0.125, 2, 41))

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import nn
 
+from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, ModelError, RunError
 from smoothcert.objectives import OBJECTIVES, UniformNoise
 from smoothcert.training import Ramp, Recipe, TrainPlan, read_recipe, train, train_into
 from smoothcert.training.batches import Shard
 from smoothcert.training.checkpoint import load_state
 from smoothcert.training.data_dependent import SigmaTable
-from smoothcert.weights import load_model
 from tests.training.test_resume import check_same, three_epochs_both_ways
 from tests.training.toys import InDouble, Meeting, Recorder, flat, halves, new_model, numbers, plan
 

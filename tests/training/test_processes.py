@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import Objective
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.training import train
@@ -133,20 +133,17 @@ def test_without_torchrun_a_process_is_alone(environment):
         assert type(connect()) is Processes
 
 
-def test_several_processes_cannot_share_one_card():
-    pytest.importorskip("lightning_fabric")
-    with (
-        patch.dict(os.environ, TORCHRUN),
-        pytest.raises(InvalidValueError, match=r"'cuda:1' names one card.*4 proc"),
-    ):
-        connect("cuda:1")
+@pytest.mark.parametrize(
+    ("device", "reason"),
+    [("cuda:1", "'cuda:1' names one card.*4 proc"), ("mps", "'mps' can't be shared by 4 proc")],
+)
+def test_several_processes_cannot_share_one_card(device, reason):
+    with patch.dict(os.environ, TORCHRUN), pytest.raises(InvalidValueError, match=reason):
+        connect(device)
 
 
-def test_several_processes_need_an_extra():
-    missing = patch.dict("sys.modules", {"lightning_fabric": None})
-    with (
-        patch.dict(os.environ, TORCHRUN),
-        missing,
-        pytest.raises(MissingExtraError, match=r"smoothcert\[distributed\]"),
-    ):
-        connect()
+def test_processes_without_a_card_are_refused():
+    here = patch.dict(os.environ, TORCHRUN | {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"})
+    cards = patch("torch.cuda.device_count", return_value=2)
+    with here, cards, pytest.raises(InvalidValueError, match="4 processes here for 2 cards"):
+        connect("cuda")

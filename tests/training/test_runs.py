@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from smoothcert.architectures import initialise
+from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, OutputError, RunError
 from smoothcert.objectives.macer import Macer
 from smoothcert.runs import Manifest
 from smoothcert.training import Ramp, Recipe, TrainingDivergedError, checkpoint, find_recipe, train_into
 from smoothcert.training.checkpoint import load_state
 from smoothcert.training.runs import default_architecture
-from smoothcert.weights import load_model
 from tests.training.toys import Diverging, Meeting, flat, halves, numbers, plan, recipe
 
 

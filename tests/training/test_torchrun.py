@@ -19,7 +19,6 @@ def losses(out):
 
 
 def torchrun(*words):
-    pytest.importorskip("lightning_fabric", reason="training in several processes needs lightning-fabric")
     pytest.importorskip("sklearn", reason="the digits come with scikit-learn")
     # After `--` torchrun leaves our options alone; it takes --max for one of its own.
     start = [

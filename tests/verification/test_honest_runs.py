@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.analysis.recertification import recertify
 from smoothcert.bounds import BOUNDS
+from smoothcert.evaluation.recertification import recertify
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, create_run, read_run
 from smoothcert.runs.records import Record, results_digest

@@ -86,7 +86,7 @@ LEVELS, CELLS = 255, 64
 def repaid(run: Path, out: Path, error: float, **fields: object) -> Path:
     """The run as version 2 would have written it: each bound moved by the sampler's distance before the geometry."""
     old = read_run(run)
-    plan = CertifyPlan.from_json(old.manifest.plan, run)
+    plan = CertifyPlan.from_statement(old.manifest.plan, run)
     records = []
     for record in old.records:
         assert record.estimation is not None
@@ -103,7 +103,7 @@ def repaid(run: Path, out: Path, error: float, **fields: object) -> Path:
         predicted = record.selection.top() if radius > 0 else -1
         records.append(replace(record, radius=radius, predicted=predicted, volume_radius=volume))
     grid = {"stream": 2, "levels": LEVELS, "cells_per_sigma": CELLS, "dimension": 3, "sampler_error": error}
-    manifest = replace(old.manifest, plan=old.manifest.plan | grid | fields)
+    manifest = old.manifest.stating(plan=old.manifest.plan.but(**grid, **fields))
     create_run(out, manifest, records)
     for path in run.glob("sigmas.npy"):
         (out / path.name).write_bytes(path.read_bytes())
@@ -117,7 +117,7 @@ def distance_of(noise: Gaussian | DiagonalGaussian) -> float:
 
 
 def plan_noise(run: Path):
-    return CertifyPlan.from_json(Run(run, read_run(run).manifest, ()).manifest.plan, run).noise
+    return CertifyPlan.from_statement(Run(run, read_run(run).manifest, ()).manifest.plan, run).noise
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "diagonal-gaussian"])

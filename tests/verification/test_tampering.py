@@ -446,7 +446,7 @@ def test_an_allocation_that_does_not_add_up(tmp_path: Path) -> None:
     assert "votes before it" in messages(run)[None]
     votes = {index: n + 10**4 for index, n in content["votes"].items()}
     path.write_text(json.dumps(content | {"votes": votes}))
-    assert "gives away" in messages(run)[None]
+    assert "hands out" in messages(run)[None]
     path.unlink()
     with pytest.raises(RunError, match="allocation"):
         verify_run(run)

@@ -1,6 +1,5 @@
 """Analysis: figures, tables and pictures of runs, computed from their records alone."""
 
-from smoothcert.analysis.gallery import plot_gallery
 from smoothcert.analysis.metrics import (
     RunSummary,
     abstention_rate,
@@ -11,6 +10,7 @@ from smoothcert.analysis.metrics import (
     summarise,
 )
 from smoothcert.analysis.plots import plot_certified_accuracy
+from smoothcert.analysis.plots.gallery import plot_gallery
 from smoothcert.analysis.tables import TABLE_FORMATS, default_radii, parse_radii, render_table
 
 __all__ = [

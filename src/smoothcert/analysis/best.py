@@ -8,10 +8,13 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from smoothcert.analysis.metrics import check_same_norm, stated_norm, summarise
-from smoothcert.analysis.tables.cells import csv_escaped, markdown_table, norm_name
+import numpy as np
+
+from smoothcert.analysis.metrics import check_same_norm, summarise
+from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
 from smoothcert.analysis.tables.naming import check_one_dataset, method_of
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
 
@@ -33,7 +36,7 @@ def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
     Each figure is a maximum over runs, chosen on the inputs that it is shown for: no one model reaches all of them,
     and the choice flatters. Refused where a method's runs are on different inputs.
     """
-    check_same_norm([(str(run.path), stated_norm(run)) for run in runs])
+    check_same_norm([(str(run.path), run.norm) for run in runs])
     check_one_dataset(runs)
     members: dict[str, list[Run]] = {}
     for run in runs:
@@ -44,7 +47,7 @@ def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
 def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
     first = runs[0]
     for run in runs:
-        if [record.index for record in run.records] != [record.index for record in first.records]:
+        if not np.array_equal(run.records.index, first.records.index):
             raise InvalidValueError(
                 f"{first.path} and {run.path} are on different inputs: the best would be that of the easier ones"
             )

@@ -6,7 +6,7 @@ so everything is paired: only inputs on which they differ say anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,34 +16,30 @@ from numpy.typing import NDArray
 from smoothcert.analysis.ceiling import at_most, planned_ceiling, radius_ceiling
 from smoothcert.analysis.evidence import certain_radii, check_complete, possible_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, mean_interval
-from smoothcert.analysis.metrics import check_same_data, check_same_norm, stated_norm
+from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
+from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement, Stated
 
 _ROUNDING = 1e-9  # radii that differ by less, as by a sampler's error alone, make no run the better one
 _FIELD_STEP, _FEWEST_STEPS, _MOST_STEPS = 0.25, 3, 12
-_STATED = {
-    "bound": "bound",
-    "n": "n",
-    "alpha": "alpha",
-    "sigma": "sigma",
-    "noise": "noise",
-    "sigmas_sha256": "scales of the noise (SHA-256)",
-    "sigma_search": "σ search",
-    "stop": "stopping rules",
-    "stream": "stream version",
-    "levels": "levels of the grid",
+_STATED: dict[Stated[Any], str] = {
+    PlanStatement.bound: "bound",
+    PlanStatement.n: "n",
+    PlanStatement.alpha: "alpha",
+    PlanStatement.sigma: "sigma",
+    PlanStatement.noise: "noise",
+    PlanStatement.sigmas_sha256: "scales of the noise (SHA-256)",
+    PlanStatement.sigma_search: "σ search",
+    PlanStatement.stop: "stopping rules",
+    PlanStatement.stream: "stream version",
+    PlanStatement.levels: "levels of the grid",
 }
-_OPTIONAL = {
-    "sigmas_sha256",
-    "sigma_search",
-    "stop",
-    "stream",
-    "levels",
-}  # a plan that doesn't state them has none
+_ALWAYS = list(_STATED)[:5]  # a plan that doesn't state one of the others has none
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ def compare(
                 f"{run.path} spread one total of votes over its inputs: its results depend on one another, and no test "
                 "or interval allows for that; compare runs with --stop pilot:1% or a fixed n"
             )
-    check_same_norm([(run.name, stated_norm(run)) for run in (first, second)])
+    check_same_norm([(run.name, run.norm) for run in (first, second)])
     notes = check_same_data([first, second])
     ceilings = (_known_ceiling(first), _known_ceiling(second))
     first, second, left_out = _paired(first, second, common)
@@ -133,7 +129,7 @@ def compare(
     return Comparison(
         first.name if told_apart else str(first.path),
         second.name if told_apart else str(second.path),
-        stated_norm(first),
+        first.norm,
         len(first.records),
         confidence,
         _compare_radii(_counted(first), _counted(second), radii, confidence),
@@ -164,7 +160,7 @@ def in_words(comparison: Comparison, level: float = 0.05) -> str:
     """The outcome in a sentence or two. No difference shown is never called equality."""
     check_probability("level", level)
     first, second = comparison.first, comparison.second
-    norm = comparison.norm.replace("l", "ℓ")
+    norm = norm_name(comparison.norm)
     parts = []
     for better, worse, sign in ((second, first, 1), (first, second, -1)):
         found = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
@@ -261,17 +257,16 @@ def _known_ceiling(run: Run) -> float | None:
 
 def _doubts(run: Run) -> NDArray[np.float64]:
     """How far each input's share of the ACR may be from the certified one: half a unit of what a log prints."""
-    correct = np.array([record.correct for record in run.records])
-    return np.where(correct, possible_radii(run) - [record.radius for record in run.records], 0.0)
+    return np.where(run.records.correct, possible_radii(run) - run.records.radius, 0.0)
 
 
 def _counted(run: Run) -> NDArray[np.float64]:
     """Radii of the correct answers; −1, which is below every radius, for the others."""
-    return np.array([record.radius if record.correct else -1.0 for record in run.records])
+    return np.where(run.records.correct, run.records.radius, -1.0)
 
 
 def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]:
-    mine, theirs = ({record.index for record in run.records} for run in (first, second))
+    mine, theirs = (set(run.records.index.tolist()) for run in (first, second))
     shared = mine & theirs
     if mine == theirs:
         return first, second, []
@@ -285,7 +280,7 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
             f"{len(shared)}; compare the shared ones (--common, common=True)"
         )
     one, other = (
-        replace(run, records=tuple(record for record in run.records if record.index in shared))
+        replace(run, records=run.records.take(np.isin(run.records.index, list(shared))))
         for run in (first, second)
     )
     note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"
@@ -304,19 +299,19 @@ def _printed_notes(*runs: Run) -> list[str]:
 def _plan_notes(first: Run, second: Run) -> list[str]:
     mine, theirs = first.manifest.plan, second.manifest.plan
     different = [
-        f"{words} {_stated(mine, key)} and {_stated(theirs, key)}"
-        for key, words in _STATED.items()
-        if mine.get(key) != theirs.get(key) and (mine.get(key) or theirs.get(key))
+        f"{words} {_stated(mine, field)} and {_stated(theirs, field)}"
+        for field, words in _STATED.items()
+        if mine.value(field) != theirs.value(field) and (mine.value(field) or theirs.value(field))
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
 
 
-def _stated(plan: Mapping[str, Any], key: str) -> str:
-    value = plan.get(key)
-    if not value and key in _OPTIONAL:
+def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
+    value = plan.value(field)
+    if not value and field not in _ALWAYS:
         return "none"
     if value is None:
         return "unknown"
-    if key == "sigmas_sha256":
+    if field is PlanStatement.sigmas_sha256:
         return f"{value:.8}…"
-    return " + ".join(value) if key == "stop" else str(value)
+    return " + ".join(value) if field is PlanStatement.stop else str(value)

@@ -39,7 +39,7 @@ def check_complete(run: Run) -> None:
 def _remedy(run: Run) -> str:
     if run.manifest.kind == "import":
         return "import the whole log again"
-    if run.manifest.plan.get("recertified_from") or run.stateful:
+    if run.manifest.plan.recertified_from or run.stateful:
         return "finish the run it was made from, and make it again from that"
     return (
         "certify into a new directory"
@@ -59,6 +59,11 @@ def certain_radii(run: Run) -> NDArray[np.float64]:
     return np.maximum(radii - doubts, 0.0)
 
 
+def certain_count(run: Run, radius: float) -> int:
+    """How many inputs are right and certainly certified at ``radius`` or more, whatever a log's rounding was."""
+    return int(np.count_nonzero(run.records.correct & (certain_radii(run) >= radius)))
+
+
 def possible_radii(run: Run) -> NDArray[np.float64]:
     """For each record the largest radius that may have been certified: of a log half a unit more than it prints."""
     radii, doubts = _radii(run)
@@ -70,7 +75,7 @@ def printed_radii(run: Run) -> Printed | None:
     if run.manifest.kind != "import":
         return None
     # Logs imported by earlier versions don't say: the shortest texts of their radii have no more digits than theirs.
-    return Printed.stated(run.manifest.data) or Printed.of(repr(record.radius) for record in run.records)
+    return Printed.stated(run.manifest.data) or Printed.of(map(repr, run.records.radius.tolist()))
 
 
 def check_plan_allows(run: Run) -> None:
@@ -95,6 +100,6 @@ def check_plan_allows(run: Run) -> None:
 
 
 def _radii(run: Run) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    radii = np.array([record.radius for record in run.records], dtype=np.float64)
+    radii = run.records.radius
     printed = printed_radii(run)
     return radii, np.zeros_like(radii) if printed is None else printed.half_units(radii)

@@ -17,15 +17,16 @@ from scipy.special import logsumexp
 
 from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import (
+    certain_count,
     certain_radii,
     check_complete,
     check_plan_allows,
     possible_radii,
 )
-from smoothcert.analysis.metrics import stated_norm
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_not_negative, check_probability
+from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down, up
 from smoothcert.runs import Run
 
@@ -146,12 +147,9 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     check_probability("confidence", confidence)
     check_count("among", among)
     _check_can_speak(run)
-    certified = sum(
-        record.correct and bool(certain >= radius) for record, certain in zip(run.records, certain_radii(run))
-    )
     rho = down((1.0 - confidence) / among)
-    share = population_lower_bound(certified, len(run.records), _alpha(run), rho)
-    norm = stated_norm(run).replace("l", "ℓ")
+    share = population_lower_bound(certain_count(run, radius), len(run.records), _alpha(run), rho)
+    norm = norm_name(run.norm)
     frozen = " by the classifier frozen at their own σ" if run.manifest.subject == "frozen sigma" else ""
     together = f" (together with {among - 1} more such statements)" if among > 1 else ""
     return (
@@ -199,7 +197,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     """What each input adds to the mean radius, at least and at most, and the largest that it could."""
     _check_can_speak(run)
     if ceiling is None:
-        if run.manifest.subject == "frozen sigma" or len({record.sigma for record in run.records}) > 1:
+        if run.manifest.subject == "frozen sigma" or len(np.unique(run.records.sigma)) > 1:
             raise RunError.of(
                 run.path,
                 "certifies inputs with σ of their own, so no ceiling follows from its plan",
@@ -213,7 +211,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
                 "; give ceiling=, the largest radius it could have certified",
             )
         ceiling = at_most(ceiling)
-    correct = np.array([record.correct for record in run.records])
+    correct = run.records.correct
     least = certain_radii(run)
     # What a log prints above the ceiling was rounded up; what is certainly above it contradicts the ceiling.
     most = np.maximum(least, np.minimum(possible_radii(run), ceiling))
@@ -238,7 +236,7 @@ def _check_independent(run: Run) -> None:
 
 
 def _alpha(run: Run) -> float:
-    alpha = run.manifest.plan.get("alpha")
+    alpha = run.manifest.plan.alpha
     if alpha is None:
         raise RunError(
             f"{run.path} doesn't state alpha, so false certificates can't be allowed for; import the log again with "

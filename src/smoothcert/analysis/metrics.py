@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
-from smoothcert.runs import Record, Run
-from smoothcert.tally import ABSTAIN
+from smoothcert.runs import Run
+from smoothcert.runs.columns import UNKNOWN, Records, Rows
+from smoothcert.runs.statement import DataStatement
 
 _LEAST_SECONDS = 1e-9
 
@@ -51,25 +51,17 @@ def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
     plan = run.manifest.plan
     return RunSummary(
         run=run.name,
-        sigma=plan.get("sigma"),
-        bound=plan.get("bound"),
-        n=plan.get("n"),
-        alpha=plan.get("alpha"),
-        norm=stated_norm(run),
+        sigma=plan.sigma,
+        bound=plan.bound,
+        n=plan.n,
+        alpha=plan.alpha,
+        norm=run.norm,
         inputs=len(run.records),
         acr=average_certified_radius(run.records),
         abstained=abstention_rate(run.records),
         accuracy=tuple(certified_accuracy(run.records, radii).tolist()),
         most_votes=most_votes(plan) if stops_of(plan) else None,
     )
-
-
-def stated_norm(run: Run) -> str:
-    """The norm of the run's radii; a run that states none has no radii to compare."""
-    norm = run.manifest.plan.get("norm")
-    if not isinstance(norm, str):
-        raise RunError(f"{run.path} states no norm for its radii: it is no certification; name one that is")
-    return norm
 
 
 def check_same_norm(norms: Sequence[tuple[str, str]]) -> None:
@@ -89,24 +81,28 @@ def check_same_data(runs: Sequence[Run]) -> list[str]:
     first, *others = runs
     for other in others:
         mine, theirs = first.manifest.data, other.manifest.data
-        known = [key for key in ("sha256", "name") if mine.get(key) and theirs.get(key)]
-        if known and mine[known[0]] != theirs[known[0]]:
+        known = [
+            each
+            for each in (DataStatement.sha256, DataStatement.name)
+            if mine.value(each) and theirs.value(each)
+        ]
+        if known and mine.value(known[0]) != theirs.value(known[0]):
             raise InvalidValueError(
                 f"{first.path} is on {_named(mine)} and {other.path} on {_named(theirs)}: runs on different data "
                 "don't compare; certify both on the same data"
             )
-        if "sha256" not in known:
+        if DataStatement.sha256 not in known:
             unchecked.append(
                 f"{first.name} and {other.name}: no hash of the data in both, so only labels"
                 f"{' and names' if known else ''} were checked"
             )
-        labels = {record.index: record.label for record in first.records}
-        for record in other.records:
-            if labels.get(record.index, record.label) != record.label:
-                raise InvalidValueError(
-                    f"input {record.index} has label {labels[record.index]} in {first.path} and {record.label} in "
-                    f"{other.path}: they are on different data; certify both on the same data"
-                )
+        shared, here, there = np.intersect1d(first.records.index, other.records.index, return_indices=True)
+        one, two = first.records.label[here], other.records.label[there]
+        for place in np.flatnonzero(one != two)[:1]:
+            raise InvalidValueError(
+                f"input {shared[place]} has label {one[place]} in {first.path} and {two[place]} in {other.path}: "
+                "they are on different data; certify both on the same data"
+            )
     return unchecked
 
 
@@ -114,14 +110,20 @@ def check_same_indices(runs: Sequence[Run]) -> None:
     """Refuse runs that certify different inputs of their data set."""
     first, *others = runs
     for run in others:
-        if [record.index for record in run.records] != [record.index for record in first.records]:
+        if not np.array_equal(run.records.index, first.records.index):
             raise InvalidValueError(
                 f"{run.path} and {first.path} certify different inputs ({len(run.records)} and "
                 f"{len(first.records)}): their accuracies don't compare; certify the same inputs"
             )
 
 
-def certified_accuracy(records: Sequence[Record], radii: Sequence[float]) -> NDArray[np.float64]:
+def certified_count(records: Rows, radius: float) -> int:
+    """How many inputs are right and certified at ``radius`` or more."""
+    columns = Records.of(records)
+    return int(np.count_nonzero(columns.correct & (columns.radius >= radius)))
+
+
+def certified_accuracy(records: Rows, radii: Sequence[float]) -> NDArray[np.float64]:
     """For each r of ``radii`` the fraction of all inputs that are correct, not abstained and have radius ≥ r."""
     _check_some(records)
     certified = correct_radii(records)
@@ -129,7 +131,7 @@ def certified_accuracy(records: Sequence[Record], radii: Sequence[float]) -> NDA
     return np.asarray((certified.size - below) / len(records), dtype=np.float64)
 
 
-def smoothed_accuracy(records: Sequence[Record]) -> float:
+def smoothed_accuracy(records: Rows) -> float:
     """The fraction of all inputs on which the *smoothed* classifier was found right: certified accuracy at radius 0.
 
     An abstention is not right.
@@ -137,18 +139,19 @@ def smoothed_accuracy(records: Sequence[Record]) -> float:
     return float(certified_accuracy(records, [0.0])[0])
 
 
-def base_accuracy(records: Sequence[Record]) -> float | None:
+def base_accuracy(records: Rows) -> float | None:
     """The fraction of inputs that the *base* classifier gets right without noise; None unless all state its class.
 
     No certificate is about the base classifier.
     """
     _check_some(records)
-    if any(record.base is None for record in records):
+    columns = Records.of(records)
+    if (columns.base == UNKNOWN).any():
         return None
-    return sum(record.base == record.label for record in records) / len(records)
+    return int(np.count_nonzero(columns.base == columns.label)) / len(columns)
 
 
-def noisy_accuracy(records: Sequence[Record]) -> float | None:
+def noisy_accuracy(records: Rows) -> float | None:
     """The *base* classifier's accuracy under noise: the share of estimation votes for the label; None without votes.
 
     Where voting could end early, the numbers of those depend on what they are: then the selection votes are taken.
@@ -165,26 +168,26 @@ def noisy_accuracy(records: Sequence[Record]) -> float | None:
     return right / votes
 
 
-def average_certified_radius(records: Sequence[Record]) -> float:
+def average_certified_radius(records: Rows) -> float:
     """ACR: the mean over all inputs of the radius, counted as 0 where the answer is wrong or missing."""
     _check_some(records)
     return math.fsum(correct_radii(records)) / len(records)
 
 
-def abstention_rate(records: Sequence[Record]) -> float:
+def abstention_rate(records: Rows) -> float:
     """The fraction of all inputs that were not decided."""
     _check_some(records)
-    return sum(record.abstained for record in records) / len(records)
+    return int(np.count_nonzero(Records.of(records).abstained)) / len(records)
 
 
-def median_radius(records: Sequence[Record]) -> float:
+def median_radius(records: Rows) -> float:
     """The largest radius at which at least half of all inputs are certified and correct; 0 if there is none."""
     _check_some(records)
     counted = _counted_radii(records)
     return float(counted[(len(counted) - 1) // 2])
 
 
-def acr_share_of_top(records: Sequence[Record], fraction: float = 0.1) -> float | None:
+def acr_share_of_top(records: Rows, fraction: float = 0.1) -> float | None:
     """The share of the ACR that the ``fraction`` of inputs with the largest radii brings; None if the ACR is 0.
 
     ACR grows with a few over-confident inputs as well as with many robust ones: equal radii for all would give
@@ -212,10 +215,10 @@ class Runtime:
     votes_per_second: float | None
 
 
-def runtime(records: Sequence[Record]) -> Runtime | None:
+def runtime(records: Rows) -> Runtime | None:
     """The time the records state; None for logs without times."""
     _check_some(records)
-    total = math.fsum(record.seconds for record in records)
+    total = math.fsum(Records.of(records).seconds)
     if total < _LEAST_SECONDS:
         return None
     tallies = [tally for record in records for tally in (record.selection, record.estimation)]
@@ -224,11 +227,15 @@ def runtime(records: Sequence[Record]) -> Runtime | None:
     return Runtime(total, total / len(records), rate)
 
 
-def correct_radii(records: Sequence[Record]) -> NDArray[np.float64]:
+def correct_radii(records: Rows) -> NDArray[np.float64]:
     """The radii of the correct answers, in ascending order."""
-    # Record.correct, written out: pages ask for this of a hundred runs of ten thousand records.
-    right = [r.radius for r in records if r.predicted == r.label and r.predicted != ABSTAIN]
-    return np.sort(np.array(right, dtype=np.float64))
+    columns = Records.of(records)
+    return np.sort(columns.radius[columns.correct])
+
+
+def largest_radius(records: Rows) -> float:
+    """The largest radius certified of a correct answer; 0 if there is none."""
+    return float(correct_radii(records)[-1:].sum())
 
 
 def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: float) -> float:
@@ -253,7 +260,7 @@ def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: fl
     return max(0.0, certified_fraction - alpha - math.sqrt(2 * alpha * (1 - alpha) * log_term) - log_term / 3)
 
 
-def _counted_radii(records: Sequence[Record]) -> NDArray[np.float64]:
+def _counted_radii(records: Rows) -> NDArray[np.float64]:
     """What each input adds to the ACR (0 unless it is correct), in descending order."""
     counted = np.zeros(len(records))
     right = correct_radii(records)
@@ -261,11 +268,11 @@ def _counted_radii(records: Sequence[Record]) -> NDArray[np.float64]:
     return counted
 
 
-def _check_some(records: Sequence[Record]) -> None:
+def _check_some(records: Rows) -> None:
     if not records:
         raise RunError("no input has been certified yet, so there is nothing to average")
 
 
-def _named(data: dict[str, Any]) -> str:
-    digest = data.get("sha256")
-    return f"{data.get('name') or 'unnamed data'}{f' ({digest[:12]}…)' if digest else ''}"
+def _named(data: DataStatement) -> str:
+    digest = data.sha256
+    return f"{data.name or 'unnamed data'}{f' ({digest[:12]}…)' if digest else ''}"

@@ -21,12 +21,12 @@ from smoothcert.analysis.metrics import (
     noisy_accuracy,
     runtime,
     smoothed_accuracy,
-    stated_norm,
     summarise,
 )
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs import Record, Run
+from smoothcert.runs.columns import Records, Rows
 from smoothcert.tally import ABSTAIN, SOFT_UNIT
 
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
@@ -110,17 +110,14 @@ def overview(run: Run, radii: Sequence[float], classes: int | None = None) -> Ru
     )
 
 
-def by_class(
-    records: Sequence[Record], radii: Sequence[float], classes: int | None = None
-) -> tuple[ClassResult, ...]:
+def by_class(records: Rows, radii: Sequence[float], classes: int | None = None) -> tuple[ClassResult, ...]:
     """Results for each label from 0 to the last class known; those without inputs are listed too."""
     if not records:
         raise RunError("no input has been certified yet, so no class has a result")
-    labels = np.array([record.label for record in records])
-    answers = np.array([record.predicted for record in records])
-    abstained = answers == ABSTAIN
-    counted = np.where((answers == labels) & ~abstained, [record.radius for record in records], -1.0)
-    size = _class_count(records, labels, classes)
+    columns = Records.of(records)
+    labels, abstained = columns.label, columns.abstained
+    counted = np.where(columns.correct, columns.radius, -1.0)
+    size = _class_count(columns, classes)
     inputs = np.bincount(labels, minlength=size)
     sums = np.bincount(labels, weights=np.maximum(counted, 0.0), minlength=size)
     undecided = np.bincount(labels[abstained], minlength=size)
@@ -147,7 +144,7 @@ def top_class(run: Run) -> TopClass | None:
     voted = [(r, c) for r, c in zip(run.records, chosen or ()) if r.estimation is not None and r.estimation.n]
     if not voted:
         return None
-    run, chosen = replace(run, records=tuple(record for record, _ in voted)), [c for _, c in voted]
+    run, chosen = replace(run, records=Records.of(record for record, _ in voted)), [c for _, c in voted]
     estimates = np.array([_share(record, c) for record, c in voted])
     order = np.argsort(estimates, kind="stable")
     # The quantile of m values is the ⌈qm⌉-th: an input's own value, so that bound and estimate are of one kind.
@@ -168,9 +165,9 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     _check_some(run)
     plan = run.manifest.plan
     candidates = _chosen_classes(run.records)
-    if candidates is None or plan.get("bound") is None or plan.get("alpha") is None:
+    if candidates is None or plan.bound is None or plan.alpha is None:
         return None
-    rule, alpha = BOUNDS[plan["bound"]], plan["alpha"]
+    rule, alpha = BOUNDS[plan.bound], plan.alpha
     return np.array(
         [
             rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
@@ -190,7 +187,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
         raise InvalidValueError("an envelope needs at least one run")
     for run in runs:
         _check_some(run)
-    check_same_norm([(run.name, stated_norm(run)) for run in runs])
+    check_same_norm([(run.name, run.norm) for run in runs])
     check_same_data(runs)
     check_same_indices(runs)
     curves = np.array([certified_accuracy(run.records, radii) for run in runs])
@@ -201,7 +198,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
     )
 
 
-def _chosen_classes(records: Sequence[Record]) -> list[int] | None:
+def _chosen_classes(records: Rows) -> list[int] | None:
     """The class that the selection votes chose for each input; None where votes are missing."""
     chosen = []
     for record in records:
@@ -222,9 +219,9 @@ def _lower_quantiles(
     run: Run, chosen: list[int], order: NDArray[np.int64], places: NDArray[np.int64]
 ) -> tuple[float, ...] | None:
     plan = run.manifest.plan
-    if plan.get("bound") is None or plan.get("alpha") is None:
+    if plan.bound is None or plan.alpha is None:
         return None
-    rule = BOUNDS[plan["bound"]]
+    rule = BOUNDS[plan.bound]
     sizes = {tally.stop - tally.start for r in run.records if (tally := r.estimation) is not None}
     if rule.votes == "soft" or len(sizes) > 1:
         every = lower_bounds(run)
@@ -235,12 +232,12 @@ def _lower_quantiles(
     for position in order[places].tolist():
         tally = run.records[position].estimation
         assert tally is not None
-        found.append(rule(tally, chosen[position], plan["alpha"]).lower)
+        found.append(rule(tally, chosen[position], plan.alpha).lower)
     return tuple(found)
 
 
-def _class_count(records: Sequence[Record], labels: NDArray[np.int64], classes: int | None) -> int:
-    seen = int(labels.max()) + 1
+def _class_count(records: Records, classes: int | None) -> int:
+    seen = int(records.label.max()) + 1
     if classes is not None:
         if classes < seen:
             raise InvalidValueError(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
 from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
 
@@ -41,12 +42,12 @@ def reason_not_to_average(runs: Sequence[Run]) -> str | None:
     first = runs[0]
     models: dict[str, Run] = {}
     for run in runs:
-        if run.manifest.data.get("sha256") != first.manifest.data.get("sha256"):
+        if run.manifest.data.sha256 != first.manifest.data.sha256:
             return f"{first.path} and {run.path} are on different data"
-        if [record.index for record in run.records] != [record.index for record in first.records]:
+        if not np.array_equal(run.records.index, first.records.index):
             return f"{first.path} and {run.path} certify different inputs"
         # An imported log knows no model: the same log twice would be the same model twice.
-        digest = run.manifest.model.get("sha256") or run.manifest.data.get("log_sha256")
+        digest = run.manifest.model.sha256 or run.manifest.data.log_sha256
         if digest is not None and digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
         if digest is not None:
@@ -150,7 +151,7 @@ def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
     stated = ", ".join(
         f"{name} = {value}" for name, value in (("n", summaries[0].n), ("bound", summaries[0].bound)) if value
     )
-    norm = summaries[0].norm.replace("l", "ℓ")
+    norm = norm_name(summaries[0].norm)
     note = f"Certified accuracy (%) at {norm} radius, mean±sd over seeds ({stated}):"
     return f"{note}\n\n{markdown_table(header, rows, text_columns={0})}"
 

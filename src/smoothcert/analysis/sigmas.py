@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
-from smoothcert.runs import Record
+import numpy as np
+from numpy.typing import NDArray
 
 
-def own_sigmas(records: Sequence[Record]) -> str | None:
+def own_sigmas(sigmas: NDArray[np.float64] | Sequence[float]) -> str | None:
     """``0.05 to 0.31, median 0.12``; None where all inputs have the same σ."""
-    sigmas = [record.sigma for record in records]
-    if len(set(sigmas)) <= 1:
+    if len(set(map(float, sigmas))) <= 1:
         return None
-    return f"{min(sigmas):.4g} to {max(sigmas):.4g}, median {statistics.median(sigmas):.4g}"
+    return f"{np.min(sigmas):.4g} to {np.max(sigmas):.4g}, median {np.median(sigmas):.4g}"

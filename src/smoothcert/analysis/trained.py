@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 
 from smoothcert.errors import DataError
 from smoothcert.files import MOST_TEXT, read_file, read_lines
+from smoothcert.runs.statement import OriginStatement
 
 Fact: TypeAlias = str | int | float | bool
 
-TRAINED = "trained"
+TRAINED = OriginStatement.trained.name
 """Where a run's origin keeps it."""
 
 SECONDS = "seconds"
@@ -56,9 +57,9 @@ def _seconds(path: Path) -> float | None:
     return total if each and math.isfinite(total) else None
 
 
-def stated_training(origin: Mapping[str, Any]) -> dict[str, Fact]:
+def stated_training(origin: OriginStatement) -> dict[str, Fact]:
     """What a run's origin states of its model's training, plain values only; a run can come from anybody."""
-    stated = origin.get(TRAINED)
+    stated = origin.trained
     if not isinstance(stated, Mapping):
         return {}
     return {

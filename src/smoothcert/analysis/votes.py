@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from smoothcert.runs import Manifest, Record, Run
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.stopping import Budget, Decide, Grid, Stop, budget_among, parse_stops
 
 
@@ -39,27 +38,27 @@ class VotesUsed:
         )
 
 
-def stops_of(plan: Mapping[str, Any]) -> tuple[Stop, ...]:
+def stops_of(plan: PlanStatement) -> tuple[Stop, ...]:
     """The stop rules and the budget that a run's plan states."""
-    return parse_stops(plan.get("stop", ()))
+    return parse_stops(plan.stops)
 
 
 def votes_used(run: Run) -> VotesUsed | None:
     """What the run's votes came to; None where every input had the same number, or the votes are unknown."""
     plan = run.manifest.plan
     stops = stops_of(plan)
-    if not stops or not run.records or any(record.estimation is None for record in run.records):
+    if not stops or not run.records or not run.records.has_votes():
         return None
-    if plan.get("n0") is None:
+    if plan.n0 is None or plan.n is None:
         return None
     total = sum(_votes(record, budget_among(stops)) for record in run.records)
     inputs = len(run.records)
-    reasons = Counter((record.stopped or "budget").partition(":")[0] for record in run.records)
-    share = total / (inputs * (plan["n0"] + plan["n"]))
+    reasons = Counter((stopped or "budget").partition(":")[0] for stopped in run.records.stopped)
+    share = total / (inputs * (plan.n0 + plan.n))
     return VotesUsed(total, inputs, total / inputs, share, tuple(reasons.most_common()), asked_only(plan))
 
 
-def asked_only(plan: Mapping[str, Any]) -> str | None:
+def asked_only(plan: PlanStatement) -> str | None:
     """The rule that wanted certain radii only, if the plan has one."""
     return next((rule.text for rule in stops_of(plan) if isinstance(rule, Decide | Grid)), None)
 
@@ -67,15 +66,15 @@ def asked_only(plan: Mapping[str, Any]) -> str | None:
 def votes_in_words(run: Run) -> str:
     """The plan's n as a caption says it: ``n = 100000``, or ``n ≤ 100000`` where voting may end early."""
     plan = run.manifest.plan
-    return f"n ≤ {most_votes(plan)}" if stops_of(plan) else f"n = {plan.get('n')}"
+    return f"n ≤ {most_votes(plan)}" if stops_of(plan) else f"n = {plan.n}"
 
 
-def most_votes(plan: Mapping[str, Any]) -> int:
+def most_votes(plan: PlanStatement) -> int:
     """The most estimation votes that the plan can give one input."""
-    return budget_among(stops_of(plan)).most_votes(int(plan["n"]))
+    return budget_among(stops_of(plan)).most_votes(plan.known(PlanStatement.n))
 
 
-def spreads_a_total(plan: Mapping[str, Any]) -> bool:
+def spreads_a_total(plan: PlanStatement) -> bool:
     """Whether one total of votes was spread over the inputs: then their results depend on one another."""
     return budget_among(stops_of(plan)).spreads
 

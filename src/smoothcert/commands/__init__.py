@@ -43,7 +43,7 @@ COMMANDS = (
     "export-log",
 )
 
-# Their options are made from the objectives' knobs, and reading those takes torch.
+# Their options are made from the objectives' knobs, which need torch.
 _LOADED_WHEN_ASKED_FOR = {"train", "sweep"}
 
 _HELP = """Certified robustness by randomized smoothing.
@@ -55,7 +55,7 @@ methods. Every command explains itself: `smoothcert certify --help`.
 
 
 def make_app() -> App:
-    """The application. Command modules import the library inside their functions, so that help comes at once."""
+    """The application. Command modules import the library inside their functions, so that help is instant."""
     app = App(
         name="smoothcert",
         help=_HELP,
@@ -80,8 +80,8 @@ def make_app() -> App:
 def main(tokens: list[str] | None = None) -> None:
     """Run the command line.
 
-    Exit codes: 0 done, 1 a bug, 2 a mistake in what was asked, 3 a certificate contradicted (attack), 4 results that
-    don't follow from their votes (verify), 130 interrupted.
+    Exit codes: 0 done, 1 a bug, 2 a mistake in the command or a file, 3 a certificate contradicted (attack),
+    4 results that don't follow from their votes (verify), 130 interrupted.
     """
     from smoothcert.errors import SmoothcertError
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import ModelOptions, OutputOptions, SpeedOptions
+from smoothcert.commands.options import ModelOptions, OutputOptions
+from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.empirical import AttackedInput, AttackReport
@@ -52,8 +53,8 @@ def attack(
 
     For each input and radius, ascending, the attack looks for a point closer than that at which the smoothed
     classifier errs, and fresh votes check it: only if another class beats the label significantly is the input
-    broken. The input itself is checked so first. Certified accuracy says what no attack can do, empirical accuracy
-    what this one couldn't; its interval is over the choice of inputs, and needs a complete run.
+    broken. The input itself is checked first, in the same way. Certified accuracy says what no attack can do,
+    empirical accuracy what this one couldn't; its interval is over the choice of inputs, and needs a complete run.
 
     The exit code is 3 if an input was broken closer than the run certifies it: that is worth looking into.
     Runs with gaussian noise and hard votes, of torch models.
@@ -86,7 +87,7 @@ def attack(
     max
         Stop after M inputs, whatever --skip is.
     model
-        The model: a training run, weight file or module:function. It must be the very one that was certified.
+        The model: a training run, weight file or module:function. It must be the model that was certified.
     architecture
         Network of a bare state dict.
     trust_pickle
@@ -108,16 +109,17 @@ def attack(
     from smoothcert.files import write_atomically
     from smoothcert.runs import read_run
     from smoothcert.runs.data_check import open_inputs_of
+    from smoothcert.runs.statement import PlanStatement
 
-    execution = speed.execution()
+    execution = execution_of(speed)
     choice = Choice(skip, max)
     whole = read_run(run)
     check_attackable(whole)
     typed = default_radii([whole])[1:] if radii is None else parse_radii(",".join(radii))
     typed = sorted(typed, key=float)
-    alpha = float(whole.manifest.plan["alpha"]) if alpha is None else alpha
+    alpha = whole.manifest.plan.known(PlanStatement.alpha) if alpha is None else alpha
     plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
-    chosen = replace(whole, records=tuple(whole.records[i] for i in choice.indices(len(whole.records))))
+    chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
     named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")
@@ -147,14 +149,19 @@ def _model_missing(run: Run) -> Exception:
     from smoothcert.runs.data_check import suggested_options
 
     origin = run.manifest.origin
-    named = {key: origin.get(key) for key in ("model", "architecture", "dataset", "data_dir")}
-    if named["model"] is None:
+    if origin.model is None:
         return RunError(
-            f"{run.path} doesn't say where its model ({run.manifest.model.get('name')}) was found; give it with --model"
+            f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
+    options = suggested_options(
+        model=origin.model,
+        architecture=origin.architecture,
+        dataset=origin.dataset,
+        data_dir=origin.data_dir,
+    )
     return RunError(
-        f"--model is missing: nothing that a run names is opened unasked, because a run may be somebody else's. If you "
-        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {suggested_options(named)}"
+        f"--model is missing: what a run names is never opened unasked, because runs may be untrusted. If you "
+        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {options}"
     )
 
 
@@ -172,9 +179,9 @@ def _lines(report: AttackReport) -> str:
 def _show(
     run: Run, report: AttackReport, typed: list[str], output: OutputOptions, shortfall: str | None
 ) -> None:
-    """The accuracies: a table for people, an object for scripts, nothing when quiet.
+    """The accuracies: a table, a JSON object, or nothing when quiet.
 
-    The interval of a rate is left out where the run isn't known to be complete (``shortfall``): none would hold.
+    Intervals are left out where the run isn't known to be complete (``shortfall``): none would hold.
     """
     from rich.table import Table
 
@@ -258,6 +265,7 @@ def _report_contradictions(run: Run, report: AttackReport) -> None:
     report_mistake(
         f"{len(against)} of {len(report.inputs)} inputs of {run.name} contradict their certificates. A certificate "
         f"is wrong with probability at most {report.certificate_alpha:g} and a break with at most "
-        f"{report.plan.alpha:g}; so many by chance alone: at most {report.chance_of_contradictions():.2g}. If that "
-        "is small, don't trust the run: it was altered, or smoothcert is at fault; please report it"
+        f"{report.plan.alpha:g}; this many by chance alone has probability at most "
+        f"{report.chance_of_contradictions():.2g}. If that is small, don't trust the run: it was altered, "
+        "or smoothcert has a bug; please report it"
     )

@@ -11,10 +11,9 @@ from smoothcert.commands.options import (
     BoundName,
     DataOptions,
     ModelOptions,
-    NumericsOptions,
     OutputOptions,
-    SpeedOptions,
 )
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions, search_of
 from smoothcert.commands.stop_options import StopOptions
 from smoothcert.commands.vote_options import VoteOptions
@@ -88,7 +87,7 @@ def certify(
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.plan import AUTO
 
-    execution = speed.execution()
+    execution = execution_of(speed)
     choice = Choice(data.skip, data.max)
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
@@ -102,7 +101,7 @@ def certify(
         bound=bound or AUTO,
         **vars(votes),
         seed=seed,
-        numerics=numerics.numerics(),
+        numerics=numerics_of(numerics),
         search=search_of(search),
         stop=stopping.stops(),
     )
@@ -126,7 +125,7 @@ def certify(
         if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, quiet)
         note(
-            "σ differs from number to number: σ below is the geometric mean, and a radius that of the largest ball "
+            "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
             "inside the region. `plot --kind area` compares regions by volume.",
             quiet,
         )
@@ -158,6 +157,6 @@ def certify(
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found
 
-        done = {record.index for record in run.records}
+        done = set(run.records.index.tolist())
         found = [one for index, one in read_found(out).items() if index in done]
         note(in_words(found, classifier.plan.noise.sigma), quiet)

@@ -1,4 +1,4 @@
-"""Certifying with a progress bar, and showing what came of it."""
+"""Certification with a progress bar, and its summary."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from smoothcert.commands.console import progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
-from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import SmoothedClassifier
 
 
@@ -42,10 +42,10 @@ def certify_with_bar(
 
 
 def show_run(run: Run, output: OutputOptions) -> None:
-    """The run's figures: a table for people, an object for scripts, nothing when quiet."""
+    """The run's figures: a table, a JSON object, or nothing when quiet."""
     radii = default_radii([run])
     summary = summarise(run, [float(r) for r in radii])
-    digest = results_digest(run.records)
+    digest = run.records.digest
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
         used = votes_used(run)
@@ -54,19 +54,18 @@ def show_run(run: Run, output: OutputOptions) -> None:
         return
     if output.quiet:
         return
-    plan = run.manifest.plan
     console = stdout()
-    console.print(f"{run.name}: certified accuracy (%) at {plan['norm'].replace('l', 'ℓ')} radius")
+    console.print(f"{run.name}: certified accuracy (%) at {norm_name(run.norm)} radius")
     table = Table()
     for radius in radii:
         table.add_column(radius, justify="right")
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     console.print(table)
-    abstained = sum(record.abstained for record in run.records)
+    abstained = int(run.records.abstained.sum())
     used = votes_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {plan['sigma']:g}, {plan['bound']} bound, {votes_in_words(run)}, α = {plan['alpha']:g})\n"
+        f"(σ = {summary.sigma:g}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
-        + f"Each certificate is wrong with probability at most {plan['alpha']:g}.  results sha256 {digest[:16]}"
+        + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"
     )

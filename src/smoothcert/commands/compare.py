@@ -26,11 +26,11 @@ def compare(
 
     Two runs saw the same inputs, so only inputs on which they differ count: `only A` and `only B`. The difference
     (B − A, in points) comes with an interval, and the intervals of all radii hold together with the probability
-    `--confidence`. p is the exact McNemar test after Holm's correction for the number of radii: calling every radius
-    with p ≤ 0.05 a difference is wrong anywhere in the table with probability at most 0.05. The ACR has a sign-flip
-    test of its own. A large p never proves two runs equal: look at how wide the interval is.
+    `--confidence`. p is the exact McNemar test after Holm's correction for the number of radii: if every
+    radius with p ≤ 0.05 is called a difference, any false call in the table has probability at most 0.05. The ACR has
+    its own sign-flip test. A large p never proves two runs equal: look at how wide the interval is.
 
-    Choose the radii before you look; dropping those that didn't work out undoes the correction. It compares two
+    Choose the radii before you look; dropping the disappointing ones undoes the correction. It compares two
     *runs*: whether a training method is better in general takes several training seeds of each.
 
     Example: `smoothcert compare runs/gaussian runs/smoothmix --radii 0.25,0.5,0.75`
@@ -64,7 +64,7 @@ def compare(
     if typed is None:
         raise InvalidValueError(
             "--radii is missing: the runs don't state how large radii could be, and radii that the results choose void "
-            "the tests; give those you want to know about, such as --radii 0.25,0.5"
+            "the tests; give the radii of interest, such as --radii 0.25,0.5"
         )
     found = compare_runs(runs[0], runs[1], [float(r) for r in typed], confidence=confidence, common=common)
     if json:
@@ -81,7 +81,9 @@ def _show(found: Comparison, typed: list[str]) -> None:
     from smoothcert.commands.console import stdout
 
     console = stdout()
-    norm = found.norm.replace("l", "ℓ")
+    from smoothcert.plain_text import norm_name
+
+    norm = norm_name(found.norm)
     console.print(
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
         f"{norm} radius",

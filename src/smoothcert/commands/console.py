@@ -1,7 +1,7 @@
-"""What people see: progress on standard error, results on standard output.
+"""Terminal output: progress on standard error, results on standard output.
 
-Names in runs, logs and directories may be a stranger's. Whatever is printed passes through here: control characters are
-shown, not sent to the terminal, and nothing in a text is taken for rich's markup.
+Names in runs, logs and directories are untrusted. All output passes through here: control characters are shown, not
+sent to the terminal, and no text is taken for rich's markup.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -35,7 +36,7 @@ from smoothcert.plain_text import shown
 
 
 class _Guard:
-    """A stream that no control character passes, whoever prints; it calls itself no terminal, so nobody sends any."""
+    """A stream that lets no control character through; it claims not to be a terminal, so that libraries send none."""
 
     def __init__(self, stream: TextIO) -> None:
         self.stream = stream
@@ -57,13 +58,13 @@ class _Guard:
 
 @contextmanager
 def guarded_output() -> Iterator[None]:
-    """While a command runs, plain printing goes through a guard; :func:`stdout` and :func:`stderr` know a way past.
+    """While a command runs, plain printing goes through a guard; :func:`stdout` and :func:`stderr` bypass it.
 
-    What the stream's encoding lacks is written as an escape. What was printed has been written at the end, so that a
-    closed pipe, or a full disk, is told here and not by the interpreter as it ends.
+    Characters that the stream's encoding lacks are escaped. Output is flushed at the end, so that a closed pipe or a
+    full disk is reported here and not by the interpreter as it exits.
     """
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
         elif isinstance(stream := getattr(sys, name), TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -82,7 +83,7 @@ def guarded_output() -> Iterator[None]:
 
 
 def give_up_output() -> None:
-    """Let what can't be written any more go nowhere: the interpreter would try again as it ends, and complain."""
+    """Discard output that can't be written: the interpreter would try again as it exits, and complain."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -95,19 +96,24 @@ def give_up_output() -> None:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """The first Ctrl-C interrupts the command; another ends the process at once, which loses nothing that was kept."""
+    """The first Ctrl-C interrupts the command; another ends the process at once, which loses nothing that was kept.
+
+    So does the first one during an import: an exception raised there may be swallowed, or come out as another.
+    """
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
     pressed = 0
 
-    def interrupt(*_: object) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
         nonlocal pressed
         pressed += 1
-        if pressed > 1:
+        if pressed > 1 or _importing(frame):
             # A progress bar hides the cursor.
             os.write(2, b"\x1b[?25h\n" if os.isatty(2) else b"")
+            if pressed == 1:
+                os.write(2, b"smoothcert: interrupted\n")
             os._exit(130)
         raise KeyboardInterrupt
 
@@ -115,7 +121,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise  # the process is about to end, and goes on not to mind being asked again
+        raise  # the process is about to end; further presses still end it at once
     except BaseException:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         raise
@@ -123,8 +129,14 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def _importing(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib."):
+        frame = frame.f_back
+    return frame is not None
+
+
 class _Screen(Console):
-    """Sends its own colours and nobody else's: every text is made harmless before it is laid out."""
+    """Sends no control sequences but its own colours: text is escaped before layout."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text, with control characters shown: before it is laid out, so that columns are as wide as they look."""
@@ -136,7 +148,7 @@ class _Screen(Console):
             yield one if one.control else Segment(shown(one.text), one.style)
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the command line's end, which knows what a closed pipe means."""
+        """Leave it to ``main``, which ends quietly on a closed pipe."""
         raise BrokenPipeError
 
 
@@ -166,7 +178,7 @@ def report_mistake(message: str) -> None:
 
 
 def note(message: str, quiet: bool = False) -> None:
-    """Something worth knowing that is no result."""
+    """Information that isn't a result."""
     if not quiet:
         stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
 
@@ -190,7 +202,7 @@ def show_warnings() -> None:
     warnings.showwarning = show
     warnings.filterwarnings(
         "ignore", message="Image size"
-    )  # Pillow's word on pictures that datasets refuse anyway
+    )  # by Pillow, about images that datasets refuse anyway
 
 
 class _Rate(ProgressColumn):
@@ -217,7 +229,7 @@ def _short(value: float) -> str:
 
 
 class Bar:
-    """A progress bar over inputs with a rate in votes; says nothing when quiet or not on a terminal.
+    """A progress bar over inputs with a rate in votes; silent when quiet or not on a terminal.
 
     Where the amount of work isn't known beforehand, the bar and the time left go by items.
     """
@@ -227,7 +239,7 @@ class Bar:
         self._task = progress.add_task(items, total=None, items=0, all_items=0)
 
     def begin(self, work: int | None, items: int, done: int = 0) -> None:
-        """``work`` units (None: nobody knows) are to do, for ``items`` items of which ``done`` were done before."""
+        """``work`` units (None: unknown) remain, for ``items`` items; ``done`` of them were done before."""
         self._progress.update(
             self._task,
             total=items - done if work is None else work,

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
 
 if TYPE_CHECKING:
-    from smoothcert.diagnostics import ConfidenceLine
+    from smoothcert.empirical.diagnostics import ConfidenceLine
 
 
 def diagnose(
@@ -72,10 +72,10 @@ def diagnose(
     import numpy as np
 
     from smoothcert.analysis.figures import check_picture_path
-    from smoothcert.analysis.line_plot import plot_confidence_lines
+    from smoothcert.analysis.plots.lines import plot_confidence_lines
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.diagnostics import LinePlan, confidence_lines
+    from smoothcert.empirical.diagnostics import LinePlan, confidence_lines
     from smoothcert.errors import InvalidValueError, ModelError
     from smoothcert.evaluation import Choice
     from smoothcert.sampling.models import TorchClassifier, labelled_for

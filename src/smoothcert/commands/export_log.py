@@ -46,7 +46,7 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
         return
     whole = read_run(run)
     if whole.shortfall is not None:
-        note(f"{run} holds {whole.shortfall}; a tsv doesn't say so: whoever reads it takes it for all")
+        note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete")
     if out is None:
         write_field_log(whole.records, sys.stdout, digits)
     else:

@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
 from smoothcert.commands.fit_options import FitOptions, fit_plan
-from smoothcert.commands.options import ModelOptions, OutputOptions, SpeedOptions, TrainingDataOptions
+from smoothcert.commands.options import ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.noise_fit import Fit, FitPlan
-
-_SPEED = Group("Speed (never changes an answer)", sort_key=20)
 
 
 def fit_noise(
@@ -29,15 +28,14 @@ def fit_noise(
     fit: FitOptions = FitOptions(),
     data: TrainingDataOptions = TrainingDataOptions(),
     model_options: ModelOptions = ModelOptions(),
-    workers: Annotated[int | None, Parameter(group=_SPEED)] = None,
-    device: Annotated[str, Parameter(group=_SPEED)] = "cpu",
+    speed: DeviceOptions = DeviceOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Find a per-coordinate σ, the same for all inputs, that makes certified regions large.
 
-    Where the model doesn't look, noise costs nothing: σ grows there, and the ellipsoid that is certified with it. What
-    is maximised is the mean log-volume over the inputs that the smoothed classifier gets right (Tecot et al.,
-    non-uniform smoothing). Fit on training inputs (`--split train`, the default), then certify others:
+    Where the model is insensitive, noise is free: σ grows there, and the certified ellipsoid with it. The objective is
+    the mean log-volume over the inputs that the smoothed classifier gets right (Tecot et al., non-uniform smoothing).
+    Fit on training inputs (`--split train`, the default), then certify others:
 
     Example: `smoothcert fit-noise runs/digits --dataset digits --init 0.25 --out fits/digits`
 
@@ -64,10 +62,6 @@ def fit_noise(
         Where every σ starts, in input units: a number, a list 0.1,0.2 or a ladder FIRST:LAST:STEP.
     dataset
         Data set (default: what the model was trained on).
-    workers
-        Worker threads (default: one per core).
-    device
-        Where the model runs: cpu, cuda, cuda:1, mps.
     """
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
@@ -75,7 +69,7 @@ def fit_noise(
     from smoothcert.noise_fit import feature_names, fit_into, starting_constants
     from smoothcert.sampling.models import TorchClassifier
 
-    execution = SpeedOptions(workers=workers, device=device).execution()
+    execution = execution_of(speed)
     named = load_named_model(model, model_options, "hard")
     base = named.classifier
     route = "gradient" if isinstance(base, TorchClassifier) else "votes"
@@ -146,16 +140,13 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 
 def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
-    """What each fit ended with: a table for people, an object for scripts."""
+    """What each fit ended with: a table, or a JSON object."""
     from rich.table import Table
 
     from smoothcert.commands.console import stdout
 
     if output.json:
-        rows = [
-            {"fit": str(fit.path), "init": fit.manifest.plan["init"], **asdict(fit.history[-1])}
-            for fit in fits
-        ]
+        rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
         print(json.dumps({"out": str(out), "fits": rows}))
         return
     if output.quiet:
@@ -166,7 +157,7 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
     for fit in fits:
         first, last = fit.history[0], fit.history[-1]
         table.add_row(
-            f"{fit.manifest.plan['init']:g}",
+            f"{fit.init:g}",
             f"{100 * first.accuracy:.1f} → {100 * last.accuracy:.1f}",
             f"{_area(first.area)} → {_area(last.area)}",
             f"{last.sigma:.3g}",
@@ -182,8 +173,8 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
 
 
 def split_of(fit: Fit) -> str:
-    """Which split a fit's figures are of: what the model was trained on, it may know by heart."""
-    return f"{fit.manifest.origin.get('split') or 'unknown'} split"
+    """The split that a fit's figures are on: a model may have memorised its training inputs."""
+    return f"{fit.manifest.origin.split or 'unknown'} split"
 
 
 def _kept_apart(fit: Fit) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import Group
 
-from smoothcert.commands.made_options import OptionField, option, optional, options_class, sentence
+from smoothcert.commands.made_options import (
+    OptionField,
+    former,
+    option,
+    optional,
+    options_class,
+    sentence,
+    under_their_names,
+)
 from smoothcert.commands.written_knobs import written_knobs
 
 if TYPE_CHECKING:
@@ -20,13 +28,11 @@ _GROUPS = {
 
 
 def _fields() -> list[OptionField]:
-    """All but init, of which a ladder takes several; the route is None unless given: it follows from the model."""
-    knobs = [sentence(knob) for knob in written_knobs("smoothcert.noise_fit.plan", "FitPlan")]
-    return [
-        (optional if knob.name == "route" else option)(knob, _GROUPS.get(knob.group))
-        for knob in knobs
-        if knob.name != "init"
-    ]
+    """All but init, since a ladder takes several; the route is None unless given: it follows from the model."""
+    plan = written_knobs("smoothcert.noise_fit.plan", "FitPlan")
+    knobs = [sentence(knob) for knob in plan if knob.name != "init"]
+    shown = [(optional if knob.name == "route" else option)(knob, _GROUPS.get(knob.group)) for knob in knobs]
+    return [*shown, *(field for knob in knobs for field in former(knob))]
 
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     class FitOptions:
         """The plan's fields but init, each with its default."""
 
-        route: str | None
         validation: int
 
 else:
@@ -42,8 +47,8 @@ else:
 
 
 def fit_plan(options: FitOptions, init: float, route: str) -> FitPlan:
-    """The plan of a fit that starts at ``init``; ``route`` is taken where none was asked for."""
+    """The plan of a fit that starts at ``init``; ``route`` is the default."""
     from smoothcert.noise_fit import FitPlan
 
-    values: dict[str, Any] = vars(options)
-    return FitPlan(init=init, **(values | {"route": options.route or route}))
+    values = under_their_names(options)
+    return FitPlan(init=init, **(values | {"route": values["route"] or route}))

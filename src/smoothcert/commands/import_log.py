@@ -23,7 +23,7 @@ def import_log(
 ) -> None:
     """Make a run of a TSV certification log (idx, label, predict, radius, correct, time), plain or gzipped.
 
-    A log doesn't say how it was made: `--sigma` is needed, and what else you don't give stays unknown and is shown as
+    A log doesn't say how it was made: `--sigma` is needed, and anything else not given stays unknown and is shown as
     missing. A file that `export-log --format parquet` wrote states all of it and becomes the same run again.
 
     Example: `smoothcert import-log cohen.tsv.gz --sigma 0.25 --method gaussian --dataset cifar10 --out runs/cohen`
@@ -76,7 +76,7 @@ def import_log(
             )
         manifest, records, files = read_parquet(log)
         if method is not None:
-            manifest = replace(manifest, origin=manifest.origin | {"method": method})
+            manifest = replace(manifest, origin=manifest.origin.but(method=method))
         dropped = ""
     else:
         if sigma is None:
@@ -96,7 +96,7 @@ def import_log(
         )
         if seed is not None:
             check_count("seed", seed, least=0)
-            manifest = replace(manifest, plan=manifest.plan | {"seed": seed})
+            manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
         records, files = read.records, {}
         dropped = (
             ""
@@ -104,6 +104,6 @@ def import_log(
             else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
         )
     create_run(out, manifest, records, files)
-    spread = own_sigmas(records)
+    spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."
     note(f"{len(records)} inputs imported into {out}.{own}{dropped}")

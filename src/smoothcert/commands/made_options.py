@@ -1,4 +1,4 @@
-"""Options of the command line made from knobs: a field's name, type, default and help are stated once, where it is."""
+"""Options of the command line made from knobs: name, type, default and help are declared once, in a dataclass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from smoothcert.errors import InvalidValueError
 from smoothcert.knobs import Knob
+
+_FORMER = "former_"
 
 OptionField = tuple[str, Any, Any]
 """What :func:`dataclasses.make_dataclass` takes: name, annotated type and default."""
@@ -20,7 +23,7 @@ def option(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool 
     """An option that has the knob's default; ``negative``: a switch can be turned off too, by --no-…."""
     placed: dict[str, Any] = {} if group is None else {"group": group}
     parameter = Parameter(
-        name=[f"--{spelling}" for spelling in knob.spellings] or None,
+        name=[f"--{spelling}" for spelling in knob.spellings[:1]] or None,
         help=knob.help,
         # A tuple takes all the values that follow, and --no-… only makes sense for a switch.
         consume_multiple=typing.get_origin(without_none(knob.kind)) is tuple,
@@ -34,6 +37,30 @@ def optional(knob: Knob, group: Group | None, *, prefix: str = "", negative: boo
     """An option that is None unless given."""
     unset = dataclasses.replace(knob, kind=without_none(knob.kind) | None, default=None)
     return option(unset, group, prefix=prefix, negative=negative)
+
+
+def former(knob: Knob) -> list[OptionField]:
+    """The knob's earlier spellings: accepted, not shown, None unless given."""
+    kind = without_none(knob.kind) | None
+    return [
+        (f"{_FORMER}{knob.name}", Annotated[kind, Parameter(name=f"--{spelling}", show=False)], None)
+        for spelling in knob.spellings[1:]
+    ]
+
+
+def under_their_names(options: Any) -> dict[str, Any]:
+    """The options by field, those given in an earlier spelling included; both spellings at once are refused."""
+    values = dict(vars(options))
+    for name in [name for name in values if name.startswith(_FORMER)]:
+        earlier, field = values.pop(name), name.removeprefix(_FORMER)
+        if earlier is None:
+            continue
+        if values[field] != getattr(type(options)(), field):
+            raise InvalidValueError(
+                f"{field} is given more than once: {values[field]} and, by its earlier name, {earlier}; leave one out"
+            )
+        values[field] = earlier
+    return values
 
 
 def merged(knobs: Mapping[str, Iterable[Knob]]) -> list[Knob]:
@@ -66,12 +93,12 @@ def sentence(knob: Knob) -> Knob:
 
 
 def given(options: Any) -> dict[str, Any]:
-    """What was given on the command line, of options that are None otherwise."""
+    """The options that were given; the others are None."""
     return {name: value for name, value in vars(options).items() if value is not None}
 
 
 def without_none(kind: Any) -> Any:
-    """The type that an optional one stands for when it is given."""
+    """The type without None."""
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return next(part for part in typing.get_args(kind) if part is not type(None))
     return kind

@@ -58,7 +58,7 @@ class NamedModel:
         if self.dataset not in DATASETS:
             raise InvalidValueError(
                 "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it "
-                f"is the one you mean, add {suggested_options({'dataset': self.dataset})}"
+                f"is the one you mean, add {suggested_options(dataset=self.dataset)}"
             )
         return self.dataset
 
@@ -81,9 +81,9 @@ class NamedModel:
 
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
+    from smoothcert.architectures.weights import load_model
     from smoothcert.sampling.models import TorchClassifier
     from smoothcert.sampling.models.sharpened import Sharpened
-    from smoothcert.weights import load_model
 
     path = Path(name)
     if path.suffix == ".onnx":

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     """The noise of a FIT directory or a .npy file (``uniform:FILE.npy`` for uniform noise); None for a plain name.
 
-    ``sigma`` must be left out: the vector says it all, and scaling it would be another noise than the one fitted.
+    ``sigma`` must be left out: the vector is complete, and scaling it would give another noise than the fitted one.
     """
     from smoothcert.noise import NOISES, diagonal_noise, load_sigmas
     from smoothcert.noise_fit import finished_fit
@@ -52,9 +52,9 @@ def foreign_fit(text: str, base: BaseClassifier, input_shape: tuple[int, ...]) -
     if not path.is_dir():
         return None
     fitted = read_fit(path).manifest.model
-    if fitted["sha256"] == base.fingerprint(input_shape):
+    if fitted.sha256 == base.fingerprint(input_shape):
         return None
     return (
-        f"{text} was fitted for another model ({fitted['name']}): certificates hold, but the noise may not suit this "
+        f"{text} was fitted for another model ({fitted.name}): certificates hold, but the noise may not suit this "
         f"{base.name}"
     )

@@ -10,7 +10,6 @@ from cyclopts import Group, Parameter
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
-    from smoothcert.sampling import Execution, Numerics
 
 BoundName = Literal[
     "two-class",
@@ -23,84 +22,16 @@ BoundName = Literal[
     "looks-two-class",
 ]
 NoiseName = Literal["gaussian", "uniform"]
-DtypeName = Literal["auto", "float32", "float64", "bfloat16", "float16"]
-RouteName = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 
 _MODEL = Group("Models that don't describe themselves", sort_key=5)
 _DATA = Group("Which inputs", sort_key=4)
-_SPEED = Group("Speed (never changes an answer)", sort_key=20)
-_NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
 _OUTPUT = Group("Output", sort_key=30)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class SpeedOptions:
-    """Where and how wide to work."""
-
-    batch: Annotated[
-        int | None,
-        Parameter(group=_SPEED, help="Votes handed to a worker at a time (default: a block or a pass)."),
-    ] = None
-    workers: Annotated[
-        int | None, Parameter(group=_SPEED, help="Worker threads (default: one per core).")
-    ] = None
-    device: Annotated[str, Parameter(group=_SPEED, help="Where the model runs: cpu, cuda, cuda:1, mps.")] = (
-        "cpu"
-    )
-
-    def execution(self) -> Execution:
-        """The options as the engine takes them."""
-        from smoothcert.sampling import Execution
-        from smoothcert.sampling.execution import check_device
-
-        check_device(self.device)
-        return Execution(self.device, self.workers, self.batch)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class NumericsOptions:
-    """How the model sees samples."""
-
-    dtype: Annotated[
-        DtypeName,
-        Parameter(
-            group=_NUMERICS,
-            help="Numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it.",
-        ),
-    ] = "auto"
-    route: Annotated[
-        RouteName,
-        Parameter(
-            group=_NUMERICS,
-            help="Which execution of a torch model; auto: folded, channels-last or eager, the first that works.",
-        ),
-    ] = "auto"
-    levels: Annotated[
-        int | None,
-        Parameter(
-            group=_NUMERICS,
-            help="Inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; "
-            "255 for 8-bit pictures).",
-        ),
-    ] = None
-    chunk: Annotated[
-        int | None,
-        Parameter(group=_NUMERICS, help="Rows of every forward pass (default: from the model's size)."),
-    ] = None
-
-    def numerics(self) -> Numerics:
-        """The options as the plan takes them."""
-        from smoothcert.sampling import Numerics
-
-        return Numerics(self.dtype, self.route, self.chunk)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
 class OutputOptions:
-    """How much to say."""
+    """How much to print."""
 
     quiet: Annotated[
         bool, Parameter(group=_OUTPUT, negative="", help="No progress, no table; errors only.")
@@ -182,7 +113,7 @@ class DataOptions:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class TrainingDataOptions(DataOptions):
-    """Which inputs, of the training split unless told otherwise."""
+    """Which inputs, of the training split by default."""
 
     split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = (
         "train"
@@ -192,7 +123,7 @@ class TrainingDataOptions(DataOptions):
 @Parameter(name="*")
 @dataclass(frozen=True)
 class FewInputsOptions(DataOptions):
-    """Which inputs: a few from all over, unless told otherwise."""
+    """Which inputs: a few from all over, by default."""
 
     skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 20
     max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = 50

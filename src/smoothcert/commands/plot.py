@@ -43,8 +43,8 @@ def plot(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is drawn as far as it is. For clean-accuracy and
-        noise: directories made by fit-noise.
+        Run directories made by certify or import-log; an unfinished one is drawn as far as it goes. For clean-accuracy
+        and noise: directories made by fit-noise.
     out
         Picture to write: .png, .svg or .pdf.
     kind
@@ -83,7 +83,7 @@ def plot(
     if kind == "noise":
         plots.plot_noise([named for path in runs for named in _sigmas_of(path)], out, width)
         return
-    read = [read_run(path, tallies=kind == "confidence") for path in runs]
+    read = [read_run(path) for path in runs]
     if kind == "ablation":
         if over is None:
             raise InvalidValueError(
@@ -93,7 +93,7 @@ def plot(
     elif kind == "accuracy":
         plots.plot_certified_accuracy(read, out, width, band)
     elif kind == "sigma":
-        fixed = None if against is None else read_run(against, tallies=False)
+        fixed = None if against is None else read_run(against)
         plots.plot_sigma(read, out, width, fixed)
     elif kind == "area":
         plots.plot_area(read, out, width, dimension)
@@ -128,6 +128,4 @@ def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
     if (path / SIGMAS_FILE).exists():
         return [(path.resolve().name, load_sigmas(path / SIGMAS_FILE))]
     fits = read_ladder(path)
-    return [
-        (f"init {fit.manifest.plan['init']:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None
-    ]
+    return [(f"init {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None]

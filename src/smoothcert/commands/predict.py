@@ -12,10 +12,9 @@ from cyclopts import Parameter
 from smoothcert.commands.options import (
     DataOptions,
     ModelOptions,
-    NumericsOptions,
     OutputOptions,
-    SpeedOptions,
 )
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 
 
 def predict(
@@ -58,8 +57,8 @@ def predict(
     alpha
         Probability that an answer is wrong.
     seed
-        Names the random streams (default: drawn from the operating system, so that nobody can choose an input by it; it
-        is stated with the answers).
+        Names the random streams (default: drawn from the operating system, so that inputs can't be chosen by it;
+        stated with the answers).
     out
         File to write instead of standard output.
     """
@@ -71,7 +70,7 @@ def predict(
     from smoothcert.noise import NOISES
     from smoothcert.sampling.models import class_order
 
-    execution = speed.execution()
+    execution = execution_of(speed)
     named = load_named_model(model, model_options, "hard")
     noise = named.noise_or(noise)
     inputs = data.load(named.dataset_or(dataset))
@@ -81,7 +80,7 @@ def predict(
         noise=noise,
         alpha=alpha,
         seed=seed,
-        numerics=numerics.numerics(),
+        numerics=numerics_of(numerics),
         levels=numerics.levels,
     )
     seed = classifier.settle_seed()

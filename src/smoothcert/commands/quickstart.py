@@ -29,13 +29,13 @@ def quickstart(
     from smoothcert.analysis import plot_certified_accuracy, plot_gallery
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, render_table
+    from smoothcert.architectures.weights import WEIGHTS_NAME, load_model
     from smoothcert.commands.certify_view import certify_with_bar
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.evaluation import Choice
     from smoothcert.sampling.models import TorchClassifier
     from smoothcert.smoothing import SmoothedClassifier
     from smoothcert.training import Recipe, TrainPlan, train_into
-    from smoothcert.weights import WEIGHTS_NAME, load_model
 
     quiet = output.quiet or output.json
     train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")
@@ -60,16 +60,16 @@ def quickstart(
     plot_certified_accuracy(runs, curve)
     shown = runs[0].records
     plot_gallery(
-        test_set.inputs([record.index for record in shown]),
-        shown,
+        test_set.inputs(shown.index.tolist()),
+        list(shown),
         test_set.classes,
         gallery,
         f"{len(shown)} digits and the ℓ2 radius inside which no attack changes the answer (σ = {_SIGMAS[0]})",
     )
     sys.stdout.write(render_table(summaries, radii, "json" if output.json else "markdown"))
     note(
-        f"\nRead a column so: at radius {radii[1]}, that many % of the digits are classified correctly and no change "
-        f"of the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
+        f"\nHow to read a column: at radius {radii[1]}, that many % of the digits are classified correctly and no "
+        f"change of the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
         f"\nLook at  {curve}\n         {gallery}\n"
         f"\nNext     smoothcert train mnist --sigma 0.5 --out runs/mnist\n"
         f"         smoothcert certify {out / f'model-sigma{_SIGMAS[0]}'} --n 100000 --out runs/mine\n"

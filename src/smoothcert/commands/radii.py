@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def chosen_beforehand(typed: str | None, runs: list[Run]) -> list[str] | None:
-    """What was typed, else what the runs' plans allow; None where only the results could choose."""
+    """The radii given, else those that the runs' plans allow; None where only the results could choose."""
     from smoothcert.analysis.comparison import planned_radii
     from smoothcert.analysis.tables import parse_radii
 

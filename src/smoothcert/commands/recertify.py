@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from smoothcert.commands.options import BoundName, OutputOptions
 
-# Asking for one of these gets the reason why not, instead of "unknown option".
+# Refused with a reason instead of "unknown option".
 _Refused = Parameter(show=False)
 
 
@@ -29,7 +29,7 @@ def recertify(
     """Compute a run's certificates anew from its stored votes, at another alpha or with another bound.
 
     A run keeps the votes of every input, so this takes seconds and no model. Certificates hold as if the run had been
-    certified so in the first place, and are the same to the last bit where each input has n votes (no `--stop` but
+    certified this way from the start, and are the same to the last bit where each input has n votes (no `--stop` but
     wrong); other rules would have ended the voting elsewhere. Another σ, noise, n, n0 or seed needs new votes: that
     is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the votes.
 
@@ -45,7 +45,7 @@ def recertify(
     Parameters
     ----------
     run
-        Run directory made by certify; one that is under way is taken as far as it is.
+        Run directory made by certify; an unfinished one is taken as far as it goes.
     out
         Directory of the new run.
     alpha
@@ -53,11 +53,12 @@ def recertify(
     bound
         two-class, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
-    from smoothcert.analysis.recertification import CHANGEABLE, as_if_certified
-    from smoothcert.analysis.recertification import recertify as write_recertified
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note
+    from smoothcert.evaluation.recertification import CHANGEABLE, as_if_certified
+    from smoothcert.evaluation.recertification import recertify as write_recertified
     from smoothcert.runs import read_run
+    from smoothcert.runs.statement import PlanStatement
 
     source = read_run(run)
     made = write_recertified(
@@ -66,11 +67,11 @@ def recertify(
     quiet = output.quiet or output.json
     if source.shortfall is not None:
         note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
-    before, after = ({key: one.manifest.plan[key] for key in CHANGEABLE} for one in (source, made))
-    if before != after and not as_if_certified(source, made.manifest.plan["bound"]):
+    before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))
+    if before != after and not as_if_certified(source, made.manifest.plan.known(PlanStatement.bound)):
         note(
             f"the certificates hold, but certify with {_stated(after)} would have stopped at other numbers of votes: "
-            f"{run} stopped by {' '.join(source.manifest.plan['stop'])} with {_stated(before)}",
+            f"{run} stopped by {' '.join(source.manifest.plan.stops)} with {_stated(before)}",
             quiet,
         )
     show_run(made, output)

@@ -1,4 +1,4 @@
-"""Options of training made from the dataclasses they fill: a new objective's knobs appear here by themselves.
+"""Options of training made from the dataclasses they fill: a new objective's knobs appear here automatically.
 
 Importing this file imports torch; commands that use it are loaded only when asked for.
 """
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         """The plan's fields but objective and ramps, each None unless given."""
 
     class SweepOptions:
-        """The same without σ and seed, of which a sweep takes several."""
+        """The same without σ and seed: a sweep takes several of both."""
 
     class KnobOptions:
         """The knobs of all objectives, each None unless given."""

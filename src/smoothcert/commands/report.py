@@ -44,7 +44,7 @@ def report(
     radius
         Radius of the headline, best fixed before the run (default: chosen near the median, which costs a little).
     inputs
-        At most so many inputs of each data set are shown one by one: wrong, abstained, barely certified, others.
+        At most this many inputs of each data set are shown individually: wrong, abstained, barely certified, others.
     dataset
         The data set, where it is a path, or for imported logs.
     split

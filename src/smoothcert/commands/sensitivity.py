@@ -1,4 +1,4 @@
-"""`smoothcert sensitivity`: which numbers of an input a model leans on, as a fit of its noise found."""
+"""`smoothcert sensitivity`: which features a model relies on, according to a fit of its noise."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _SHOWN = 40
 def sensitivity(
     fit: Path, *, run: Path | None = None, out: Path | None = None, output: OutputOptions = OutputOptions()
 ) -> None:
-    """Show which features the model is sensitive to: those on which it bears little noise.
+    """Show which features the model is sensitive to: those that tolerate little noise.
 
     Where the fit made σ smaller, or let it grow least, a small change may change the answer; where it grew most, the
-    model hardly looks. Features are ranked by σ over where it started (with `fit-noise --scale std`: in standard
+    model is least sensitive. Features are ranked by σ over where it started (with `fit-noise --scale std`: in standard
     deviations), because σ itself is in each feature's own units. With `--run`, a run certified with this fit, the table
     also says how far each feature may change *alone* without changing a typical answer: the half-width of the certified
     region of median size. Several may change at once as long as the input stays inside the region.
@@ -61,7 +61,7 @@ def sensitivity(
             plot_noise([(f"{fit.resolve().name}: σ", sigmas)], out)
         else:
             values = [feature.factor for feature in features]
-            meaning = "σ over where the fit started it: short bars are features that the model leans on"
+            meaning = "σ over where the fit started it: short bars are features that the model relies on"
             plot_features([feature.name for feature in features], values, meaning, out)
         note(str(out), output.quiet or output.json)
 
@@ -79,7 +79,7 @@ def _median_reach(path: Path, fit: Fit) -> float:
         raise RunError(
             f"{path} comes out of a region memory, which cuts regions to other sizes: name the run it was made from"
         )
-    if run.manifest.plan.get("sigmas_sha256") != fit.noise.sha256:
+    if run.manifest.plan.sigmas_sha256 != fit.noise.sha256:
         raise RunError(
             f"{path} wasn't certified with the noise of {fit.path}: name a run of certify --noise {fit.path}"
         )

@@ -27,11 +27,11 @@ def show(
     """Show one run in full: accuracies by name, confidence, classes, time, and what it proves about other inputs.
 
     *Base* accuracy is the model's alone, without noise; *noisy* accuracy its share of right votes under noise;
-    *smoothed* accuracy that of the smoothed classifier, the only one that certificates speak of. "Proved" is a lower
+    *smoothed* accuracy that of the smoothed classifier, the only one that certificates are about. "Proved" is a lower
     bound for inputs from the same distribution, false certificates allowed for; the statements of all radii hold
-    together with the probability `--confidence`. A mean radius can be carried by a few inputs of which the model is
-    over-confident: see how p_A is spread, and the share of the ACR that the surest tenth has. Of a run under way there
-    are counts so far; statements and intervals wait until it is complete.
+    together with the probability `--confidence`. A few inputs with over-confident answers can carry the
+    mean radius: see the spread of p_A, and the surest tenth's share of the ACR. For an unfinished run only counts are
+    shown; statements and intervals wait until it is complete.
 
     Example: `smoothcert show runs/digits-cert --radii 0,0.25,0.5`
 
@@ -118,7 +118,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             f"{lost:.3g} for radii that hold for any numbers.",
             soft_wrap=True,
         )
-    if run.manifest.kind == "certify" and "stream" not in run.manifest.plan:
+    if run.manifest.kind == "certify" and run.manifest.plan.stream is None:
         console.print(
             "Noise was added in floating point, as in every version before: certificates don't cover "
             "classifiers that read low-order bits. Certify again for those that do.",
@@ -129,7 +129,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
         return
     for sentence in proved:
         console.print(f"Proved: {sentence}.", soft_wrap=True)
-    if run.manifest.plan.get("recertified_from"):
+    if run.manifest.plan.recertified_from:
         console.print(
             "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
             soft_wrap=True,
@@ -137,13 +137,18 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 
 def _lost_to_rounding(run: Run) -> float:
-    """What radii of inputs off the grid give up to speak of any input."""
+    """What to subtract from radii of inputs off the grid."""
+    from smoothcert.runs.statement import DataStatement
     from smoothcert.smoothing import CertifyPlan
 
     data = run.manifest.data
-    if run.manifest.kind != "certify" or "levels" not in data or "stream" not in run.manifest.plan:
+    if (
+        run.manifest.kind != "certify"
+        or not data.has(DataStatement.levels)
+        or run.manifest.plan.stream is None
+    ):
         return 0.0
-    return CertifyPlan.from_json(run.manifest.plan, run.path).rounding_of(data["levels"])
+    return CertifyPlan.from_statement(run.manifest.plan, run.path).rounding_of(data.levels)
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:

@@ -13,11 +13,10 @@ from smoothcert.commands.made_options import given
 from smoothcert.commands.options import (
     BoundName,
     DataOptions,
-    NumericsOptions,
     OutputOptions,
-    SpeedOptions,
 )
 from smoothcert.commands.recipe_options import SweepOptions
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def sweep(
     architecture
         Network of every cell (default: the recipe's, or by the size of the inputs).
     train_inputs
-        Train on the first so many inputs only.
+        Train on this many inputs only, the first ones.
     ramp
         Knobs that rise during training, for every method, KNOB[=START]:EPOCHS[@AFTER] as in train; a recipe's own ramps
         of other knobs stay.
@@ -97,10 +96,10 @@ def sweep(
     certify_plan = {
         **vars(votes),
         "bound": bound,
-        "numerics": numerics.numerics(),
+        "numerics": numerics_of(numerics),
         "levels": numerics.levels,
     }
-    trial = Trial(certify_plan, Choice(data.skip, data.max), speed.execution())
+    trial = Trial(certify_plan, Choice(data.skip, data.max), execution_of(speed))
     load = cache(lambda name, split: datasets.load(name, split, data.data_dir))
     certify = partial(certify_with_bar, quiet=quiet)
     done: list[tuple[Cell, Run]] = []

@@ -29,7 +29,7 @@ def table(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; one under way is shown as far as it is.
+        Run directories made by certify or import-log; an unfinished one is shown as far as it goes.
     radii
         Radii to report, separated by commas; they head the columns as you type them.
     layout
@@ -40,7 +40,7 @@ def table(
         dataset,sigma,method,seeds,inputs,acr,acr_sd,…). best and training: all but latex.
     """
     from smoothcert.analysis.best import best_rows, render_best
-    from smoothcert.analysis.metrics import stated_norm, summarise
+    from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii, render_table
     from smoothcert.analysis.tables.naming import coverage
@@ -55,11 +55,11 @@ def table(
     if not runs:
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
     typed = parse_radii(radii) if radii is not None else None
-    read = [read_run(path, tallies=False) for path in runs]
+    read = [read_run(path) for path in runs]
     typed = typed or default_radii(read)
     chosen = [float(radius) for radius in typed]
     if layout == "best":
-        rendered = render_best(best_rows(read, chosen), typed, stated_norm(read[0]), format)
+        rendered = render_best(best_rows(read, chosen), typed, read[0].norm, format)
     elif layout == "training":
         rendered = render_training_times([training_time(run) for run in read], format)
     elif layout == "paper":
@@ -69,7 +69,7 @@ def table(
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
-        if (spread := own_sigmas(run.records)) is not None:
+        if (spread := own_sigmas(run.records.sigma)) is not None:
             note(f"{run.path}: each input has its own σ, {spread}")
         if (rule := asked_only(run.manifest.plan)) is not None:
             note(

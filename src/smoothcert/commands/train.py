@@ -1,4 +1,4 @@
-"""`smoothcert train`: a classifier that holds its ground under noise."""
+"""`smoothcert train`: a classifier trained under noise."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def train(
 ) -> None:
     """Train a classifier under noise and save it with everything needed to certify it.
 
-    Take a published setting with `--recipe` (`smoothcert recipes` lists them), or say what you want; every field of
-    a recipe can be overridden. Interrupted, the same command goes on after the last finished epoch and ends with
+    Take a published setting with `--recipe` (`smoothcert recipes` lists them), or set the fields yourself; every field
+    of a recipe can be overridden. Interrupted, the same command goes on after the last finished epoch and ends with
     the same weights. On several cards or machines: `torchrun --nproc-per-node 4 -m -- smoothcert train …`.
 
     `--out` receives recipe.toml (what was done, ready for `--recipe`), metrics.jsonl (a line per epoch), checkpoint.pt

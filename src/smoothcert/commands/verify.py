@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.options import ModelOptions, SpeedOptions
+from smoothcert.commands.options import ModelOptions
+from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.verification import Checked, Report
@@ -26,7 +27,7 @@ class ReplayOptions:
     """Which votes to cast again, and with what."""
 
     replay: Annotated[
-        int | None, Parameter(group=_REPLAY, help="Cast the votes of so many inputs again.")
+        int | None, Parameter(group=_REPLAY, help="Number of inputs whose votes are cast again.")
     ] = None
     model: Annotated[
         str | None,
@@ -57,7 +58,7 @@ class ReplayOptions:
     ] = None
 
     def check(self) -> None:
-        """Refuse what doesn't go together."""
+        """Refuse options that contradict each other."""
         from smoothcert.errors import InvalidValueError
 
         if self.replay is None:
@@ -89,7 +90,7 @@ def verify(
 ) -> None:
     """Check that a run's every class, radius and abstention follows from its votes and its plan.
 
-    Made for runs that come from somebody else. It trusts nothing: bounds, quantiles and radii are computed anew in
+    Made for runs of unknown origin. It trusts nothing: bounds, quantiles and radii are computed anew in
     whole numbers and 60-digit intervals, without the code that made the run, and nothing is opened but the run's own
     files. Streams, numbers of votes, labels' range, hashes and the results' digest are checked, too.
 
@@ -106,11 +107,11 @@ def verify(
     run
         Run directory made by certify, recertify, remember or import-log; finished or not.
     digest
-        SHA-256 of the results as somebody told you: the run must have that very one.
+        Expected SHA-256 of the results; any other is a problem.
     format
         text, or json: one object with every problem on standard output.
     quiet
-        Say nothing but what is wrong.
+        Print problems only.
     """
     from smoothcert.commands.console import progress_bar
     from smoothcert.verification import verify_run
@@ -154,7 +155,7 @@ def _replay(
     plan = checked.statement.plan
     named = load_named_model(replaying.model, model_options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
-    replay = Replay(run, checked.statement, named.classifier, inputs, speed.execution())
+    replay = Replay(run, checked.statement, named.classifier, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)
     chosen = chosen_records(checked.records, replaying.replay, replaying.seed)
     with progress_bar("casting votes again", "votes", silent) as bar:

@@ -1,6 +1,6 @@
-"""Knobs read from the source that declares them, without importing it: help must come at once, and torch takes seconds.
+"""Knobs read from the source that declares them, without importing it: help must be instant, and torch takes seconds.
 
-Works for what is written plainly: frozen dataclasses whose defaults are literals or :func:`~smoothcert.knobs.knob`
+Works for plain declarations: frozen dataclasses whose defaults are literals or :func:`~smoothcert.knobs.knob`
 calls of literals, of built-in types, unions and Literal aliases. A test compares what is read with the classes.
 """
 
@@ -36,7 +36,7 @@ def written_help(module: str, function: str) -> str:
 def written_knobs(module: str, cls: str, only: Collection[str] | None = None) -> list[Knob]:
     """The fields of a dataclass, its bases' first; a field declared again keeps its place, as dataclasses have it.
 
-    ``only`` names those wanted, of a class whose others are less plain.
+    ``only`` limits it to these names, where other fields aren't plain.
     """
     module, node = _defined(module, cls)
     assert isinstance(node, ast.ClassDef)
@@ -50,6 +50,13 @@ def written_knobs(module: str, cls: str, only: Collection[str] | None = None) ->
             if only is None or name in only:
                 found[name] = _knob(module, name, statement)
     return list(found.values())
+
+
+def written_type(module: str, alias: str) -> Any:
+    """The type that a module gives a name to."""
+    where, meaning = _defined(module, alias)
+    assert isinstance(meaning, ast.expr)
+    return _kind(where, meaning)
 
 
 def registered(package: str, registry: str) -> dict[str, tuple[str, str]]:
@@ -88,9 +95,7 @@ def _kind(module: str, node: ast.expr) -> Any:
     assert isinstance(node, ast.Name), f"{module}: {ast.unparse(node)} is no plain type"
     if node.id in _BUILT_IN:
         return _BUILT_IN[node.id]
-    where, meaning = _defined(module, node.id)
-    assert isinstance(meaning, ast.expr)
-    return _kind(where, meaning)
+    return written_type(module, node.id)
 
 
 def _defined(module: str, name: str) -> tuple[str, ast.ClassDef | ast.expr]:

@@ -46,7 +46,7 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
         return _resolve(spec, split, root)
     except OSError as error:
         raise DataError(
-            f"data set {spec!r} can't be read: {error}; check the path and who may read it"
+            f"data set {spec!r} can't be read: {error}; check the path and its permissions"
         ) from error
 
 

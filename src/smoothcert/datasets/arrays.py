@@ -28,8 +28,8 @@ def load_npz(path: Path, split: str) -> Dataset:
     """One split of the archive at ``path``, whose first axis counts inputs.
 
     Keys are ``x_train``/``y_train`` and ``x_test``/``y_test`` by split, or one pair that serves as either:
-    ``x``/``y``, ``images``/``labels``, ``inputs``/``labels`` or ``data``/``target``. Values are used AS THEY
-    ARE, never rescaled: noise is added in the units of the file, so σ=0.25 on values 0..255 is nearly none.
+    ``x``/``y``, ``images``/``labels``, ``inputs``/``labels`` or ``data``/``target``. Values are used as they
+    are, never rescaled: noise is added in the units of the file, so σ=0.25 on values 0..255 is nearly none.
     Class names may be given in ``classes``; do so when a class may be without labels, as the number of
     classes is otherwise the largest label of the file plus one.
     """

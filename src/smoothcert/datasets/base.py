@@ -1,4 +1,4 @@
-"""What a data set is to the rest of the library: inputs in the user's units, labels, and a fingerprint."""
+"""The interface of a data set: inputs in the user's units, labels, and a fingerprint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _USUAL_LEVELS = (1, 16, 255, 256)
 
 
 class LazySource(Protocol):
-    """Stands for an array of inputs too large for memory: reads those that are indexed, when they are."""
+    """Stands for an array of inputs too large for memory: reads inputs when they are indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,7 +131,7 @@ class Dataset:
     def input(self, index: int) -> NDArray[np.float32] | NDArray[np.float64]:
         """One input, in the units noise is added in, as float32, or as float64 where it is stored more finely.
 
-        No negative index, which a log can't name.
+        Negative indices are refused: logs have none.
         """
         if not 0 <= index < len(self):
             raise InvalidValueError(f"{self.name}: input index must lie in 0..{len(self) - 1}, got {index}")
@@ -142,7 +142,7 @@ class Dataset:
 
     def _scaled(self, stored: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
         values = np.asarray(stored, dtype=dtype)
-        # Division rounds k/255 as everybody else's pictures are rounded; a product with 1/255 is off now and then.
+        # Division rounds k/255 as other libraries do; a product with 1/255 sometimes differs in the last bit.
         return np.asarray(
             values * dtype(self.scale) if self.levels is None else values / dtype(round(1 / self.scale))
         )

@@ -72,8 +72,8 @@ def load_byte_pickle(path: Path) -> object:
 def _check_opcodes(content: bytes) -> None:
     """ValueError for a pickle that isn't of the plain kind, or that would take memory it has no bytes for.
 
-    The unpickler believes a length before it has read so much, and makes room for the largest number that a value is
-    put under: nine bytes are enough for gigabytes.
+    The unpickler trusts a stated length before it has read that much, and allocates up to the largest memo index: nine
+    bytes are enough for gigabytes.
     """
     tuples = 0
     for number, (opcode, argument, _) in enumerate(pickletools.genops(content), start=1):

@@ -26,7 +26,7 @@ MOST_VALUES = 2**30
 def read_idx(path: Path, dimensions: int, most: int = MOST_VALUES) -> NDArray[np.uint8]:
     """The array in ``path``, which must hold unsigned bytes in exactly ``dimensions`` dimensions, ``most`` at most.
 
-    Whether the file is gzipped is told by its first bytes, since browsers unpack downloads and keep the name.
+    The first bytes tell whether the file is gzipped, since browsers unpack downloads and keep the name.
     """
     try:
         with opened_file(path) as raw:

@@ -84,7 +84,7 @@ def opened(file: Path) -> Iterator[Image]:
 
 
 def _check_size(file: Path, size: tuple[int, int]) -> None:
-    """A header can claim any size; it is believed only so far."""
+    """Refuse absurd sizes, which a header can claim freely."""
     width, height = size
     if width * height > MOST_PIXELS:
         raise DataError(

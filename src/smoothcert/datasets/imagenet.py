@@ -29,8 +29,8 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
 
     Looks for ``train/nXXXXXXXX/`` and ``val/nXXXXXXXX/`` in ``imagenet/`` and the root itself; the test split
     is ``val``. Labels count the WordNet ids in order: those in ``LOC_synset_mapping.txt``, if it lies beside
-    the two folders, else those that are a folder of either split. So with that file a label means the same
-    as to published networks even where only some of the classes are on disk. The file names the classes too.
+    the two folders, else those that are a folder of either split. So with that file labels agree with
+    published networks even where only some of the classes are on disk. The file names the classes too.
     """
     require_pillow("the imagenet data set")
     folder = _FOLDERS[split]

@@ -176,7 +176,7 @@ class LazyImages:
                 batch[position] = self._decoded(name, recipe)
             return batch
         load_formats()
-        # A pool for each batch: starting threads is nothing beside decoding, and none is left over to a fork.
+        # A pool for each batch: starting threads is cheap compared with decoding, and none survives into a fork.
         with ThreadPoolExecutor(threads) as pool:
             for position, image in enumerate(pool.map(self._decoded, chosen, recipes)):
                 batch[position] = image

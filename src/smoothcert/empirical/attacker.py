@@ -17,10 +17,11 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
-from smoothcert.noise import Gaussian, on_grid
+from smoothcert.noise import on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
-from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Prepared, Procedure, adapt
+from smoothcert.runs.statement import ModelStatement, PlanStatement
+from smoothcert.sampling import Draw, Engine, Execution, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.models import TorchClassifier, class_order
 from smoothcert.sampling.streams import BlockBits, unit_noise
@@ -63,11 +64,13 @@ def attack_run(
     inputs: list[AttackedInput] = []
     together = batch * execution.worker_count()
     for start in range(0, len(run.records), together):
-        for one in attacker.attack(run.records[start : start + together], progress.radii or (lambda _: None)):
+        for one in attacker.attack(
+            list(run.records[start : start + together]), progress.radii or (lambda _: None)
+        ):
             inputs.append(one)
             if progress.attacked is not None:
                 progress.attacked(one)
-    return AttackReport(plan, radii, tuple(inputs), float(run.manifest.plan["alpha"]))
+    return AttackReport(plan, radii, tuple(inputs), run.manifest.plan.known(PlanStatement.alpha))
 
 
 def check_attackable(run: Run) -> None:
@@ -83,19 +86,19 @@ def check_attackable(run: Run) -> None:
             f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
             "attack the run it was made from"
         )
-    if (noise := manifest.plan.get("noise")) != "gaussian":
+    if (noise := manifest.plan.noise) != "gaussian":
         raise RunError(
-            f"{run.path} was certified with {noise} noise in {manifest.plan.get('norm')}: the attacks are in l2 and "
+            f"{run.path} was certified with {noise} noise in {manifest.plan.norm}: the attacks are in l2 and "
             "for gaussian noise; certify with --noise gaussian"
         )
-    if manifest.plan.get("votes") != "hard":
+    if manifest.plan.votes != "hard":
         raise RunError(
-            f"{run.path} certifies soft votes ({manifest.plan.get('bound')} bound), and an adversary is judged by "
+            f"{run.path} certifies soft votes ({manifest.plan.bound} bound), and an adversary is judged by "
             "hard ones: that would be another classifier; certify with --bound two-class or clopper-pearson"
         )
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
-    if any(record.sigma != manifest.plan["sigma"] for record in run.records):
+    if (run.records.sigma != manifest.plan.sigma).any():
         raise RunError(
             f"{run.path} chose a σ for each input, and the attacks are on one smoothed classifier for all: its "
             "certificates are about others; certify without --sigma-search"
@@ -115,16 +118,13 @@ class _Attacker:
         execution: Execution,
         batch: int,
     ) -> None:
-        stated = run.manifest.plan
+        stated = CertifyPlan.from_statement(run.manifest.plan, run.path)
         self.plan, self.radii, self.dataset = plan, radii, dataset
         self.execution, self.batch = execution, batch
-        self.noise = Gaussian(float(stated["sigma"]))
-        self.seed = int(stated["seed"])
-        self.grid = CertifyPlan.from_json(stated, run.path).grid
-        numerics = Numerics(**{name: stated[name] for name in ("dtype", "route", "chunk", "block")})
+        self.noise, self.seed, self.grid = stated.noise, stated.known_seed, stated.grid
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(
-            base.prepare(numerics, dataset.input_shape, execution.device), order=self.order
+            base.prepare(stated.numerics, dataset.input_shape, execution.device), order=self.order
         )
         self.passes = GradientPasses(base, execution)
         self.level = plan.level(len(radii), self.prepared.classes)
@@ -267,7 +267,7 @@ def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> TorchC
             f"{base.name} can't be attacked: attacks follow gradients, which only a torch model has, and this is "
             f"a {type(base).__name__}; certify the network it was made from"
         )
-    there, here = run.manifest.model["sha256"], base.fingerprint(input_shape)
+    there, here = run.manifest.model.known(ModelStatement.sha256), base.fingerprint(input_shape)
     if there != here:
         raise ModelError(
             f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "

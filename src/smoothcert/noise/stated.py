@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,8 @@ from numpy.typing import NDArray
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import opened_file, write_atomically
 from smoothcert.noise.base import NOISES, Noise
-from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, sigmas_sha256
+from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise
+from smoothcert.noise.diagonal import sigmas_sha256 as sha256_of
 from smoothcert.npy import load_npy
 
 SIGMAS_FILE = "sigmas.npy"
@@ -55,7 +54,7 @@ def _encoded(sigmas: NDArray[np.float64]) -> bytes:
     np.save(content, sigmas, allow_pickle=False)
     whole = content.getvalue()
     end = whole.index(b"\n") + 1
-    literal = whole[10 : end - 1].rstrip() + b"  " + _COMMENT + sigmas_sha256(sigmas).encode()
+    literal = whole[10 : end - 1].rstrip() + b"  " + _COMMENT + sha256_of(sigmas).encode()
     padding = -(10 + len(literal) + 1) % 64  # numpy aligns what follows
     header = literal + b" " * padding + b"\n"
     return whole[:8] + len(header).to_bytes(2, "little") + header + whole[end:]
@@ -69,7 +68,7 @@ def _check_comment(path: Path, values: NDArray[np.float64]) -> None:
     if b"#" not in header:
         return
     found = _COMMENTED.fullmatch(header[header.index(b"#") :])
-    if found is None or found[1].decode() != sigmas_sha256(values):
+    if found is None or found[1].decode() != sha256_of(values):
         raise ValueError("its checksum doesn't match: it was edited or damaged")
 
 
@@ -92,20 +91,23 @@ def load_sigmas(path: Path) -> NDArray[np.float64]:
     return values.astype(np.float64)
 
 
-def stated_noise(plan: Mapping[str, Any], directory: Path) -> Noise:
-    """The noise that a plan's JSON states; a diagonal one's scales are read from the run directory and verified."""
-    name = plan["noise"]
+def stated_noise(name: str, sigma: float | None, sigmas_sha256: str | None, directory: Path) -> Noise:
+    """The noise that a run states; a diagonal one's scales are read from the run directory and verified."""
     if name in DIAGONAL_NOISES:
+        if sigmas_sha256 is None:
+            raise RunError(f"{directory} doesn't state the SHA-256 of its noise's scales; certify again")
         path = directory / SIGMAS_FILE
         sigmas = load_sigmas(path)
-        _check_hash(path, sigmas, plan["sigmas_sha256"])
+        _check_hash(path, sigmas, sigmas_sha256)
         return DIAGONAL_NOISES[name](sigmas)
+    if sigma is None:
+        raise RunError(f"{directory} doesn't state the sigma of its noise; certify again")
     # NOISES holds dataclasses whose one field is sigma.
-    return NOISES[name](plan["sigma"])  # type: ignore[call-arg]
+    return NOISES[name](sigma)  # type: ignore[call-arg]
 
 
 def _check_hash(path: Path, sigmas: NDArray[np.float64], stated: str) -> None:
-    found = sigmas_sha256(sigmas)
+    found = sha256_of(sigmas)
     if found != stated:
         raise RunError(
             f"{path} isn't the vector that the run states (SHA-256 {found[:12]}…, stated {stated[:12]}…): the file was "

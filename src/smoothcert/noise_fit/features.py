@@ -1,4 +1,4 @@
-"""Names of an input's numbers, where a file of tabular data has them, and which of them a fit found sensitive."""
+"""Names of features, where a file of tabular data has them, and which of them a fit found sensitive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def feature_names(spec: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Feature:
-    """One number of an input. Rank 1 has the σ that shrank most or grew least: the model leans on it most."""
+    """One feature. Rank 1 has the σ that shrank most or grew least: the model relies on it most."""
 
     name: str
     place: tuple[int, ...]

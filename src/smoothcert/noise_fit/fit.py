@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import class_order, labelled_for
 
@@ -49,7 +50,7 @@ _MOST_VOTED_GROUPS = 1000
 
 @dataclass(frozen=True)
 class Progress:
-    """What to tell whoever is watching."""
+    """Progress callbacks."""
 
     begin: Callable[[int, int, int], None] | None = None
     """(rows to evaluate, sub-epochs in all, sub-epochs done before)"""
@@ -69,14 +70,17 @@ class Fit:
     @property
     def kind(self) -> NoiseKind:
         """The noise fitted."""
-        kind: NoiseKind = self.manifest.plan["noise"]
-        return kind
+        return cast(NoiseKind, self.manifest.plan.known(PlanStatement.noise))
 
     @property
     def feature_names(self) -> list[str] | None:
         """Names of the coordinates, where the data had any."""
-        names: list[str] | None = self.manifest.origin.get("feature_names")
-        return names
+        return self.manifest.origin.feature_names
+
+    @property
+    def init(self) -> float:
+        """The constant that it began with."""
+        return self.manifest.plan.known(PlanStatement.init)
 
 
 def fit_into(
@@ -101,8 +105,8 @@ def fit_into(
     labelled = labelled_for(base, dataset)
     route, groups = _route(base, labelled, plan, execution, fitted)
     manifest = _manifest(base, dataset, places, plan, groups, execution, origin or {})
-    if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash is of
-        manifest.model["order"] = list(order)
+    if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash covers
+        manifest = manifest.stating(model=manifest.model.but(order=list(order)))
     with claim_run(out, manifest):
         state = load_state(out)
         if state.history:
@@ -146,7 +150,7 @@ def read_fit(path: Path) -> Fit:
     history = load_state(path).history
     noise = None
     if (path / SIGMAS_FILE).exists():
-        noise = diagonal_noise(manifest.plan["noise"], load_sigmas(path / SIGMAS_FILE))
+        noise = diagonal_noise(manifest.plan.known(PlanStatement.noise), load_sigmas(path / SIGMAS_FILE))
     return Fit(path, manifest, history, noise)
 
 
@@ -231,7 +235,7 @@ def _manifest(
     if not named_groups(plan.groups):
         labels = group_labels(plan.groups, dataset.input_shape)
         statement["groups"] = f"sha256:{hashlib.sha256(labels.astype('<i8').tobytes()).hexdigest()}"
-    return Manifest(
+    return Manifest.of(
         kind=KIND,
         plan=statement,
         model={"name": base.name, "sha256": base.fingerprint(dataset.input_shape)},

@@ -38,13 +38,13 @@ class GradientRoute:
     def __init__(
         self, base: BaseClassifier, dataset: Dataset, plan: FitPlan, scales: Scales, execution: Execution
     ) -> None:
-        remedy = "use --route votes, with --groups if an input has many numbers"
+        remedy = "use --fit-by votes, with --groups if an input has many numbers"
         differentiable = check_differentiable(base, "the gradient route", remedy)
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
         self._passes = GradientPasses(
             differentiable,
             execution,
-            remedy="use --route votes, which only counts votes",
+            remedy="use --fit-by votes, which only counts votes",
             channels_last=len(dataset.input_shape) == 3,
         )
         self._noise = NOISES[plan.noise](1.0)  # type: ignore[call-arg]  # dataclasses whose one field is sigma
@@ -137,5 +137,5 @@ class GradientRoute:
         if not bool(torch.isfinite(slope.gradient).all()):
             raise ModelError(
                 f"{self._name}: the gradient of batch {batch // self._plan.batch} in sub-epoch {number} isn't finite. "
-                "The model's weights or its input range may be broken; --route votes needs no gradient"
+                "The model's weights or its input range may be broken; --fit-by votes needs no gradient"
             )

@@ -68,7 +68,7 @@ def ladder_points(fits: Sequence[Fit]) -> list[Point]:
     points = [
         Point(
             fit.path.name,
-            fit.manifest.plan["init"],
+            fit.init,
             one.sub_epoch,
             one.area,
             one.accuracy,
@@ -94,7 +94,7 @@ def read_ladder(path: Path) -> list[Fit]:
     rungs = [read_fit(each) for each in sorted(path.iterdir()) if (each / "run.json").exists()]
     if not rungs:
         raise RunError(f"{path} is not a fit: make one with smoothcert fit-noise")
-    return sorted(rungs, key=lambda fit: float(fit.manifest.plan["init"]))
+    return sorted(rungs, key=lambda fit: fit.init)
 
 
 def finished_fit(path: Path) -> Fit:

@@ -102,7 +102,7 @@ class FitPlan:
                 )
             if self.route == "votes":
                 raise InvalidValueError(
-                    "rank needs gradients: leave it out with --route votes and use --groups"
+                    "rank needs gradients: leave it out with --fit-by votes and use --groups"
                 )
 
     def as_json(self) -> dict[str, Any]:

@@ -22,10 +22,10 @@ class Outcome:
 
 
 class Route(Protocol):
-    """A way to better σ: sub-epochs that depend on nothing but the plan, the data and :meth:`tensors`."""
+    """An optimiser of σ: sub-epochs that depend on nothing but the plan, the data and :meth:`tensors`."""
 
     def rows(self, inputs: int) -> int:
-        """Rows that a sub-epoch over so many inputs sends through the model."""
+        """Rows that a sub-epoch over this many inputs sends through the model."""
         ...
 
     def sigmas(self) -> NDArray[np.float64]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from smoothcert.architectures.weights import load_tensors
 from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
 from smoothcert.files import read_file, write_atomically
-from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
 _MOST_BYTES = 2**36
@@ -20,7 +20,7 @@ _MOST_BYTES = 2**36
 
 @dataclass(frozen=True)
 class SubEpoch:
-    """What is said of one sub-epoch; number 0 is the start."""
+    """Metrics of one sub-epoch; number 0 is the start."""
 
     sub_epoch: int
     accuracy: float
@@ -30,7 +30,7 @@ class SubEpoch:
     objective: float | None
     """Mean of O_CA while fitting, by the surrogate that was climbed; None at the start."""
     counted: float | None
-    """Share of the inputs fitted on that had a part in it."""
+    """Share of the fitted inputs that contributed."""
     right: float | None
     sigma: float
     """Geometric mean."""

@@ -1,4 +1,4 @@
-"""Random streams of a fit, each named by seed and purpose: nothing to save, nothing to lose."""
+"""Random streams of a fit, each named by seed and purpose: no state to save."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def noise_bits(seed: int, *words: int) -> np.random.SFC64:
 
 
 def stream_seed(seed: int, purpose: Purpose, *words: int) -> int:
-    """The number that names a stream; no certification draws from it unless somebody asks for that very seed."""
+    """The number that names a stream; no certification draws from it unless given that exact seed."""
     state = np.random.SeedSequence([_ROOM, seed, int(purpose), *words]).generate_state(1, np.uint64)
     return int(state[0])

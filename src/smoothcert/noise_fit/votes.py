@@ -43,7 +43,7 @@ def vote_gaps(counts: Counts, labels: NDArray[np.int64], noise: NoiseKind) -> ND
 class VoteRoute:
     """Sweeps over the groups in random order.
 
-    A sweep has fresh noise, the same for every σ it tries, so that differences are the model's and not luck's. The mean
+    A sweep has fresh noise, the same for every σ it tries: differences come from the model, not chance. The mean
     runs over the inputs that are right where the sweep begins, and one that is lost on the way counts with the smallest
     gap: otherwise the mean would rise by losing the hardest inputs.
     """

@@ -1,4 +1,4 @@
-"""What a training objective is to the training loop: a loss of a batch under noise."""
+"""The interface of a training objective: the loss of a batch under noise."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Consistency(Objective):
     def __post_init__(self) -> None:
         check_not_negative("lam", self.lam)
         check_not_negative("eta", self.eta)
-        # A single copy is its own mean: nothing would be left of the method.
+        # A single copy is its own mean: the regularizer would vanish.
         check_count("copies", self.copies, least=2)
 
     def loss(

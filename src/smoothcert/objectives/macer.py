@@ -36,7 +36,7 @@ class Macer(Objective):
     batch_counts_inputs: ClassVar[bool] = True
 
     lam: float = knob(16.0, "weight of the hinge on the radius; 0 leaves it out")
-    gamma: float = knob(8.0, "where the hinge stops asking for more radius")
+    gamma: float = knob(8.0, "the hinge is 0 beyond this gap")
     beta: float = knob(16.0, "inverse temperature of the softmax in the hinge")
     copies: int = knob(16, "noise draws for each input")
 

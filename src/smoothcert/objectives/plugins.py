@@ -33,7 +33,7 @@ def load_plugins() -> None:
     for entry in entry_points(group=ENTRY_POINTS):
         try:
             entry.load()
-        except Exception as error:  # whatever a stranger's package does wrong
+        except Exception as error:  # third-party code can raise anything
             warnings.warn(
                 f"the objectives of {entry.value} can't be used: {error!r}", PluginWarning, stacklevel=2
             )

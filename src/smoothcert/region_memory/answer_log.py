@@ -72,7 +72,7 @@ class AnswerLog:
             )
 
     def begin(self, head: Head) -> None:
-        """The memory is about to be asked for the first time, or again."""
+        """Called before the memory is asked."""
         if not self.resumed:
             self.stored = head.count
             self._write(self._about | {"stored": head.count})

@@ -1,4 +1,4 @@
-"""What can go wrong with a memory, in the words of whoever operates it."""
+"""What can go wrong with a memory, in an operator's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be asked about: points whose float64 geometry is exact enough to be rounded safely."""
+"""Inputs that a memory accepts: points whose float64 geometry is exact enough to be rounded safely."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Ledger:
         self._index = SketchIndex(store.statement.input_shape)
         self._broken: IncompleteMemoryError | None = None
         self.refresh()
-        with store.exclusive():  # nobody is between writing a row and moving the head
+        with store.exclusive():  # no process is between writing a row and moving the head
             self.refresh_inside()
         if known is not None and self._hash_of(known.count) != known.hash:
             raise self._fail(
@@ -64,16 +64,14 @@ class Ledger:
             for batch in _batches(self.store.rows(len(self), head.count)):
                 self._take(batch)
             if self.head != head:
-                raise self._fail(
-                    f"the head tells of {head.count} records, but they end with {self.head.count}"
-                )
+                raise self._fail(f"the head states {head.count} records, but they end with {self.head.count}")
 
     def refresh_inside(self) -> None:
         """The same inside a transaction, where there can be no row beyond the head."""
         self.refresh()
         last = self.store.last_id()
         if last != len(self):
-            raise self._fail(f"the head tells of {len(self)} records, but there is a record {last}")
+            raise self._fail(f"the head states {len(self)} records, but there is a record {last}")
 
     def near(
         self, point: NDArray[np.float64], reach: float, start: int = 0

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.inputs import as_numpy
 from smoothcert.region_memory.chain import Head, next_row
 from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
@@ -20,6 +19,7 @@ from smoothcert.region_memory.records import KINDS, StoredAnswer
 from smoothcert.region_memory.statement import Statement
 from smoothcert.region_memory.store import Store, open_store
 from smoothcert.regions import CertifiedRegion
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN
 
 Source = Literal["memory", "certified", "shrunk", "abstained"]
@@ -55,7 +55,7 @@ class MemoryAnswer:
     """What the memory-enhanced classifier answers. ``record`` is the stored record that vouches for it.
 
     ``region`` is what may be claimed: every float64 input inside it will be answered ``predicted``. ``certified`` is
-    what the callback returned, if it was asked: it may disagree with the answer when another process was faster.
+    what the callback returned, if it was asked: it may disagree with the answer if another process stored one first.
     """
 
     predicted: int
@@ -82,7 +82,7 @@ class MemoryAnswer:
 
     @property
     def promise(self) -> str:
-        """What the answer promises, in words."""
+        """What the answer promises."""
         if self.abstained:
             return NO_PROMISE
         return POINT_PROMISE if self.region is None else PROMISE
@@ -207,7 +207,7 @@ class RegionMemory:
         return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         with self._lock:
             self._store.close()
 
@@ -310,7 +310,7 @@ def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
 
 
 def _sigma(certified: Certified) -> dict[str, float]:
-    """The certificate's own σ, where it states one: without it nobody can check what the record says of the model."""
+    """The certificate's own σ, where it states one: without it the record's claim about the model can't be checked."""
     sigma = getattr(certified, "sigma", None)
     return {} if sigma is None else {"sigma": float(sigma)}
 

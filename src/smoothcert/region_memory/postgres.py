@@ -26,7 +26,7 @@ _CREATION_LOCK = (
 
 _SESSION = (
     "SET lock_timeout = '{patience}ms'",
-    # A process that hangs inside a transaction must not stop all others for ever.
+    # A process that hangs inside a transaction must not block all others forever.
     "SET idle_in_transaction_session_timeout = '60s'",
 )
 
@@ -36,7 +36,7 @@ class PostgresStore:
 
     Every writer must change that one row, so locking it first orders all of them, and each statement after the lock
     sees everything the earlier ones committed. SERIALIZABLE would do too, but by failing and repeating transactions
-    that always conflict here; an advisory lock only binds those who know of it. A killed client's transaction is
+    that always conflict here; an advisory lock only binds clients that use it. A killed client's transaction is
     rolled back by the server and its lock goes with it. A row becomes visible after it is flushed, never before.
     """
 
@@ -182,7 +182,7 @@ class PostgresStore:
             connection.execute(f"UPDATE {self.schema}.head SET count = %s, hash = %s", (row.id, row.hash))
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
 
@@ -192,7 +192,7 @@ class PostgresStore:
             return cursor.fetchall()
 
     def _line(self, error: Exception) -> str:
-        """The first line of an error, without anything that lets one in."""
+        """The first line of an error, without credentials."""
         line = str(error).strip().partition("\n")[0]
         for secret in self._secrets:
             line = line.replace(secret, "…")
@@ -200,7 +200,7 @@ class PostgresStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """The driver's errors in the operator's words."""
+        """Translate the driver's errors for the operator."""
         errors = self._driver.errors
         try:
             yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -22,16 +21,15 @@ from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.records import BALLS
 from smoothcert.region_memory.statement import Statement
 from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
+from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
-from smoothcert.runs.records import results_digest
+from smoothcert.runs.statement import ModelStatement, PlanStatement
 from smoothcert.sigma_search.log import read_found
 from smoothcert.sigma_search.problem import with_sigma
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.tally import ABSTAIN
-
-_SAME = 1e-9  # another version of scipy may round a radius differently in its last bits
 
 
 @dataclass(frozen=True)
@@ -56,9 +54,9 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
     """
     _check(run, dataset)
     offers = _Offers(run, dataset)
-    digest = results_digest(run.records)
+    digest = run.records.digest
     with reserve_run(out) as write:
-        log = AnswerLog(out, digest, public_address(str(address)), [record.index for record in run.records])
+        log = AnswerLog(out, digest, public_address(str(address)), run.records.index.tolist())
         with RegionMemory.open(address, _statement(run, dataset)) as memory:
             log.begin(memory.head)
             recovering = log.resumed
@@ -104,17 +102,16 @@ def _noted(record: Record, answer: MemoryAnswer, held: int) -> Answered:
 
 
 def _stretched(run: Run) -> bool:
-    return run.manifest.plan["noise"] in DIAGONAL_NOISES
+    return run.manifest.plan.noise in DIAGONAL_NOISES
 
 
 def _manifest(run: Run, address: str | Path, source: dict[str, str]) -> Manifest:
     return replace(
         run.manifest,
-        plan=run.manifest.plan | {"stateful": True, "memory": source},
+        plan=run.manifest.plan.but(stateful=True, memory=source),
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=run.manifest.origin
-        | {"memory": public_address(str(address)), "remembered_from": str(run.path)},
+        origin=run.manifest.origin.but(memory=public_address(str(address)), remembered_from=str(run.path)),
     )
 
 
@@ -132,7 +129,7 @@ class _Offers:
     @cached_property
     def plan(self) -> CertifyPlan:
         """The run's plan, read from disk where it is needed."""
-        return CertifyPlan.from_json(self.run.manifest.plan, self.run.path)
+        return CertifyPlan.from_statement(self.run.manifest.plan, self.run.path)
 
     def of(self, record: Record) -> _Kept:
         """The certificate of one input."""
@@ -140,7 +137,7 @@ class _Offers:
             return _Kept(ABSTAIN, None, record.sigma)
         x = self.dataset.input(record.index).astype(np.float64)
         found = self.found.get(record.index)
-        if self.run.manifest.plan.get("sigma_search") and found is None:
+        if self.run.manifest.plan.sigma_search and found is None:
             raise RunError(
                 f"{self.run.path} keeps no intact line of the search for the σ of input {record.index}; certify again "
                 "with the same command: it fills in what is missing"
@@ -148,16 +145,16 @@ class _Offers:
         if _stretched(self.run):
             region: CertifiedRegion = self._from_votes(x, record, self.plan)
         elif found is not None and found.noise is not None:
-            region = self._from_votes(x, record, replace(self.plan, noise=found.noise))
+            region = self._from_votes(x, record, replace(self.plan, noise=found.noise, search=None))
         else:
-            region = BALLS[self.run.manifest.plan["norm"]](self._point(x, record), record.radius)
+            region = BALLS[self.run.norm](self._point(x, record), record.radius)
         order = 1 if region.norm == "l1" else 2
         shift = float(np.linalg.norm((x - region.center).ravel(), order))
         return _Kept(record.predicted, region, record.sigma, shift)
 
     def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:
         """The point that a record's votes are about."""
-        if "stream" not in self.run.manifest.plan:
+        if self.run.manifest.plan.stream is None:
             return x
         return replace(self.plan, noise=with_sigma(self.plan.noise, record.sigma)).point(x)
 
@@ -167,8 +164,8 @@ class _Offers:
                 f"{self.run.path} keeps no votes of input {record.index}, which its region is computed from"
             )
         again = decide(x, plan, record.selection, record.estimation)
-        same = math.isclose(again.radius, record.radius, rel_tol=_SAME)
-        if again.region is None or again.predicted != record.predicted or not same:
+        same = again.predicted == record.predicted and same_radius(again.radius, record.radius)
+        if again.region is None or not same:
             raise RunError(
                 f"{self.run.path}: the result of input {record.index} (class {record.predicted}, radius "
                 f"{record.radius:g}) doesn't follow from its votes and the plan; restore the run or certify again"
@@ -177,12 +174,11 @@ class _Offers:
 
 
 def _statement(run: Run, dataset: Dataset) -> Statement:
-    plan = run.manifest.plan
     return Statement(
-        model_sha256=run.manifest.model["sha256"],
+        model_sha256=run.manifest.model.known(ModelStatement.sha256),
         input_shape=dataset.input_shape,
-        noise=plan["noise"],
-        norm=plan["norm"],
+        noise=run.manifest.plan.known(PlanStatement.noise),
+        norm=run.norm,
     )
 
 
@@ -192,7 +188,7 @@ def _check(run: Run, dataset: Dataset) -> None:
             f"{run.path} is of kind {run.manifest.kind!r} and names no model, so no memory can be bound to it; "
             "remember a run made by smoothcert certify"
         )
-    if run.manifest.plan.get("stateful"):
+    if run.manifest.plan.stateful:
         raise RunError(f"{run.path} comes out of a memory already: remember the run it was made from")
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")

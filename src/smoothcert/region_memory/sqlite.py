@@ -127,7 +127,7 @@ class SqliteStore:
         self._connection.execute("INSERT INTO head VALUES (1, ?, ?)", (start.count, start.hash))
 
     def _check_witness(self, known: Head | None) -> None:
-        # In this order: whoever stores a record has written the witness before.
+        # In this order: the witness is written before the record.
         count = self.head().count
         witnessed = self._witness.read()
         if witnessed is None:
@@ -135,7 +135,7 @@ class SqliteStore:
                 raise IncompleteMemoryError(
                     self.name,
                     f"it has {count} records but {self._witness.path.name} is missing, as after a plain "
-                    "copy of the one file (use backup()), so nobody can say whether records are missing; if you "
+                    "copy of the one file (use backup()), so missing records can't be ruled out; if you "
                     "noted its head elsewhere, give that as known",
                 )
             witnessed = known or self.head()
@@ -175,7 +175,7 @@ class SqliteStore:
         self._inside, self._appended = True, None
 
     def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # it may have rolled back by itself
+        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
@@ -240,7 +240,7 @@ class SqliteStore:
         return head
 
     def close(self) -> None:
-        """Let go; the last one to close folds the write-ahead file in."""
+        """Close; the last process to do so folds the write-ahead file in."""
         self._connection.close()
 
     def _check_same_file(self) -> None:
@@ -256,7 +256,7 @@ class SqliteStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """SQLite's errors in the operator's words."""
+        """Translate SQLite's errors for the operator."""
         try:
             yield
         except sqlite3.Error as error:

@@ -68,11 +68,11 @@ class Statement:
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     def differences(self, stored: str) -> list[str]:
-        """Each field in which the text a store was made with disagrees, in words."""
+        """Each field in which the text of an existing store disagrees."""
         mine = json.loads(self.text())
         theirs = parse_json(stored)
         if not isinstance(theirs, dict):
-            return [f"the store's statement is {stored[:60]!r}, which is none"]
+            return [f"the store's statement is {stored[:60]!r}, which isn't one"]
         names = [field.name for field in fields(self)] + sorted(set(theirs) - set(mine))
         return [
             f"{name}: the store has {theirs.get(name)!r}, now {mine.get(name)!r}"

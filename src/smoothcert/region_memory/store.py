@@ -1,4 +1,4 @@
-"""Store: what a memory needs of a database."""
+"""Store: the interface between a memory and its database."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Store(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call it."""
+        """Its name in messages."""
         ...
 
     def exclusive(self) -> AbstractContextManager[None]:

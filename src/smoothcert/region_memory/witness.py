@@ -64,6 +64,6 @@ class Witness:
         if len(content) != _SIZE or hashlib.sha256(body).digest()[:_CHECK] != check:
             raise IncompleteMemoryError(
                 str(self.path),
-                "the witness of the last head is damaged, so nobody can say whether records are missing",
+                "the witness of the last head is damaged, so missing records can't be ruled out",
             )
         return Head(int.from_bytes(body[:8], "big"), body[8:])

@@ -10,10 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.analysis.ceiling import radius_ceiling
+from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import rate_interval
+from smoothcert.analysis.metrics import acr_share_of_top, correct_radii
+from smoothcert.analysis.steps import step_counts
 from smoothcert.errors import check_count
-from smoothcert.report.condensed import Condensed, Floats, Ints
 from smoothcert.rounding import decimal_down
+from smoothcert.runs import Run
+from smoothcert.runs.columns import Floats, Ints
 
 MOST_POINTS = 500
 _RADIUS_BINS, _SHARE_BINS = 40, 25
@@ -31,12 +36,10 @@ class Steps:
     highest: Ints
 
 
-def certified_steps(correct_radii: Floats) -> Steps:
+def certified_steps(certified: Floats) -> Steps:
     """Every jump of the certified count, from radius 0 on."""
-    jumps, repeats = np.unique(correct_radii, return_counts=True)
-    left = correct_radii.size - np.cumsum(repeats)
-    counts = np.concatenate([[correct_radii.size], left]).astype(np.int64)
-    return Steps(np.concatenate([[0.0], jumps]), counts, counts)
+    radii, counts = step_counts(certified)
+    return Steps(radii, counts, counts)
 
 
 def thin(steps: Steps, most: int = MOST_POINTS) -> Steps:
@@ -71,15 +74,15 @@ def _kept(falling: list[int], loss: int) -> list[int]:
     return [*kept, last]
 
 
-def curve_json(run: Condensed) -> dict[str, Any]:
+def curve_json(run: Run) -> dict[str, Any]:
     """Radii (cut to six decimals, so never to the right of the truth), counts, and the pointwise 95 % band.
 
     The band is None where inputs depend on one another, or aren't all done: none would hold.
     """
-    everything = certified_steps(run.correct_radii())
+    everything = certified_steps(correct_radii(run.records))
     steps = thin(everything)
-    total = len(run)
-    banded = run.sample
+    total = len(run.records)
+    banded = is_sample(run)
     return {
         "radii": [float(decimal_down(radius, 6)) for radius in steps.radii.tolist()],
         "counts": steps.counts.tolist(),
@@ -90,35 +93,34 @@ def curve_json(run: Condensed) -> dict[str, Any]:
         if banded
         else None,
         "jumps": len(everything.radii) - 1,
-        "ceiling": run.ceiling,
+        "ceiling": radius_ceiling(run),
     }
 
 
-def histograms_json(run: Condensed, reach: float) -> dict[str, Any]:
+def histograms_json(run: Run, reach: float) -> dict[str, Any]:
     """Radii of right and wrong answers in equal bins up to ``reach``, and the chosen class's share of the votes."""
     edges = np.linspace(0.0, reach if reach > 0 else 1.0, _RADIUS_BINS + 1)
-    answered_wrong = ~run.correct & ~run.abstained
-    shares = (run.votes.chosen_votes / run.votes.total)[~np.isnan(run.votes.chosen_votes)]
+    answered_wrong = ~run.records.correct & ~run.records.abstained
+    shares = (run.records.votes.chosen_votes / run.records.votes.total)[
+        ~np.isnan(run.records.votes.chosen_votes)
+    ]
     return {
         "reach": float(edges[-1]),
-        "right": np.histogram(run.radius[run.correct], edges)[0].tolist(),
-        "wrong": np.histogram(run.radius[answered_wrong], edges)[0].tolist(),
+        "right": np.histogram(run.records.radius[run.records.correct], edges)[0].tolist(),
+        "wrong": np.histogram(run.records.radius[answered_wrong], edges)[0].tolist(),
         "shares": np.histogram(shares, _SHARE_BINS, (0.0, 1.0))[0].tolist() if shares.size else None,
     }
 
 
-def carried_by_few(run: Condensed) -> str | None:
+def carried_by_few(run: Run) -> str | None:
     """How unequally the average certified radius is spread, in a sentence."""
-    radii = run.correct_radii()
-    total = math.fsum(radii)
-    if not len(run) or total <= 0:
+    share = acr_share_of_top(run.records) if len(run.records) else None
+    if share is None:
         return None
-    tenth = math.ceil(len(run) / 10)
-    share = math.fsum(radii[-tenth:]) / total
-    nothing = len(run) - int(np.count_nonzero(radii > 0))
+    nothing = len(run.records) - int(np.count_nonzero(correct_radii(run.records) > 0))
     return (
         f"The tenth of the inputs with the largest radii carries {100 * share:.0f} % of this run's ACR, and {nothing} "
-        f"of its {len(run)} inputs add nothing to it."
+        f"of its {len(run.records)} inputs add nothing to it."
     )
 
 

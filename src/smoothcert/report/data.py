@@ -11,8 +11,8 @@ import numpy as np
 from smoothcert import datasets
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, SmoothcertError
-from smoothcert.report.condensed import Condensed
 from smoothcert.report.groups import Group
+from smoothcert.runs import Run
 from smoothcert.runs.data_check import registered_dataset, suggested_options
 
 
@@ -79,19 +79,19 @@ def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
     return found
 
 
-def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
+def _find(run: Run, place: DataPlace, library: _Library) -> FoundData:
     origin, data = run.manifest.origin, run.manifest.data
-    stated = data.get("sha256")
+    stated = data.sha256
     spec = place.dataset or (None if stated is None else registered_dataset(run.manifest))
     if spec is None:
-        named = None if run.manifest.kind == "import" else origin.get("dataset") or data.get("name")
+        named = None if run.manifest.kind == "import" else origin.dataset or data.name
         raise DataError(
             f"{run.name} doesn't say where its data set is; name it with --dataset (and --data-dir, --split)"
             if named is None
             else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
-            f"want its inputs on the page, add {suggested_options({'dataset': named})}"
+            f"want its inputs on the page, add {suggested_options(dataset=named)}"
         )
-    dataset = library.load(spec, place.split or origin.get("split") or "test", place.data_dir)
+    dataset = library.load(spec, place.split or origin.split or "test", place.data_dir)
     if stated is None:
         _check_labels(run, dataset)
         return FoundData(
@@ -111,15 +111,15 @@ def _find(run: Condensed, place: DataPlace, library: _Library) -> FoundData:
     )
 
 
-def _check_labels(run: Condensed, dataset: Dataset) -> None:
-    if len(run) and run.index[-1] >= len(dataset):
+def _check_labels(run: Run, dataset: Dataset) -> None:
+    index, label = run.records.index, run.records.label
+    if len(index) and index[-1] >= len(dataset):
         raise DataError(
-            f"{dataset.name} has {len(dataset)} inputs, but {run.name} has an input {run.index[-1]}; name the data "
-            "set it was made with"
+            f"{dataset.name} has {len(dataset)} inputs, but {run.name} has an input {index[-1]}; name the data set it "
+            "was made with"
         )
-    differ = np.flatnonzero(dataset.labels[run.index] != run.label)
-    if len(differ):
+    for place in np.flatnonzero(dataset.labels[index] != label)[:1]:
         raise DataError(
-            f"{dataset.name} gives input {run.index[differ[0]]} the label {dataset.labels[run.index[differ[0]]]}, "
-            f"{run.name} gives it {run.label[differ[0]]}; name the data set it was made with"
+            f"{dataset.name} gives input {index[place]} the label {dataset.labels[index[place]]}, {run.name} gives it "
+            f"{label[place]}; name the data set it was made with"
         )

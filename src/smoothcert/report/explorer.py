@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.report.condensed import NONE, Condensed, Floats, Ints
 from smoothcert.report.groups import Group
 from smoothcert.rounding import decimal_down
+from smoothcert.runs import Run
+from smoothcert.runs.columns import Floats, Ints
+from smoothcert.runs.vote_columns import NONE
 
 MOST_RUNS = 24
 """Runs whose inputs can be looked at one by one; all others are in tables, charts and comparisons."""
 
 
-def choose_inputs(runs: Sequence[Condensed], most: int) -> Ints:
+def choose_inputs(runs: Sequence[Run], most: int) -> Ints:
     """At most ``most`` inputs: in turn from every run a wrong, an abstained, a barely certified and any other one."""
     lists = [kind for run in runs for kind in _kinds(run)]
     waiting: list[Iterator[int]] = [iter(kind.tolist()) for kind in lists]
@@ -35,26 +37,26 @@ def choose_inputs(runs: Sequence[Condensed], most: int) -> Ints:
     return np.array(sorted(chosen), dtype=np.int64)
 
 
-def least_robust(run: Condensed) -> Ints:
+def least_robust(run: Run) -> Ints:
     """Places of the tenth of the right answers (rounded up) with the smallest radii, least first."""
-    right = np.flatnonzero(run.correct)
-    order = right[np.argsort(run.radius[right], kind="stable")]
+    right = np.flatnonzero(run.records.correct)
+    order = right[np.argsort(run.records.radius[right], kind="stable")]
     return order[: math.ceil(len(right) / 10)]
 
 
-def records_json(run: Condensed, chosen: Ints) -> dict[str, Any]:
+def records_json(run: Run, chosen: Ints) -> dict[str, Any]:
     """The chosen inputs' records as columns, in the order of their index."""
-    places = np.flatnonzero(np.isin(run.index, chosen))
-    votes = run.votes
-    weak = np.zeros(len(run), dtype=bool)
+    places = np.flatnonzero(np.isin(run.records.index, chosen))
+    votes = run.records.votes
+    weak = np.zeros(len(run.records), dtype=bool)
     weak[least_robust(run)] = True
     return {
-        "index": run.index[places].tolist(),
-        "label": run.label[places].tolist(),
-        "predicted": run.predicted[places].tolist(),
-        "radius": [float(decimal_down(radius, 6)) for radius in run.radius[places].tolist()],
-        "sigma": [f"{sigma:g}" for sigma in run.sigma[places].tolist()],
-        "base": _stated(run.base[places]),
+        "index": run.records.index[places].tolist(),
+        "label": run.records.label[places].tolist(),
+        "predicted": run.records.predicted[places].tolist(),
+        "radius": [float(decimal_down(radius, 6)) for radius in run.records.radius[places].tolist()],
+        "sigma": [f"{sigma:g}" for sigma in run.records.sigma[places].tolist()],
+        "base": _stated(run.records.base[places]),
         "weak": weak[places].astype(int).tolist(),
         "total": _whole(votes.total[places]),
         "chosen": _stated(votes.chosen[places]),
@@ -68,19 +70,19 @@ def records_json(run: Condensed, chosen: Ints) -> dict[str, Any]:
     }
 
 
-def counts_json(run: Condensed) -> dict[str, int]:
+def counts_json(run: Run) -> dict[str, int]:
     """How many of all the run's inputs each filter finds."""
     return {
-        "all": len(run),
-        "wrong": int(np.count_nonzero(~run.correct & ~run.abstained)),
-        "abstained": int(np.count_nonzero(run.abstained)),
+        "all": len(run.records),
+        "wrong": int(np.count_nonzero(~run.records.correct & ~run.records.abstained)),
+        "abstained": int(np.count_nonzero(run.records.abstained)),
         "weak": len(least_robust(run)),
     }
 
 
 def explored(groups: Sequence[Group], most: int = MOST_RUNS) -> set[str]:
     """Names of the runs to explore: in turn from every group, so that none goes without."""
-    turns = [iter([run.name for run in group.runs if len(run)]) for group in groups]
+    turns = [iter([run.name for run in group.runs if len(run.records)]) for group in groups]
     names: set[str] = set()
     while turns and len(names) < most:
         still = []
@@ -93,13 +95,13 @@ def explored(groups: Sequence[Group], most: int = MOST_RUNS) -> set[str]:
     return names
 
 
-def _kinds(run: Condensed) -> Iterator[Ints]:
-    wrong = np.flatnonzero(~run.correct & ~run.abstained)
+def _kinds(run: Run) -> Iterator[Ints]:
+    wrong = np.flatnonzero(~run.records.correct & ~run.records.abstained)
     # Wrong answers that are certified far out come first: they say most about the model.
-    yield run.index[wrong[np.argsort(-run.radius[wrong], kind="stable")]]
-    yield run.index[run.abstained]
-    yield run.index[least_robust(run)]
-    by_radius = run.index[np.argsort(run.radius, kind="stable")]
+    yield run.records.index[wrong[np.argsort(-run.records.radius[wrong], kind="stable")]]
+    yield run.records.index[run.records.abstained]
+    yield run.records.index[least_robust(run)]
+    by_radius = run.records.index[np.argsort(run.records.radius, kind="stable")]
     yield by_radius[_spread(len(by_radius))]
 
 

@@ -8,7 +8,7 @@ import html
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from smoothcert.errors import OutputError
 from smoothcert.files import write_atomically
 from smoothcert.plain_text import shown_name
 from smoothcert.report.payload import ReportOptions, make_payload
-from smoothcert.report.readers import read_condensed
+from smoothcert.runs import Run, read_run
 
 FILE_NAME = "index.html"
 _SCRIPTS = ("dom.js", "curves.js", "figures.js", "compare.js", "explorer.js", "page.js")
@@ -34,9 +34,9 @@ class WrittenReport:
 
 
 def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> WrittenReport:
-    """Read the runs and write ``out``/index.html; runs are read one after the other and not kept whole."""
+    """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown."""
     names = unique_names(paths)
-    payload = make_payload(read_condensed(paths, names), options)
+    payload = make_payload([_named(path, name) for path, name in zip(paths, names)], options)
     page = render_page(payload)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -45,6 +45,10 @@ def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> Wr
     target = out / FILE_NAME
     write_atomically(target, page)
     return WrittenReport(target, len(page), tuple(headline_lines(payload)))
+
+
+def _named(path: Path, name: str) -> Run:
+    return replace(read_run(path), alias=name)
 
 
 def render_page(payload: dict[str, Any]) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,18 +11,23 @@ from typing import Any
 import numpy as np
 
 import smoothcert
+from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import percent_down, percent_up
-from smoothcert.analysis.metrics import check_same_norm
-from smoothcert.analysis.votes import inputs_depend, spreads_a_total
+from smoothcert.analysis.metrics import average_certified_radius, certified_count, check_same_norm
+from smoothcert.analysis.tables.radii import radii_up_to
+from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
-from smoothcert.report.condensed import NONE, Condensed, Ints
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE
+from smoothcert.plain_text import norm_name
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
 from smoothcert.report.data import DataPlace, FoundData, find_data
 from smoothcert.report.explorer import MOST_RUNS, choose_inputs, counts_json, explored, records_json
-from smoothcert.report.groups import Group, comparison_json, group_runs, table_radii
+from smoothcert.report.groups import Group, comparison_json, group_runs
 from smoothcert.report.pictures import Gallery
 from smoothcert.report.provenance import provenance_json
-from smoothcert.report.statements import HeadlineRadius, guarantee, headline, norm_name
+from smoothcert.report.statements import HeadlineRadius, guarantee, headline
+from smoothcert.runs import Run
+from smoothcert.runs.columns import UNKNOWN, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class ReportOptions:
             check_not_negative("radius", self.radius)
 
 
-def make_payload(runs: Sequence[Condensed], options: ReportOptions) -> dict[str, Any]:
+def make_payload(runs: Sequence[Run], options: ReportOptions) -> dict[str, Any]:
     """The page's data; runs in different norms are refused."""
     if not runs:
         raise InvalidValueError("a report needs at least one run, got none; name a run")
@@ -54,7 +58,11 @@ def make_payload(runs: Sequence[Condensed], options: ReportOptions) -> dict[str,
         "norm": norm_name(runs[0].norm),
         "banners": [banner for run in runs for banner in _banners(run)],
         "groups": [_group_json(group, data, looked_at, options) for group, data in zip(groups, found)],
-        "explored": {"runs": len(looked_at), "of": sum(len(run) > 0 for run in runs), "most": MOST_RUNS},
+        "explored": {
+            "runs": len(looked_at),
+            "of": sum(len(run.records) > 0 for run in runs),
+            "most": MOST_RUNS,
+        },
         "command": _report_command(runs, options),
     }
 
@@ -62,10 +70,10 @@ def make_payload(runs: Sequence[Condensed], options: ReportOptions) -> dict[str,
 def _group_json(
     group: Group, found: FoundData, looked_at: set[str], options: ReportOptions
 ) -> dict[str, Any]:
-    radii = table_radii(group.reach())
-    first = next((run for run in group.runs if len(run)), group.runs[0])
+    radii = radii_up_to(group.reach())[1:]
+    first = next((run for run in group.runs if len(run.records)), group.runs[0])
     radius = HeadlineRadius.of(first) if options.radius is None else HeadlineRadius.fixed(options.radius)
-    reach = max((float(run.radius.max()) for run in group.runs if len(run)), default=0.0)
+    reach = max((float(run.records.radius.max()) for run in group.runs if len(run.records)), default=0.0)
     shown = [run for run in group.runs if run.name in looked_at]
     chosen = choose_inputs(shown, options.inputs)
     return {
@@ -86,18 +94,18 @@ def _group_json(
     }
 
 
-def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
-    plan, total = run.manifest.plan, len(run)
+def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
+    plan, total, used = run.manifest.plan, len(run.records), votes_used(run)
     figures: dict[str, Any] = {}
     if total:
         figures = {
-            "acr": f"{math.fsum(run.correct_radii()) / total:.3f}",
-            "cells": [_rate(run, run.certified(float(r))) for r in radii],
-            "smoothed": _rate(run, int(np.count_nonzero(run.correct))),
-            "abstained": _rate(run, int(np.count_nonzero(run.abstained))),
+            "acr": f"{average_certified_radius(run.records):.3f}",
+            "cells": [_rate(run, certified_count(run.records, float(r))) for r in radii],
+            "smoothed": _rate(run, int(np.count_nonzero(run.records.correct))),
+            "abstained": _rate(run, int(np.count_nonzero(run.records.abstained))),
             "base": None
-            if (run.base == NONE).any()
-            else _rate(run, int(np.count_nonzero(run.base == run.label))),
+            if (run.records.base == UNKNOWN).any()
+            else _rate(run, int(np.count_nonzero(run.records.base == run.records.label))),
             "curve": curve_json(run),
             "histograms": histograms_json(run, reach),
             "carried": carried_by_few(run),
@@ -105,14 +113,14 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
     return {
         "name": run.name,
         "inputs": total,
-        "sigma": None if run.stated_sigma is None else float(f"{run.stated_sigma:.6g}"),
-        "n": plan.get("n"),
-        "n0": plan.get("n0"),
-        "votesUsed": None if run.used is None else run.used.in_words(),
-        "alpha": run.alpha,
-        "bound": plan.get("bound"),
+        "sigma": None if run.manifest.plan.sigma is None else float(f"{run.manifest.plan.sigma:.6g}"),
+        "n": plan.n,
+        "n0": plan.n0,
+        "votesUsed": None if used is None else used.in_words(),
+        "alpha": run.manifest.plan.alpha,
+        "bound": plan.bound,
         "imported": run.manifest.kind == "import",
-        "votesKind": plan.get("votes", "hard"),
+        "votesKind": plan.votes or "hard",
         "statement": headline(run, radius).as_json(),
         "guarantee": guarantee(run),
         "counts": counts_json(run),
@@ -121,33 +129,38 @@ def _run_json(run: Condensed, radius: HeadlineRadius, radii: Sequence[str], reac
     }
 
 
-def _rate(run: Condensed, count: int) -> dict[str, Any]:
+def _rate(run: Run, count: int) -> dict[str, Any]:
     """A rate in percent to one decimal as tables print it, and its 95 % interval rounded outwards.
 
     No interval where inputs depend on one another, or aren't all done: none would hold.
     """
-    rate = {"count": count, "percent": f"{100 * (count / len(run)):.1f}", "low": None, "high": None}
-    if not run.sample:
+    rate = {"count": count, "percent": f"{100 * (count / len(run.records)):.1f}", "low": None, "high": None}
+    if not is_sample(run):
         return rate
-    low, high = interval(count, len(run))
+    low, high = interval(count, len(run.records))
     return rate | {"low": percent_down(low), "high": percent_up(high)}
 
 
-def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dict[str, Any]:
+def _scales_of(run: Run) -> Floats | None:
+    """The noise's scale for each coordinate, where it has one and its file is there."""
+    if run.manifest.plan.noise not in DIAGONAL_NOISES or not (run.path / SIGMAS_FILE).exists():
+        return None
+    return run.manifest.plan.noise_in(run.path).scales()
+
+
+def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str, Any]:
     """Names of classes, and the chosen inputs as they are and with each σ that a run of the group has."""
     if found.dataset is None:
         return {"classes": None, "kind": None, "note": found.note, "inputs": {}, "noisy": {}}
     gallery = Gallery.of(found.dataset)
     noisy: dict[str, dict[str, Any]] = {}
     for run in runs:
-        noise = str(run.manifest.plan.get("noise", "gaussian"))
-        for place in np.flatnonzero(np.isin(run.index, chosen)).tolist():
-            index, sigma = int(run.index[place]), float(run.sigma[place])
+        noise, scales = run.manifest.plan.noise or "gaussian", _scales_of(run)
+        for place in np.flatnonzero(np.isin(run.records.index, chosen)).tolist():
+            index, sigma = int(run.records.index[place]), float(run.records.sigma[place])
             drawn = noisy.setdefault(f"{sigma:g}", {})
             if str(index) not in drawn:
-                drawn[str(index)] = gallery.shown_noisy(
-                    index, sigma if run.scales is None else run.scales, noise
-                )
+                drawn[str(index)] = gallery.shown_noisy(index, sigma if scales is None else scales, noise)
     return {
         "classes": list(found.dataset.classes),
         "kind": "pictures" if gallery.pictures else "features",
@@ -157,8 +170,8 @@ def _data_json(runs: Sequence[Condensed], chosen: Ints, found: FoundData) -> dic
     }
 
 
-def _banners(run: Condensed) -> list[str]:
-    if not len(run):
+def _banners(run: Run) -> list[str]:
+    if not len(run.records):
         return [f"{run.name}: nothing has been certified yet."]
     found = []
     if run.shortfall is not None:
@@ -179,7 +192,7 @@ def _banners(run: Condensed) -> list[str]:
     return found
 
 
-def _report_command(runs: Sequence[Condensed], options: ReportOptions) -> str:
+def _report_command(runs: Sequence[Run], options: ReportOptions) -> str:
     words = ["smoothcert", "report", *(run.name for run in runs)]
     if options.radius is not None:
         words += ["--radius", f"{options.radius:g}"]

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, DiagonalUniform
-from smoothcert.report.condensed import Condensed
+from smoothcert.runs import Run
+from smoothcert.runs.manifest import FILE_NAME
+from smoothcert.runs.statement import PlanStatement
 
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
 
 
-def provenance_json(run: Condensed) -> dict[str, Any]:
+def provenance_json(run: Run) -> dict[str, Any]:
     """Tables of names and values, as text."""
     manifest = run.manifest
     hashes = [
-        ("results", run.results_sha256),
-        ("statement (run.json)", run.manifest_sha256),
-        ("model", manifest.model.get("sha256")),
-        ("data", manifest.data.get("sha256")),
-        ("log", manifest.data.get("log_sha256")),
+        ("results", run.records.digest),
+        ("statement (run.json)", _statement_sha256(run)),
+        ("model", manifest.model.sha256),
+        ("data", manifest.data.sha256),
+        ("log", manifest.data.log_sha256),
     ]
-    stated = [("made", manifest.created), ("kind", manifest.kind), ("model", manifest.model.get("name"))]
+    stated = [("made", manifest.created), ("kind", manifest.kind), ("model", manifest.model.name)]
     data = [(f"data {name}", value) for name, value in manifest.data.items() if "sha256" not in name]
     return {
         "plan": _rows([*stated, *data, *manifest.plan.items()]),
@@ -33,7 +36,12 @@ def provenance_json(run: Condensed) -> dict[str, Any]:
     }
 
 
-def certify_command(run: Condensed) -> str | None:
+def _statement_sha256(run: Run) -> str | None:
+    statement = run.path / FILE_NAME
+    return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
+
+
+def certify_command(run: Run) -> str | None:
     """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert.
 
     It names the run's own file of scales, where its noise has one, as seen from the folder that holds the run.
@@ -42,44 +50,43 @@ def certify_command(run: Condensed) -> str | None:
     if manifest.kind != "certify":
         return None
     origin, plan = manifest.origin, manifest.plan
-    words = ["smoothcert", "certify", str(origin.get("model") or "MODEL")]
+    words = ["smoothcert", "certify", str(origin.model or "MODEL")]
     for option in ("dataset", "split", "data_dir", "architecture", "sharpen"):
-        if origin.get(option) is not None:
-            words += [f"--{option.replace('_', '-')}", str(origin[option])]
+        if (given := origin.value(option)) is not None:
+            words += [f"--{option.replace('_', '-')}", str(given)]
     words += _noise_words(plan, run.name)
     for option in _PLAN_OPTIONS:
-        if plan.get(option) is not None:
-            words += [f"--{option}", f"{plan[option]}"]
-    words += _search_words(plan) + _stop_words(plan.get("stop", ()))
-    words += ["--skip", str(manifest.data.get("skip", 1))]
-    asked = len(run) if manifest.planned is None else len(manifest.planned)
-    if manifest.allowed is not None and asked < len(manifest.allowed):
+        if (stated := plan.value(option)) is not None:
+            words += [f"--{option}", f"{stated}"]
+    words += _search_words(plan) + _stop_words(plan.stops)
+    words += ["--skip", str(manifest.data.skip or 1)]
+    asked = len(run.records) if manifest.data.asked_for is None else len(manifest.data.asked_for)
+    if manifest.data.allowed is not None and asked < len(manifest.data.allowed):
         words += ["--max", str(asked)]
     return shlex.join([*words, "--out", f"{run.name}-again"])
 
 
-def _noise_words(plan: Mapping[str, Any], directory: str) -> list[str]:
+def _noise_words(plan: PlanStatement, directory: str) -> list[str]:
     """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
-    name = plan.get("noise")
+    name = plan.noise
     if name in DIAGONAL_NOISES:
         kind = "uniform:" if name == DiagonalUniform.name else ""
         return ["--noise", f"{kind}{directory}/{SIGMAS_FILE}"]
     return [
         word
         for option in ("sigma", "noise")
-        if plan.get(option) is not None
-        for word in (f"--{option}", f"{plan[option]}")
+        if (stated := plan.value(option)) is not None
+        for word in (f"--{option}", f"{stated}")
     ]
 
 
-def _search_words(plan: Mapping[str, Any]) -> list[str]:
+def _search_words(plan: PlanStatement) -> list[str]:
     """The search and its knobs; a switch is given where it is on."""
-    if plan.get("sigma_search") is None:
+    if plan.sigma_search is None:
         return []
-    words = ["--sigma-search", str(plan["sigma_search"])]
-    for key, value in plan.items():
-        section, dot, knob = key.partition(".")
-        if section == "sigma_search" and dot and value is not None and value is not False:
+    words = ["--sigma-search", str(plan.sigma_search)]
+    for knob, value in plan.search_knobs.items():
+        if value is not None and value is not False:
             words += [f"--search-{knob.replace('_', '-')}", *([] if value is True else [str(value)])]
     return words
 

@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.analysis.ceiling import at_most
+from smoothcert.analysis.ceiling import at_most, radius_ceiling
+from smoothcert.analysis.evidence import certain_count, certain_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
-from smoothcert.report.condensed import Condensed
+from smoothcert.analysis.metrics import certified_count
+from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
+from smoothcert.runs import Run
 
 RHO = 0.01
 """Failure probability of a headline."""
 
-_NORM_NAMES = {"l1": "ℓ1", "l2": "ℓ2"}
 _FIELD_STEP = 0.25
 _FIELD_SIGMAS = (0.125, 2.0)
 
@@ -61,23 +63,27 @@ class HeadlineRadius:
         return cls(value, RHO)
 
     @classmethod
-    def of(cls, run: Condensed) -> HeadlineRadius:
+    def of(cls, run: Run) -> HeadlineRadius:
         """The median radius rounded down to a multiple of the step; the first multiple if that is 0."""
-        step = _step(run.stated_sigma)
-        radii = np.where(run.correct, run.radius, 0.0)
-        k = max(1, math.floor(float(np.median(radii)) / step)) if len(run) else 1
+        step = _step(run.manifest.plan.sigma)
+        radii = np.where(run.records.correct, run.records.radius, 0.0)
+        k = max(1, math.floor(float(np.median(radii)) / step)) if len(run.records) else 1
         return cls(float(k * Decimal(repr(step))), down(RHO / (k * (k + 1))), step)
 
-    def for_run(self, run: Condensed) -> HeadlineRadius:
+    def for_run(self, run: Run) -> HeadlineRadius:
         """This radius if the run's plan has the same step, else one among the run's own multiples."""
-        return self if self.step is None or self.step == _step(run.stated_sigma) else HeadlineRadius.of(run)
+        return (
+            self
+            if self.step is None or self.step == _step(run.manifest.plan.sigma)
+            else HeadlineRadius.of(run)
+        )
 
 
-def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
+def headline(run: Run, radius: HeadlineRadius) -> Statement:
     """The run's statement at a radius."""
-    if not len(run):
+    if not len(run.records):
         return Statement("Nothing has been certified yet: ", "no figures", ".", ())
-    certified, total = run.certified(radius.value), len(run)
+    certified, total = certified_count(run.records, radius.value), len(run.records)
     ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}"
     share_of_these = f"{percent_down(Fraction(certified, total))} %"
     counted = f"{certified} of these {total} inputs ({share_of_these}) are right and certified"
@@ -92,7 +98,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
                 "and again finds a lucky moment: the statement waits until all are done.",
             ),
         )
-    if run.alpha is None:
+    if run.manifest.plan.alpha is None:
         return Statement(
             f"Of the {total} inputs of this log, ",
             share_of_these,
@@ -116,22 +122,24 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
             ),
             proved=True,
         )
-    if run.ceiling is not None and bool((run.certain > at_most(run.ceiling)).any()):
+    ceiling, largest = radius_ceiling(run), float(certain_radii(run).max())
+    if ceiling is not None and largest > at_most(ceiling):
         return Statement(
             f"Of the {total} inputs of this run, ",
             share_of_these,
             f" are said to be classified correctly with no possible change of {ball} altering that.",
             (
                 f"{counted} at radius {all_digits(radius.value)}.",
-                f"What can't be said: radii up to {float(run.certain.max()):g} are more than the noise, n, α and bound "
-                f"it states allow ({run.ceiling:.6g}), so it was made with others or altered, and no probability "
-                "belongs to this figure.",
+                f"What can't be said: radii up to {largest:g} are more than the noise, n, α and bound it states allow "
+                f"({ceiling:.6g}), so it was made with others or altered, and no probability belongs to this figure.",
             ),
         )
-    share = population_lower_bound(run.certain_at(radius.value), total, run.alpha, radius.rho)
+    share = population_lower_bound(
+        certain_count(run, radius.value), total, run.manifest.plan.alpha, radius.rho
+    )
     notes = [
         f"{counted} at radius {all_digits(radius.value)}; the headline is lower because other inputs are drawn, and "
-        f"because each certificate may fail with probability {all_digits(run.alpha)}.",
+        f"because each certificate may fail with probability {all_digits(run.manifest.plan.alpha)}.",
         f"It takes the {total} inputs to be independent draws from what the classifier will meet, and the seed to be "
         "chosen without looking.",
     ]
@@ -140,7 +148,7 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
             f"The radius was chosen after looking, among multiples of {all_digits(radius.step)}; the probability pays "
             "for that choice."
         )
-    if run.manifest.plan.get("recertified_from"):
+    if run.manifest.plan.recertified_from:
         notes.append(
             "The run was recertified from another's votes: it holds if α and bound were chosen without looking at them."
         )
@@ -153,10 +161,10 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
         )
     if run.manifest.kind == "import":
         notes.append("The figures are another program's; smoothcert didn't check how they were made.")
-    if run.printed is not None:
+    if (printed := printed_radii(run)) is not None:
         notes.append(
-            f"The log prints radii rounded to {run.printed.digits} digits: for the headline, half a unit of the last "
-            "one is subtracted."
+            f"The log prints radii rounded to {printed.digits} digits: for the headline, half a unit of the last is "
+            "subtracted."
         )
     return Statement(
         "Of the inputs this test set was drawn from, at least ",
@@ -168,10 +176,10 @@ def headline(run: Condensed, radius: HeadlineRadius) -> Statement:
     )
 
 
-def guarantee(run: Condensed) -> str:
+def guarantee(run: Run) -> str:
     """What one certificate of the run promises, in one sentence."""
     norm = norm_name(run.norm)
-    if run.alpha is None:
+    if run.manifest.plan.alpha is None:
         return (
             f"A certificate of this log is meant to say that the smoothed classifier gives the same answer to every "
             f"point closer than the radius in {norm}; with what probability, the log doesn't state."
@@ -184,15 +192,10 @@ def guarantee(run: Condensed) -> str:
         )
     frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
     return (
-        f"For each input, with probability at least {_complement(run.alpha)} over the noise "
+        f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "
         f"{norm}, whoever chooses that point; nothing is promised about the base classifier alone."
     )
-
-
-def norm_name(norm: str) -> str:
-    """ℓ1, ℓ2, or the norm's own name."""
-    return _NORM_NAMES.get(norm, norm)
 
 
 def _complement(probability: float) -> str:

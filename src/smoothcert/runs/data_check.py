@@ -6,9 +6,7 @@ A run that somebody else made may name any path of the reader's disk, and any mo
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from smoothcert import datasets
 from smoothcert.datasets.base import DATASETS, Dataset
@@ -20,31 +18,28 @@ from smoothcert.runs.run import Run
 
 def check_inputs_of(run: Run, dataset: Dataset) -> None:
     """Refuse a data set with other contents than the run states."""
-    there, here = str(run.manifest.data.get("sha256")), dataset.fingerprint()
+    there, here = str(run.manifest.data.sha256), dataset.fingerprint()
     if there != here:
         raise DataError(
             f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
-            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data.get('name')}, "
-            f"{run.manifest.data.get('inputs')} inputs); give that data set, split and folder with --dataset, --split "
+            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data.name}, "
+            f"{run.manifest.data.inputs} inputs); give that data set, split and folder with --dataset, --split "
             "and --data-dir"
         )
 
 
 def registered_dataset(manifest: Manifest) -> str | None:
     """The data set that the run states, if it is a registered name and no path; the user says where its files are."""
-    stated = manifest.origin.get("dataset") or manifest.data.get("name")
-    return stated if isinstance(stated, str) and stated in DATASETS else None
+    stated = manifest.origin.dataset or manifest.data.name
+    return stated if stated in DATASETS else None
 
 
-def suggested_options(stated: Mapping[str, Any]) -> str:
+def suggested_options(**places: str | None) -> str:
     """What a run says of where things were, as options that somebody who trusts it may give."""
-    words = [
-        word
-        for name in ("model", "architecture", "dataset", "split", "data_dir")
-        if stated.get(name) is not None
-        for word in (f"--{name.replace('_', '-')}", shown_name(str(stated[name])))
-    ]
-    return shlex.join(words)
+    given = {name: value for name, value in places.items() if value is not None}
+    return shlex.join(
+        word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", shown_name(value))
+    )
 
 
 def open_inputs_of(
@@ -54,17 +49,17 @@ def open_inputs_of(
     origin = run.manifest.origin
     spec = dataset or registered_dataset(run.manifest)
     if spec is None:
-        named = {"dataset": origin.get("dataset") or run.manifest.data.get("name") or "DATASET"}
+        named = suggested_options(dataset=origin.dataset or run.manifest.data.name or "DATASET")
         raise DataError(
             f"{run.path} names a data set by its path, and nothing that a run names is opened unasked. If that is the "
-            f"one you mean, add: {suggested_options(named)}"
+            f"one you mean, add: {named}"
         )
     try:
-        return datasets.load(spec, split or origin.get("split") or "test", data_dir)
+        return datasets.load(spec, split or origin.split or "test", data_dir)
     except DataError as error:
-        if data_dir is not None or origin.get("data_dir") is None:
+        if data_dir is not None or origin.data_dir is None:
             raise
-        hint = suggested_options({"data_dir": origin["data_dir"]})
+        hint = suggested_options(data_dir=origin.data_dir)
         raise DataError(
             f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so"
         ) from None

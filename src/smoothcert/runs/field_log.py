@@ -151,7 +151,7 @@ def import_manifest(
             check_count(name, count)
     if alpha is not None:
         check_probability("alpha", alpha)
-    return Manifest(
+    return Manifest.of(
         kind="import",
         plan={
             "noise": noise,

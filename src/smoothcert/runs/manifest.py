@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 from smoothcert.checksums import checksum, is_sealed, sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
+from smoothcert.runs.statement import (
+    DataStatement,
+    ModelStatement,
+    OriginStatement,
+    PlanStatement,
+    Statement,
+    shown,
+)
 
 FILE_NAME = "run.json"
 _FORMAT = 1
-_MOST = 2**53  # of votes, inputs and numbers of an input
-_LARGEST_SIGMA = 1e50
 _REMEDY = "restore it from a copy or choose another directory"
 
 _OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
@@ -33,59 +38,71 @@ another; or a memory, whose answers depend on what it was asked before."""
 class Manifest:
     """What was asked (plan), of which model and data (names and hashes), and with which versions.
 
-    ``plan`` is None in parts that are unknown for imported logs. Fields of ``identity`` must agree for a run to
-    be continued; the rest is for the record. ``origin`` is where model and data were found, as the user named
-    them: it helps to find them again, and a run whose model has moved is still the same run.
+    Parts of the plan are unknown for imported logs. Fields of ``identity`` must agree for a run to be continued; the
+    rest is for the record: a run whose model has moved (``origin``) is still the same run.
     """
 
     kind: str
-    plan: dict[str, Any]
-    model: dict[str, Any]
-    data: dict[str, Any]
+    plan: PlanStatement
+    model: ModelStatement
+    data: DataStatement
     versions: dict[str, str] = field(default_factory=dict)
     created: str = ""
-    origin: dict[str, Any] = field(default_factory=dict)
+    origin: OriginStatement = field(default_factory=OriginStatement)
 
     def __post_init__(self) -> None:
         # Where a memory is may be kept; how to get in may not, whoever wrote the run.
-        if isinstance(memory := self.origin.get("memory"), str):
-            object.__setattr__(self, "origin", self.origin | {"memory": public_address(memory)})
+        if (memory := self.origin.memory) is not None:
+            object.__setattr__(self, "origin", self.origin.but(memory=public_address(memory)))
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        plan: Mapping[str, Any],
+        model: Mapping[str, Any],
+        data: Mapping[str, Any],
+        versions: dict[str, str] | None = None,
+        created: str = "",
+        origin: Mapping[str, Any] | None = None,
+    ) -> Manifest:
+        """A manifest from plain values; ValueError names the field that can't be right."""
+        return cls(
+            kind,
+            PlanStatement(plan),
+            ModelStatement(model),
+            DataStatement(data),
+            versions or {},
+            created,
+            OriginStatement(origin),
+        )
+
+    def stating(self, **parts: Statement | Mapping[str, Any]) -> Manifest:
+        """The same with whole parts stated anew."""
+        plain = {
+            name: part.as_json() if isinstance(part, Statement) else part for name, part in parts.items()
+        }
+        return type(self).of(**(self.as_json() | plain))
 
     @property
     def subject(self) -> Subject:
         """Which classifier the run's certificates speak of."""
-        if self.plan.get("stateful"):
+        if self.plan.stateful:
             return "memory"
-        return "frozen sigma" if self.plan.get("sigma_search") else "one classifier"
-
-    @property
-    def planned(self) -> Sequence[int] | None:
-        """The inputs that were asked for, ascending: ``data`` has their number (of every ``skip``-th) or lists them.
-
-        None where it says neither, as runs of earlier versions and logs that were cut off don't.
-        """
-        stated = self.data.get("planned")
-        if isinstance(stated, list) and all(_is_count(index) for index in stated):
-            return tuple(sorted(stated))
-        skip, size = self.data.get("skip", 1), self.data.get("inputs")
-        if not (_is_count(stated) and _is_count(skip) and skip > 0):
-            return None
-        asked = range(0, stated * skip, skip)
-        return asked if not _is_count(size) or asked == asked[: len(range(0, size, skip))] else None
-
-    @property
-    def allowed(self) -> Sequence[int] | None:
-        """Every ``skip``-th input of the data, the most that could have been asked for; None where it isn't stated."""
-        skip, size = self.data.get("skip", 1), self.data.get("inputs")
-        return range(0, size, skip) if _is_count(size) and _is_count(skip) and skip > 0 else None
+        return "frozen sigma" if self.plan.sigma_search else "one classifier"
 
     def identity(self) -> dict[str, Any]:
         """What fixes the results, flat: ``plan.n``, ``model.sha256``, …"""
-        parts = {"kind": {"": self.kind}, "plan": self.plan, "model": self.model, "data": self.data}
+        parts = (self.plan, self.model, self.data)
+        return {"kind": self.kind} | {
+            f"{part.part}.{key}": value for part in parts for key, value in part.as_json().items()
+        }
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field in plain values; the inverse of :meth:`from_json`."""
         return {
-            f"{part}.{key}".rstrip("."): value
-            for part, fields in parts.items()
-            for key, value in fields.items()
+            each.name: value.as_json() if isinstance(value := getattr(self, each.name), Statement) else value
+            for each in fields(self)
         }
 
     @property
@@ -95,7 +112,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Write ``run.json`` in one step: it is there whole or not at all."""
-        text = json.dumps(sealed({"format": _FORMAT, **asdict(self)}), indent=2, ensure_ascii=False)
+        text = json.dumps(sealed({"format": _FORMAT, **self.as_json()}), indent=2, ensure_ascii=False)
         write_atomically(directory / FILE_NAME, (text + "\n").encode())
 
     @classmethod
@@ -123,23 +140,18 @@ class Manifest:
         for name, value in stated.items():
             if not isinstance(value, str if name in ("kind", "created") else dict):
                 raise ValueError(f"{name} is {type(value).__name__}")
-        for part, checks in _CHECKS.items():
-            _check_fields(part, stated.get(part, {}), checks)
-        plan = stated["plan"]
-        if plan.get("stop") and plan.get("n") is None:
-            raise ValueError("plan.stop is stated without n, the most votes it can end")
         if not all(isinstance(value, str) for value in stated.get("versions", {}).values()):
             raise ValueError("versions must be texts")
-        return cls(**stated)
+        return cls.of(**stated)
 
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
         mine, theirs = self.identity(), other.identity()
         # A run of an earlier version never said how many were asked for.
-        if "planned" not in self.data:
+        if not self.data.has(DataStatement.planned):
             theirs.pop("data.planned", None)
         return [
-            f"{_OPTIONS.get(key, key)}: the run has {_shown(mine.get(key))}, now {_shown(theirs.get(key))}"
+            f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
@@ -165,63 +177,6 @@ def _read(directory: Path) -> Any:
         raise RunError(f"{path} is damaged ({error}); {_REMEDY}") from None
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _whole(least: int, most: int | None = _MOST) -> Callable[[object], bool]:
-    return lambda value: type(value) is int and least <= value and (most is None or value <= most)
-
-
-def _size(value: object) -> bool:
-    return type(value) in (int, float) and 0 < value <= _LARGEST_SIGMA  # type: ignore[operator]
-
-
-def _probability(value: object) -> bool:
-    return type(value) is float and 0 < value < 1
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, list) and all(map(_text, value))
-
-
-_Checks = Mapping[str, Callable[[object], bool]]
-_CHECKS: dict[str, _Checks] = {
-    "plan": {
-        **dict.fromkeys(("noise", "norm", "bound", "sigma_search", "sigmas_sha256", "device"), _text),
-        **dict.fromkeys(("sigma", "least_sigma", "init"), _size),
-        **dict.fromkeys(("n0", "n", "dimension", "stream", "levels", "cells_per_sigma"), _whole(1)),
-        "votes": lambda value: (
-            _text(value) or _whole(1)(value)
-        ),  # a kind in certify's plans, a number in fits'
-        "alpha": _probability,
-        "seed": _whole(0, None),
-        "stop": _texts,
-    },
-    "model": {"name": _text, "sha256": _text},
-    "data": {
-        **dict.fromkeys(("name", "sha256", "log", "log_sha256"), _text),
-        "inputs": _whole(0),
-        "skip": _whole(1),
-    },
-    "origin": {
-        **dict.fromkeys(("model", "architecture", "dataset", "split", "data_dir", "method", "memory"), _text),
-        "feature_names": _texts,
-    },
-}
-"""What code that reads a run takes for granted of what is stated; None is unknown, other fields are as they are."""
-
-
-def _check_fields(part: str, stated: Mapping[str, object], checks: _Checks) -> None:
-    for name, fits in checks.items():
-        value = stated.get(name)
-        if value is not None and not fits(value):
-            raise ValueError(f"{part}.{name} can't be {_shown(value)}")
-    for name, value in stated.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{part}.{name} is {value}")
-
-
 def current_versions() -> dict[str, str]:
     """Versions of what can move a last bit."""
     import numpy
@@ -238,12 +193,3 @@ def current_versions() -> dict[str, str]:
         "scipy": scipy.__version__,
         "machine": platform.machine(),
     }
-
-
-def _is_count(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 24 else f"{text[:18]}…{text[-4:]}"

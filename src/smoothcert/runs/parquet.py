@@ -8,7 +8,6 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from smoothcert.files import (
     read_file,
     write_atomically,
 )
+from smoothcert.runs.columns import Rows
 from smoothcert.runs.field_log import MOST_LINES
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, check_record, results_digest
@@ -59,8 +59,8 @@ def write_parquet(run: Run, path: Path) -> None:
     """
     arrow, parquet = _pyarrow()
     stated = {
-        _MANIFEST: json.dumps(asdict(run.manifest)).encode(),
-        _DIGEST: results_digest(run.records).encode(),
+        _MANIFEST: json.dumps(run.manifest.as_json()).encode(),
+        _DIGEST: run.records.digest.encode(),
         **_packed_files(run.path),
     }
     schema = _schema(arrow).with_metadata(stated | {_CHECKSUM: _checksum(stated, run.records)})
@@ -107,7 +107,7 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
     return manifest, records, files
 
 
-def _checksum(stated: Mapping[bytes, bytes], records: Sequence[Record]) -> bytes:
+def _checksum(stated: Mapping[bytes, bytes], records: Rows) -> bytes:
     """Of the metadata, and of what the results' digest leaves out."""
     parts = [(key.hex(), value.hex()) for key, value in sorted(stated.items())]
     return checksum([parts, [record.seconds for record in records]]).encode()

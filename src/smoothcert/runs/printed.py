@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from smoothcert.runs.statement import DataStatement
 
 _LOG_ERROR = 1e-9  # more than the error of log10: a power of ten must not be taken for the number below it
 
@@ -36,9 +37,9 @@ class Printed:
         return cls(max(1, digits), decimals)
 
     @classmethod
-    def stated(cls, data: Mapping[str, Any]) -> Printed | None:
+    def stated(cls, data: DataStatement) -> Printed | None:
         """What a manifest's ``data`` says; None where it says nothing."""
-        digits, decimals = data.get("radius_digits"), data.get("radius_decimals")
+        digits, decimals = data.radius_digits, data.radius_decimals
         return cls(digits, decimals) if isinstance(digits, int) and isinstance(decimals, int) else None
 
     def as_json(self) -> dict[str, int]:

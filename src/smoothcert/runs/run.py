@@ -10,15 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.plain_text import shown_name
 from smoothcert.runs import journal as journals
+from smoothcert.runs.columns import Records
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
 from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
 from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.records import Record
+from smoothcert.runs.statement import DataStatement
 
 _LOCK_NAME = ".lock"
 _MOST_NOTED = 100
@@ -30,11 +34,18 @@ class Run:
 
     path: Path
     manifest: Manifest
-    records: tuple[Record, ...]
+    records: Records
+    alias: str = ""
+    """What a page calls it, where the directory's name won't do."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", Records.of(self.records))
 
     @property
     def name(self) -> str:
         """The directory's name, marked if the answers came out of a memory: they promise something else."""
+        if self.alias:
+            return self.alias
         name = shown_name(self.path.resolve().name)
         return f"{name} (stateful)" if self.stateful else name
 
@@ -44,9 +55,18 @@ class Run:
         return self.manifest.subject == "memory"
 
     @property
+    def norm(self) -> str:
+        """The norm of its radii; a run that states none has no radii to compare."""
+        if (norm := self.manifest.plan.norm) is None:
+            raise RunError(
+                f"{self.path} states no norm for its radii: it is no certification; name one that is"
+            )
+        return norm
+
+    @property
     def planned(self) -> Sequence[int] | None:
         """The inputs that the run was asked for, ascending; None where its statement doesn't say."""
-        return self.manifest.planned
+        return self.manifest.data.asked_for
 
     @property
     def complete(self) -> bool:
@@ -54,11 +74,11 @@ class Run:
 
         A run that doesn't say what was asked for is complete only if it holds all that its data allow.
         """
-        asked = self.planned if "planned" in self.manifest.data else self.manifest.allowed
+        asked = self.planned if self.manifest.data.has(DataStatement.planned) else self.manifest.data.allowed
         return (
             asked is not None
             and len(asked) == len(self.records)
-            and all(index == record.index for index, record in zip(asked, self.records))
+            and bool((self.records.index == np.asarray(asked)).all())
         )
 
     @property
@@ -67,19 +87,19 @@ class Run:
         if self.complete:
             return None
         done, asked = len(self.records), self.planned
-        if asked is not None and {record.index for record in self.records} <= set(asked):
+        if asked is not None and set(self.records.index.tolist()) <= set(asked):
             return f"{done} of the {len(asked)} inputs asked for so far"
         if asked is not None:
             return f"{done} inputs, others than the {len(asked)} asked for among them"
-        if self.manifest.kind == "import" and "planned" in self.manifest.data:
+        if self.manifest.kind == "import" and self.manifest.data.has(DataStatement.planned):
             return f"{done} inputs of a log that was cut off"
-        allowed = self.manifest.allowed
+        allowed = self.manifest.data.allowed
         of = "" if allowed is None else f" of {len(allowed)}"
         return f"{done}{of} inputs so far; it doesn't say how many were asked for"
 
 
-def read_run(path: Path, tallies: bool = True) -> Run:
-    """Read a run, finished or not. Without ``tallies`` (they are None) several times as fast: enough for accuracies."""
+def read_run(path: Path) -> Run:
+    """Read a run, finished or not."""
     if not path.is_dir():
         raise RunError(f"{path} is not a run: no such directory")
     manifest = Manifest.load(path)
@@ -95,8 +115,8 @@ def read_run(path: Path, tallies: bool = True) -> Run:
     at_least = _noted_records(path)
     file = path / journals.FILE_NAME
     with Journal(file, statement=manifest.seal, at_least=at_least) as journal:
-        records = tuple(journal.records(tallies))
-    if not records and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
+        records = journal.records()
+    if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
         raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
     return Run(path, manifest, records)
 

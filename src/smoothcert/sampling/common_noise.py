@@ -1,7 +1,7 @@
 """Votes of searches: one input's samples at many σ, with common random numbers.
 
 Sample s of input i is x + σ·u, rounded to the grid, with u drawn from the stream (seed, i, SEARCH), which no
-certificate uses. The same u serves every σ, so that differences between σ are the model's and not luck's.
+certificate uses. The same u serves every σ, so that differences between σ come from the model and not from chance.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Part:
             number, place = divmod(int(self.request.samples[r]), _DRAWN_TOGETHER)
             sigma = float(self.request.sigmas[r])
             torch.add(self.x, self.noise[number][place], alpha=sigma, out=into)
-            # On the grid, as certifying votes are: the model is asked about the points that it will be asked about.
+            # On the grid, as certifying votes are: the search sees the same points as certification.
             steps = self.steps_per_unit[sigma]
             into.mul_(steps).round_().div_(steps)
 
@@ -87,7 +87,7 @@ def votes_at_sigmas(
     requests: Sequence[VoteRequest],
     on_votes: Callable[[int], None] | None = None,
 ) -> list[Ballots]:
-    """The votes of each request, row by row; ``on_votes`` hears of votes as they are cast."""
+    """The votes of each request, row by row; ``on_votes`` is called with the number of votes just cast."""
     chunk = passes.layout.chunk
     size = next(rows for rows in range(min(_ROWS, chunk), 0, -1) if chunk % rows == 0)
     slots = chunk // size

@@ -33,7 +33,7 @@ from smoothcert.tally import Stream, Tally
 
 R = TypeVar("R")
 Cast = tuple[Block, NDArray[np.int64], float]
-"""What became of a block: its sums, as :meth:`Ballots.sums` has them, and the seconds it took."""
+"""A block's result: its sums, as :meth:`Ballots.sums` has them, and the seconds it took."""
 
 _TASKS_AHEAD = 2  # tasks kept ready for each worker, so that none waits for the coordinator
 
@@ -55,7 +55,7 @@ class Engine:
     ) -> Iterator[Finished[R]]:
         """Answers as they come; inputs are admitted only as fast as the workers need them.
 
-        ``on_votes`` hears how many votes each finished task has counted.
+        ``on_votes`` is called with the number of votes each finished task has counted.
         """
         waiting = iter(jobs)
         layout = self.passes.layout

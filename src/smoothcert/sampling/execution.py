@@ -6,23 +6,23 @@ import os
 from dataclasses import dataclass
 
 from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.knobs import knob
 
-_NUMBERS_IN_A_TASK = (
-    1 << 20
-)  # of noise, at most: enough to forget what a task costs, and short for any network
+# Of noise, at most: enough to forget what a task costs, and short for any network
+_NUMBERS_IN_A_TASK = 1 << 20
 
 
 @dataclass(frozen=True)
 class Execution:
-    """Where and how wide to work.
+    """Where and how wide to work."""
 
-    ``workers``: threads that evaluate the model (default: one per CPU core; one on an accelerator).
-    ``batch``: votes handed to a worker at a time, in whole rounds (default: by the size of the inputs)
-    """
-
-    device: str = "cpu"
-    workers: int | None = None
-    batch: int | None = None
+    device: str = knob("cpu", "where the model runs: cpu, cuda, cuda:1, mps")
+    workers: int | None = knob(
+        None, "threads that evaluate the model (default: one per core; one on an accelerator)"
+    )
+    batch: int | None = knob(
+        None, "votes handed to a worker at a time, in whole rounds (default: by the size of the inputs)"
+    )
 
     def __post_init__(self) -> None:
         if self.workers is not None:

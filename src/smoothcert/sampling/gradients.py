@@ -107,7 +107,7 @@ class GradientPasses:
         """What ``climb`` finds for each (index, input): it is given waves and answers for every slot.
 
         A wave has as many slots as make ``rows`` rows with the samples of each. An input's slot follows from its index
-        alone: same bits whoever its neighbours are. ``on_inputs`` hears how many inputs each wave has settled.
+        alone: same bits whatever its neighbours. ``on_inputs`` counts the inputs that waves have settled.
         """
         slots = max(1, rows // samples)
 

@@ -1,4 +1,4 @@
-"""Lanes: what waits for a pass, in the slot that is its own whoever its neighbours are."""
+"""Lanes: what waits for a pass, in a slot that doesn't depend on its neighbours."""
 
 from __future__ import annotations
 

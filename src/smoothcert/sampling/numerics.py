@@ -7,17 +7,20 @@ now and then a vote.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.knobs import knob
 from smoothcert.registry import unknown_name
 
 if TYPE_CHECKING:
     import torch
 
+Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
+Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
 AUTO_DTYPE = "auto"
-DTYPES = [AUTO_DTYPE, "bfloat16", "float16", "float32", "float64"]
-ROUTES = ["auto", "channels-last", "compiled", "eager", "folded", "onnxruntime"]
+DTYPES: list[str] = sorted(get_args(Dtype))
+ROUTES: list[str] = sorted(get_args(Route))
 
 _LARGEST_CHUNK = 1024
 _FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
@@ -55,15 +58,17 @@ class Layout:
 class Numerics:
     """How the base classifier is evaluated.
 
-    ``dtype``: numeric type of the model; ``auto`` is float32, or float64 where a data set's noisy inputs need it.
-    ``route``: which execution of the model; ``auto`` is settled when the
-    model is prepared. ``chunk``: rows of every forward pass. ``block``: votes that share one random state, a
-    multiple or a divisor of ``chunk``. None lets the model's size decide.
+    What is ``auto`` or None is settled when the model is prepared. ``block``: votes that share one random state, a
+    multiple or a divisor of ``chunk``.
     """
 
-    dtype: str = AUTO_DTYPE
-    route: str = "auto"
-    chunk: int | None = None
+    dtype: str = knob(
+        "auto", "numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it"
+    )
+    route: str = knob(
+        "auto", "which execution of a torch model; auto: folded, channels-last or eager, the first that works"
+    )
+    chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
     block: int | None = None
 
     def __post_init__(self) -> None:

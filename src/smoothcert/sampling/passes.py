@@ -1,8 +1,8 @@
 """Noisy passes: rows are filled with noise, padded to one shape, shown to the model in worker threads and counted.
 
 Every pass has the same shape and every worker one OpenMP thread, because float32 kernels may round differently for
-another number of rows or threads; what is asked about sits in the same slot of a pass whoever its neighbours are.
-So whoever asks (certify, predict, a search, a fit, an attack) gets the same bits whatever the batch and the workers.
+another number of rows or threads; a block sits in the same slot of a pass whatever its neighbours.
+So certify, predict, searches, fits and attacks get the same bits for any batch and number of workers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Rows(Protocol):
         ...
 
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
-        """Write every row of the slot; rows that nobody asks about repeat a real one."""
+        """Write every row of the slot; rows that aren't asked about repeat a real one."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Procedures: what is to be found out about one input, as a generator that asks for votes."""
+"""Procedures: what to find out about one input, as a generator that asks for votes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Procedure = Generator[Draw, Tally, R]
 
 @dataclass(frozen=True)
 class Job(Generic[R]):
-    """One input and the procedure that decides about it. ``index`` names its random streams, of which ``drawn`` votes
-    were drawn before.
+    """One input and the procedure that decides about it. ``index`` names its random streams; ``drawn`` votes were
+    drawn before.
     """
 
     index: int

@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that evaluate a model, with one OpenMP thread each; no model is evaluated in any others.
+    """Threads that evaluate a model, with one OpenMP thread each; models are evaluated in these only.
 
     On leaving, tasks not begun are dropped and every thread has ended.
     """

@@ -1,7 +1,7 @@
 """Data-dependent smoothing: for each input the σ at which its certified radius is largest (Alfarra et al. 2020)."""
 
 from smoothcert.sigma_search.ascent import radius_gradient
-from smoothcert.sigma_search.base import SEARCHES, Found, Reason, SigmaSearch, search_name
+from smoothcert.sigma_search.base import SEARCHES, Reason, SearchResult, SigmaSearch, search_name
 from smoothcert.sigma_search.ellipsoid import EllipsoidSearch
 from smoothcert.sigma_search.gradient import GradientSearch
 from smoothcert.sigma_search.grid import GridSearch
@@ -12,12 +12,12 @@ from smoothcert.sigma_search.windows import search_each
 __all__ = [
     "SEARCHES",
     "EllipsoidSearch",
-    "Found",
     "GradientSearch",
     "GridSearch",
     "LadderSearch",
     "Problem",
     "Reason",
+    "SearchResult",
     "SigmaSearch",
     "radius_gradient",
     "search_each",

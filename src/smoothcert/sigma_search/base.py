@@ -7,9 +7,9 @@ certifying vote is drawn: to those votes σ*ₓ is a constant, and the certifica
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ _HIGHER = (2**0.5, 2.0)  # of the larger σ compared: where votes still say some
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A search's answer for one input: its σ, and the radii that search votes promised at σ₀ and there.
 
     Where it found a scale for each coordinate, that is ``noise``; σ is then their geometric mean, and the radius that
@@ -66,7 +66,7 @@ class Found:
         """What to certify with, where the search began with ``noise``."""
         return with_sigma(noise, self.sigma) if self.noise is None else self.noise
 
-    def drawn(self, noise: Noise) -> Found:
+    def drawn(self, noise: Noise) -> SearchResult:
         """The same with the scales that a sampler makes of those found, where it has too few for all of them."""
         return replace(self, sigma=noise.sigma, noise=noise) if isinstance(noise, DiagonalNoise) else self
 
@@ -96,7 +96,7 @@ class SigmaSearch(ABC):
     @abstractmethod
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """An answer for each (index, input), in order; it depends on nothing but problem, index and input."""
 
     def check(self, base: BaseClassifier) -> None:
@@ -108,6 +108,11 @@ class SigmaSearch(ABC):
         """Name and knobs, flat, as a plan states them."""
         knobs = {f"sigma_search.{each.name}": getattr(self, each.name) for each in fields(self)}
         return {"sigma_search": search_name(self), **knobs}
+
+    @classmethod
+    def from_knobs(cls, stated: Mapping[str, Any]) -> Self:
+        """The search with the knobs that a plan states; those that are gone from it since take no part."""
+        return cls(**{each.name: stated[each.name] for each in fields(cls) if each.name in stated})
 
     def limits(self, problem: Problem) -> tuple[float, float]:
         """The smallest and the largest σ it may answer."""
@@ -147,15 +152,15 @@ def votes_of(counted: dict[float, NDArray[np.float64]], votes: int, chosen: int)
     )
 
 
-def settle(search: SigmaSearch, curve: Curve, index: int, sigma: float, evaluations: int) -> Found:
+def settle(search: SigmaSearch, curve: Curve, index: int, sigma: float, evaluations: int) -> SearchResult:
     """σ if the curve promises more there than at σ₀, else σ₀."""
     start = curve.problem.start
     before, after = curve.radius(start), curve.radius(sigma)
     if before == 0 and (not search.rescue or after == 0):
-        return Found(index, start, "abstains", 0.0, 0.0, evaluations)
+        return SearchResult(index, start, "abstains", 0.0, 0.0, evaluations)
     if after <= before:
-        return Found(index, start, "no gain", before, before, evaluations)
-    return Found(index, sigma, "improved", before, after, evaluations)
+        return SearchResult(index, start, "no gain", before, before, evaluations)
+    return SearchResult(index, sigma, "improved", before, after, evaluations)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,11 +188,11 @@ class Checked(SigmaSearch):
         sigmas: Sequence[float],
         spent: int,
         on_evaluations: Evaluations | None,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Keep each σ that promises more than σ₀; ``spent`` rows were used to find them."""
         if self.check_votes == 0:
             return [
-                Found(index, sigma, "unchecked", None, None, spent)
+                SearchResult(index, sigma, "unchecked", None, None, spent)
                 for (index, _), sigma in zip(inputs, sigmas)
             ]
         requests = []

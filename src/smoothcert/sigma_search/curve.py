@@ -70,8 +70,8 @@ class Curve:
     def radius(self, sigma: float) -> float:
         """The radius that CERTIFY would return at σ if its votes came out as the curve says."""
         problem = self.problem
-        bounds = problem.rule(
-            _expected(problem.n, *self.probabilities(sigma), problem.rule.votes), 0, problem.alpha
+        bounds = problem.bound(
+            _expected(problem.n, *self.probabilities(sigma), problem.bound.votes), 0, problem.alpha
         )
         return certificate_for(with_sigma(problem.noise, sigma)).radius(bounds)
 

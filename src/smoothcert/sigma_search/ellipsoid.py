@@ -19,7 +19,7 @@ from smoothcert.noise import diagonal_noise
 from smoothcert.sampling.common_noise import VoteRequest
 from smoothcert.sampling.gradients import Wave
 from smoothcert.sigma_search.ascent import leading_means, soft_radius
-from smoothcert.sigma_search.base import SEARCHES, Found, SigmaSearch, count, votes_of
+from smoothcert.sigma_search.base import SEARCHES, SearchResult, SigmaSearch, count, votes_of
 from smoothcert.sigma_search.curve import Curve
 from smoothcert.sigma_search.ladder import LadderSearch
 from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
@@ -82,7 +82,7 @@ class EllipsoidSearch(SigmaSearch):
 
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Balls, shapes, decisions."""
         balls = self._ball_search.search(problem, inputs, on_evaluations)
         # An input that can't be certified as a ball has no gap to climb from.
@@ -143,9 +143,9 @@ class EllipsoidSearch(SigmaSearch):
     def _decide(
         self,
         problem: Problem,
-        contests: Sequence[tuple[Numbered, Found, Array]],
+        contests: Sequence[tuple[Numbered, SearchResult, Array]],
         on_evaluations: Evaluations | None,
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Ball or ellipsoid of a shape, by the same fresh noise for both."""
         low, high = self.limits(problem)
         requests = []

@@ -14,7 +14,7 @@ from smoothcert.errors import check_count, check_positive
 from smoothcert.knobs import knob
 from smoothcert.sampling.gradients import Wave
 from smoothcert.sigma_search.ascent import radius_gradient
-from smoothcert.sigma_search.base import SEARCHES, Checked, Found, Reason
+from smoothcert.sigma_search.base import SEARCHES, Checked, Reason, SearchResult
 from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
 _STEPS_FROM = 1 << 40  # blocks of the stream: step k draws block _STEPS_FROM + k, votes draw low blocks
@@ -28,7 +28,7 @@ class GradientSearch(Checked):
     A and B are the two classes ahead in E, both means clamped to [0.02, 0.98]; for uniform noise R = λ(E_A − E_B).
     Published: lr 1e-4, one sample (8 for MACER), up to 900 steps (1500), σ₀ the σ of training, and ``check_votes`` 0:
     where it ends is taken as it is, at the end of the range if it went beyond. The model is evaluated eagerly, in
-    passes of ``rows`` rows whatever the batch: same bits whoever the neighbours are.
+    passes of ``rows`` rows whatever the batch: same bits regardless of the neighbours.
     """
 
     uses_gradients: ClassVar[bool] = True
@@ -54,7 +54,7 @@ class GradientSearch(Checked):
 
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Ascend, then compare with σ₀ by votes."""
         spent = 2 * self.steps * self.samples
         ended = problem.ascend(
@@ -71,7 +71,7 @@ class GradientSearch(Checked):
         )
         found = dict(zip(good, compared))
         return [
-            found.get(p) or Found(index, problem.start, ended[p][1], None, None, spent)
+            found.get(p) or SearchResult(index, problem.start, ended[p][1], None, None, spent)
             for p, (index, _) in enumerate(inputs)
         ]
 

@@ -13,7 +13,7 @@ from smoothcert.errors import check_count, check_positive
 from smoothcert.knobs import knob
 from smoothcert.sampling.common_noise import VoteRequest
 from smoothcert.sigma_search.ascent import soft_radius
-from smoothcert.sigma_search.base import SEARCHES, Checked, Found, count
+from smoothcert.sigma_search.base import SEARCHES, Checked, SearchResult, count
 from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
 _FRESH = 1 << 20  # samples of the grid are numbered from here: the comparison's are others
@@ -52,7 +52,7 @@ class GridSearch(Checked):
 
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """The grid, then the comparison with σ₀ on other samples."""
         points = max(1, self.budget // self.samples)
         low, high = (0.0, math.inf) if self.whole else self.limits(problem)

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from smoothcert.errors import check_count
 from smoothcert.knobs import knob
 from smoothcert.sampling.common_noise import VoteRequest
-from smoothcert.sigma_search.base import SEARCHES, Found, SigmaSearch, chosen_class, count, settle, votes_of
+from smoothcert.sigma_search.base import (
+    SEARCHES,
+    SearchResult,
+    SigmaSearch,
+    chosen_class,
+    count,
+    settle,
+    votes_of,
+)
 from smoothcert.sigma_search.curve import Curve, Votes
 from smoothcert.sigma_search.problem import Evaluations, Numbered, Problem
 
@@ -63,7 +71,7 @@ class LadderSearch(SigmaSearch):
 
     def search(
         self, problem: Problem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
-    ) -> list[Found]:
+    ) -> list[SearchResult]:
         """Ladder, rounds, decision."""
         climbs = self._ladder(problem, inputs, on_evaluations)
         low, high = self.limits(problem)

@@ -11,13 +11,13 @@ from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import RunError, SmoothcertError
 from smoothcert.files import append_line, make_folder, parse_json, read_lines
 from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas, write_sigmas
-from smoothcert.sigma_search.base import Found
+from smoothcert.sigma_search.base import SearchResult
 
 FILE_NAME = "sigma_search.jsonl"
 _SCALES = "sigmas"
 
 
-def append_found(directory: Path, found: Found) -> None:
+def append_found(directory: Path, found: SearchResult) -> None:
     """Add a line and wait until it is on disk: a record that counts has its line.
 
     The scales of an input that has one for each coordinate go to ``sigmas/INDEX.npy`` before.
@@ -28,19 +28,19 @@ def append_found(directory: Path, found: Found) -> None:
     append_line(directory / FILE_NAME, json.dumps(sealed(found.as_json())))
 
 
-def read_found(directory: Path) -> dict[int, Found]:
+def read_found(directory: Path) -> dict[int, SearchResult]:
     """Every input's search by index, without those whose line was cut off or damaged, or whose scales are.
 
-    A record that has none is of an input to search again.
+    An input whose record has no search is searched again.
     """
     if (directory / _SCALES).is_symlink():
         raise RunError(f"{directory / _SCALES} is a link and not followed; copy the folder")
-    found: dict[int, Found] = {}
+    found: dict[int, SearchResult] = {}
     for line in read_lines(directory / FILE_NAME):
         try:
             fields = unsealed(parse_json(line))
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
-            one = Found(**fields)
+            one = SearchResult(**fields)
             if type(one.index) is not int or one.index < 0:  # it names a file
                 continue
         except (ValueError, TypeError, AttributeError):
@@ -55,7 +55,7 @@ def read_found(directory: Path) -> dict[int, Found]:
     return found
 
 
-def in_words(found: list[Found], start: float) -> str:
+def in_words(found: list[SearchResult], start: float) -> str:
     """How many inputs moved, how many kept σ₀ and why."""
     reasons = Counter(one.reason for one in found)
     moved = [one.sigma for one in found if one.reason in ("improved", "unchecked")]

@@ -1,4 +1,4 @@
-"""What a search is told: the model, where σ starts, and the certification that will follow."""
+"""The input of a search: the model, where σ starts, and the certification that will follow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from smoothcert.sampling.passes import Passes
 R = TypeVar("R")
 
 NEEDS_GRADIENTS = ("this sigma search", "use 'ladder' or 'grid', which only count votes")
-"""Who refuses a model without gradients, and what to use instead."""
+"""Subject and remedy of the error for models without gradients."""
 
 Numbered = tuple[int, NDArray[np.generic]]
 
 Evaluations = Callable[[int], None]
-"""Hears of network evaluations as they are done."""
+"""Called with the number of network evaluations just done."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Problem:
     base: BaseClassifier
     prepared: Prepared
     noise: Noise
-    rule: Bound
+    bound: Bound
     n: int
     alpha: float
     seed: int = 0
@@ -49,7 +49,7 @@ class Problem:
 
     def _passes(self, votes: VoteKind | None = None) -> Passes:
         purpose = "searching sigma for inputs {indices}"
-        return Passes(self.prepared, votes or self.rule.votes, self.execution, purpose)
+        return Passes(self.prepared, votes or self.bound.votes, self.execution, purpose)
 
     def cast(
         self,

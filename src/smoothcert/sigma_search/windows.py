@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from smoothcert.sigma_search.base import Found, SigmaSearch
+from smoothcert.sigma_search.base import SearchResult, SigmaSearch
 from smoothcert.sigma_search.problem import Problem
 
 SEARCHED_TOGETHER = 128
@@ -20,10 +20,10 @@ def search_each(
     problem: Callable[[], Problem],
     inputs: Iterator[tuple[int, NDArray[Any]]],
     on_evaluations: Callable[[int], None] | None = None,
-) -> Iterator[tuple[int, NDArray[Any], Found]]:
+) -> Iterator[tuple[int, NDArray[Any], SearchResult]]:
     """Each input with what was found for it; ``problem`` is asked for once the first input has been taken.
 
-    ``on_evaluations`` hears of ``search.evaluations`` rows for each input in all: an early stop is progress too.
+    ``on_evaluations`` counts ``search.evaluations`` rows per input in all: an early stop is progress too.
     """
     while window := list(itertools.islice(inputs, SEARCHED_TOGETHER)):
         found = search.search(problem(), window, on_evaluations)

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from smoothcert.bounds import ClassBounds
 from smoothcert.errors import InvalidValueError
 from smoothcert.sampling import Draw, Procedure
-from smoothcert.sigma_search import Found
+from smoothcert.sigma_search import SearchResult
 from smoothcert.smoothing.answers import Certification
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import certify_procedure, decide
@@ -58,7 +58,7 @@ def stopping_procedure(
     x: ArrayLike,
     plan: CertifyPlan,
     *,
-    found: Found | None = None,
+    found: SearchResult | None = None,
     label: int | None = None,
     forecast: RadiusForecast | None = None,
     watch: Watch | None = None,
@@ -88,7 +88,7 @@ def forecast_for(plan: CertifyPlan) -> RadiusForecast:
 class _Context:
     """What is known of an input beside the plan: how its σ was found, its label, and who is watching."""
 
-    found: Found | None
+    found: SearchResult | None
     label: int | None
     forecast: RadiusForecast
     watch: Watch | None

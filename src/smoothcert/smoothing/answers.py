@@ -7,7 +7,7 @@ from typing import Any
 
 from smoothcert.bounds import ClassBounds
 from smoothcert.regions import CertifiedRegion
-from smoothcert.sigma_search import Found
+from smoothcert.sigma_search import SearchResult
 from smoothcert.tally import ABSTAIN, Tally
 
 
@@ -41,7 +41,7 @@ class Certification:
     estimation: Tally
     sigma: float
     seconds: float = 0.0
-    search: Found | None = None
+    search: SearchResult | None = None
     stopped: str | None = None
     volume_radius: float | None = None
     shift: float = 0.0

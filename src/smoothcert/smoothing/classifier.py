@@ -14,12 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.inputs import as_array, numbered_inputs
 from smoothcert.noise import NOISES, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.numerics import AUTO_DTYPE
-from smoothcert.sigma_search import Found, Problem, search_each
+from smoothcert.sigma_search import Problem, SearchResult, search_each
 from smoothcert.smoothing.adaptive import (
     CertifyState,
     Piloted,
@@ -30,6 +29,7 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.inputs import as_array, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams
@@ -298,7 +298,7 @@ class SmoothedClassifier:
         index: int,
         x: NDArray[Any],
         plan: CertifyPlan,
-        found: Found | None,
+        found: SearchResult | None,
         labels: Callable[[int], int] | None,
         forecast: RadiusForecast,
     ) -> Procedure[Certification]:
@@ -322,7 +322,7 @@ class SmoothedClassifier:
 
     def _with_sigma(
         self, inputs: Iterator[tuple[int, NDArray[Any]]], on_evaluations: Callable[[int], None] | None
-    ) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, Found | None]]:
+    ) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, SearchResult | None]]:
         """Each input with the plan at its own σ, found before any of its certifying votes is drawn."""
         plan = self.plan
         if plan.search is None:
@@ -335,7 +335,7 @@ class SmoothedClassifier:
                 base=self.base,
                 prepared=self._prepared,
                 noise=plan.noise,
-                rule=plan.confidence_bound,
+                bound=plan.confidence_bound,
                 n=plan.n,
                 alpha=plan.alpha,
                 seed=self.settle_seed(),

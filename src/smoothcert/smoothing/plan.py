@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error, stated_noise
+from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
-from smoothcert.sigma_search import SigmaSearch
+from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.sigma_search import SEARCHES, SigmaSearch
 from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
@@ -61,7 +63,11 @@ class CertifyPlan:
     numerics: Numerics = field(default_factory=Numerics)
     search: SigmaSearch | None = None
     stop: Iterable[Stop | str] = ()
-    levels: int | None = None
+    levels: int | None = knob(
+        None,
+        "inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; 255 for "
+        "8-bit pictures)",
+    )
     dimension: int | None = None
     stream: int = STREAM_VERSION
 
@@ -245,19 +251,25 @@ class CertifyPlan:
             )
 
     @classmethod
-    def from_json(cls, plan: Mapping[str, Any], directory: Path) -> CertifyPlan:
-        """The plan of a run from its JSON, numerics and search aside; KeyError names what it doesn't state.
+    def from_statement(cls, plan: PlanStatement, directory: Path) -> CertifyPlan:
+        """The plan that a run states, the inverse of :meth:`as_json`; RunError names what it doesn't state.
 
-        ``directory`` is the run's: it holds the scales of noise that has one for each dimension.
+        ``directory`` is the run's: it holds the scales of noise that has one for each coordinate.
         """
+        search = plan.sigma_search
         return cls(
-            stated_noise(plan, directory),
-            plan["bound"],
-            plan["n0"],
-            plan["n"],
-            plan["alpha"],
-            plan["seed"],
-            stop=plan.get("stop", ()),
+            plan.noise_in(directory),
+            plan.known(PlanStatement.bound),
+            plan.known(PlanStatement.n0),
+            plan.known(PlanStatement.n),
+            plan.known(PlanStatement.alpha),
+            plan.known(PlanStatement.seed),
+            _numerics_of(plan),
+            # A search that isn't registered here has done its work: what it found is in the records.
+            SEARCHES[search].from_knobs(plan.search_knobs)
+            if search is not None and search in SEARCHES
+            else None,
+            plan.stops,
             **_grid_of(plan),
         )
 
@@ -273,9 +285,13 @@ class CertifyPlan:
             )
 
 
-def _grid_of(plan: Mapping[str, Any]) -> dict[str, Any]:
+def _numerics_of(plan: PlanStatement) -> Numerics:
+    return Numerics(plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block)
+
+
+def _grid_of(plan: PlanStatement) -> dict[str, Any]:
     """The fields that a stated grid gives a plan; runs made before there were grids state none."""
-    stream = plan.get("stream", 1)
+    stream = plan.stream or 1
     if stream == 1:
         return {"stream": 1}
     if stream != STREAM_VERSION:
@@ -283,5 +299,5 @@ def _grid_of(plan: Mapping[str, Any]) -> dict[str, Any]:
             f"the votes are of stream version {stream}, and this is version {STREAM_VERSION}: use the smoothcert that "
             "made them"
         )
-    levels = None if Grid.of(None).cells == plan["cells_per_sigma"] else plan["levels"]
-    return {"stream": stream, "levels": levels, "dimension": plan["dimension"]}
+    levels = None if Grid.of(None).cells == plan.cells_per_sigma else plan.known(PlanStatement.levels)
+    return {"stream": stream, "levels": levels, "dimension": plan.known(PlanStatement.dimension)}

@@ -13,7 +13,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.noise import on_grid
 from smoothcert.rounding import down, up
 from smoothcert.sampling import Draw, Procedure
-from smoothcert.sigma_search import Found
+from smoothcert.sigma_search import SearchResult
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.tally import ABSTAIN, SOFT_UNIT, Phase, Tally
@@ -90,7 +90,7 @@ def _check_votes(plan: CertifyPlan, selection: Tally, estimation: Tally) -> None
 
 
 def certify_procedure(
-    x: ArrayLike, plan: CertifyPlan, found: Found | None = None
+    x: ArrayLike, plan: CertifyPlan, found: SearchResult | None = None
 ) -> Procedure[Certification]:
     """Choose a class with n0 votes, bound it with n others; ``found``: the search that the plan's σ came from."""
     plan = plan.for_shape(np.shape(x))

@@ -38,7 +38,7 @@ def count(rule: str, text: str, example: str) -> int:
 
 
 def check_share(rule: str, value: float) -> None:
-    """Refuse a percentage that is none."""
+    """Refuse a percentage outside (0, 100)."""
     if not 0 < value < 1:
         raise InvalidValueError(f"{rule} needs a percentage between 0 and 100, got {100 * value:g}%")
 
@@ -51,5 +51,5 @@ def no_argument(made: Callable[[], T], name: str, argument: str) -> T:
 
 
 def shortest(value: float) -> str:
-    """A number as people write it: 0.5, 1, 1e-06."""
+    """A number in its usual notation: 0.5, 1, 1e-06."""
     return repr(int(value)) if value == int(value) else repr(value)

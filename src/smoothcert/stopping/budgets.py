@@ -60,7 +60,7 @@ class Budget(ABC):
         return n
 
     def check_inputs(self, inputs: int, n0: int) -> None:  # noqa: B027  (most suffice for any number of inputs)
-        """Refuse a number of inputs that it can't suffice for."""
+        """Refuse more inputs than the budget can cover."""
 
     def choose(
         self,
@@ -88,7 +88,7 @@ def register(budget: B) -> B:
 @register
 @dataclass(frozen=True)
 class FixedVotes(Budget):
-    """The plan's n for every input, as in the papers. What every plan has that names no other."""
+    """The plan's n for every input, as in the papers. The default."""
 
     name: ClassVar[str] = "budget"
 

@@ -21,7 +21,7 @@ from smoothcert.training.streams import Purpose, stream
 
 @dataclass(frozen=True)
 class Shard:
-    """A part of a batch that goes through the objective by itself, with random draws of its own."""
+    """A part of a batch that goes through the objective separately, with its own random draws."""
 
     number: int
     x: Tensor

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from smoothcert.architectures.weights import load_tensors
 from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
 from smoothcert.files import read_file, write_atomically
 from smoothcert.training.loop import EpochMetrics, State
-from smoothcert.weights import load_tensors
 
 FILE_NAME = "checkpoint.pt"
 _MOST_BYTES = 2**36

@@ -17,8 +17,8 @@ class SigmaTable:
     """Each training example's own σ, kept across epochs.
 
     A batch first takes ``sigma_steps`` steps of ascent on its examples' radii, from the σ they had, with the weights
-    as they are and the model at rest, or in training mode where the plan says so; then the objective runs with what
-    came of it. A step that isn't a number leaves σ where it was, and σ stays within ``sigma_factor`` of the plan's.
+    as they are and the model in eval mode, or in training mode where the plan says so; then the objective runs with
+    the result. A step that isn't a number leaves σ where it was, and σ stays within ``sigma_factor`` of the plan's.
     """
 
     def __init__(self, size: int, plan: TrainPlan) -> None:

@@ -221,7 +221,7 @@ class _Trainer:
 
     @torch.no_grad()
     def _share_statistics(self) -> None:
-        """Give every process the mean of their batch-norm statistics, so that all go on with one model."""
+        """Average batch-norm statistics over the processes, so that all continue with one model."""
         statistics = [buffer for buffer in self._model.buffers() if buffer.is_floating_point()]
         self.processes.sum(statistics)
         if self.processes.count > 1:

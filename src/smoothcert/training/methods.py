@@ -1,4 +1,4 @@
-"""The objectives as people read about them: summary, paper, cost, knobs, recipes."""
+"""Descriptions of the objectives: summary, paper, cost, knobs, recipes."""
 
 from __future__ import annotations
 

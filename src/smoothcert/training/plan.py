@@ -67,7 +67,7 @@ class TrainPlan:
     )
     ramps: tuple[Ramp, ...] = ()
     flip: bool = knob(False, "augmentation: mirror half of the images")
-    shift: int = knob(0, "augmentation: move images by up to so many pixels")
+    shift: int = knob(0, "augmentation: move images by up to this many pixels")
     random_crops: bool = knob(
         False, "augmentation: random parts of the images, made to size (for images kept as files: imagenet)"
     )
@@ -175,7 +175,7 @@ class TrainPlan:
     def _ramped_knob(self, ramp: Ramp, epoch: int) -> float:
         final = getattr(self.objective, ramp.knob, None)
         if final is None and ramp.knob in {each.name for each in fields(self.objective)}:
-            raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value that it shall reach")
+            raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value to reach")
         known = _number_knobs(self.objective)
         if ramp.knob not in known:
             raise unknown_name("knob to ramp", ramp.knob, ["lr", "sigma", *known])

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import logging
+import atexit
 import os
-import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
 
-if TYPE_CHECKING:
-    from lightning_fabric import Fabric
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
 class Processes:
-    """A process by itself: every exchange with the others is nothing."""
+    """A single process: every exchange is a no-op."""
 
     count = 1
     rank = 0
@@ -28,43 +25,44 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process is the one that writes files and speaks."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes."""
 
     def wait(self) -> None:
-        """Return when every process has come this far."""
+        """A barrier: return when every process is here."""
 
 
 class TorchrunProcesses(Processes):
-    """Processes that torchrun started on one or more machines, connected by Lightning Fabric.
+    """Processes that torchrun started on one or more machines, connected by ``torch.distributed``.
 
     Gradients are summed once for a step, after all backward passes, rather than by hooks during them: an
     objective may run the model as often as it likes, leave parameters out, or run it on inputs alone.
     """
 
     def __init__(self, device: str) -> None:
-        fabric = _connect(device)
-        super().__init__(str(fabric.device))
-        self.count, self.rank = fabric.world_size, fabric.global_rank
-        self._fabric = fabric
+        super().__init__(_own_device(device))
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+        distributed.init_process_group(_BACKENDS[self.device.type])
+        atexit.register(distributed.destroy_process_group)
+        self.count, self.rank = distributed.get_world_size(), distributed.get_rank()
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum, all of one type in one message."""
-        for dtype in {tensor.dtype for tensor in tensors}:
+        for dtype in {tensor.dtype: None for tensor in tensors}:  # in the same order in every process
             alike = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.flatten() for tensor in alike])
-            summed = self._fabric.all_reduce(flat, reduce_op="sum")
-            assert isinstance(summed, Tensor)
-            parts = torch.split(summed, [tensor.numel() for tensor in alike])
+            distributed.all_reduce(flat)
+            parts = torch.split(flat, [tensor.numel() for tensor in alike])
             for tensor, part in zip(alike, parts):
                 tensor.copy_(part.reshape(tensor.shape))
 
     def wait(self) -> None:
-        """Return when every process has come this far."""
-        self._fabric.barrier()
+        """A barrier: return when every process is here."""
+        distributed.barrier()
 
 
 def connect(device: str = "cpu") -> Processes:
@@ -77,20 +75,22 @@ def _started() -> int:
     return int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
 
 
-def _connect(device: str) -> Fabric:
-    try:
-        from lightning_fabric import Fabric
-    except ImportError as error:
-        raise MissingExtraError("lightning-fabric", "distributed", "training in several processes") from error
+def _own_device(device: str) -> str:
+    """Where this process computes: the CPU, or the card of its number on this machine."""
     kind, colon, _ = device.partition(":")
     if colon:
         raise InvalidValueError(
             f"device {device!r} names one card, but {_started()} processes need one each: give {kind!r}"
         )
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    local = int(os.environ["LOCAL_WORLD_SIZE"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # advice about its own launcher
-        fabric = Fabric(accelerator=kind, strategy="ddp", devices=local, num_nodes=_started() // local)
-        fabric.launch()
-    return fabric
+    if kind not in _BACKENDS:
+        raise InvalidValueError(
+            f"device {device!r} can't be shared by {_started()} processes: give {' or '.join(_BACKENDS)}, or start one"
+        )
+    if kind == "cpu":
+        return kind
+    cards, local = torch.cuda.device_count(), int(os.environ["LOCAL_RANK"])
+    if local >= cards:
+        raise InvalidValueError(
+            f"torchrun started {os.environ['LOCAL_WORLD_SIZE']} processes here for {cards} cards: start one for each"
+        )
+    return f"{kind}:{local}"

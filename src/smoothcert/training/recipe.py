@@ -1,4 +1,4 @@
-"""Recipes: a training run as a TOML file, shipped for the published settings or written by anyone."""
+"""Recipes: a training run as a TOML file, shipped for the published settings or written by the user."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Recipe:
     normalise: bool = True
     """Whether the model's first layer standardises, for data sets that have published statistics."""
     inputs: int | None = None
-    """Train on so many inputs only, the first ones."""
+    """Train on this many inputs only, the first ones."""
     name: str = ""
     source: str = ""
     published_acr: float | None = None
@@ -52,7 +52,7 @@ class Recipe:
     ) -> Recipe:
         """The recipe with other values; another objective brings its own default knobs, and no ramps of them.
 
-        What is changed is no longer what was published, so the figure published for it goes.
+        A changed recipe is no longer the published one, so it drops the published figure.
         """
         if not values and objective is None and not knobs:
             return self

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from smoothcert.architectures import ModelSpec, initialise, normalisation_for
+from smoothcert.architectures.weights import WEIGHTS_NAME, load_model, save_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
@@ -27,7 +28,6 @@ from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDive
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
-from smoothcert.weights import WEIGHTS_NAME, load_model, save_model
 
 RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"
@@ -73,7 +73,7 @@ def train_into(
     manifest = _manifest(recipe, spec, dataset, processes, digest)
     if processes.is_first:
         _check_place(out)
-    # One process writes; the others must not read before it has made sure that the run is theirs.
+    # One process writes; the others must not read before it has claimed the run.
     with claim_run(out, manifest) if processes.is_first else nullcontext():
         if processes.is_first:
             write_atomically(out / RECIPE_NAME, recipe.to_toml().encode())
@@ -108,14 +108,14 @@ def train_into(
 
 
 def _check_place(out: Path) -> None:
-    """Refuse to go on from a checkpoint, or to replace a model, of which nothing says how it was made."""
+    """Refuse to continue from a checkpoint, or to replace a model, without a manifest."""
     for name in (CHECKPOINT_NAME, WEIGHTS_NAME):
         if (out / name).exists() and not (out / MANIFEST_NAME).exists():
             raise RunError(f"{out} holds {name} but no {MANIFEST_NAME}: restore it or choose another --out")
 
 
 def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
-    """The recipe with what it left open decided, so that it can be repeated to the letter."""
+    """The recipe with what it left open decided, so that it can be repeated exactly."""
     plan = replace(recipe.plan, shards=recipe.plan.shards or processes.count)
     if plan.data_dependent and plan.sigma_warmup is None:
         # Weights that were trained at one σ have had their warm-up.
@@ -167,7 +167,7 @@ def _manifest(
     model["classes"] = len(spec.classes)
     if digest is not None:
         model["start_sha256"] = digest
-    return Manifest(
+    return Manifest.of(
         kind="train",
         plan=plan | {"device": processes.device.type},
         model=model,

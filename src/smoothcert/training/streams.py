@@ -1,4 +1,4 @@
-"""Random streams of training, each named by seed, epoch, purpose and shard: nothing to save, nothing to lose."""
+"""Random streams of training, each named by seed, epoch, purpose and shard: no state to save."""
 
 from __future__ import annotations
 

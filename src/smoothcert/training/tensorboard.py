@@ -16,7 +16,7 @@ class TensorBoard:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise MissingExtraError("tensorboard", "tensorboard", "writing TensorBoard events") from error
-        # Made when there is something to write: a run that is refused gets no file.
+        # Made when there is something to write: a refused run gets no file.
         self._make_writer = lambda: SummaryWriter(str(directory))
         self._writer: SummaryWriter | None = None
 

@@ -1,4 +1,4 @@
-"""What follows from a run's files, and what nobody can see in them."""
+"""What follows from a run's files, and what can't be seen in them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verified(statement: Statement, report: Report) -> list[str]:
 
 
 def believed(statement: Statement, report: Report) -> list[str]:
-    """What had to be believed."""
+    """What had to be taken on trust."""
     plan = statement.plan
     if plan is None:
         return [

@@ -1,4 +1,4 @@
-"""Checksums of a run, computed anew: they tell damage; who means to deceive can compute them, too."""
+"""Checksums of a run, computed anew: they detect damage, not deceit: anyone can compute them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Totals:
 
 
 class Checksums:
-    """Records against what was written: a damaged one need not contradict its votes, and a lost one leaves no trace."""
+    """Compares records with what was written: a damaged one may agree with its votes, a lost one leaves no trace."""
 
     def __init__(self, statement: dict[str, Any], noted: int) -> None:
         """``noted``: how many records there were, as the writer noted outside the journal."""

@@ -29,7 +29,7 @@ class Pair:
 
 
 NOTHING = Pair(ZERO, ONE)
-"""What no votes say."""
+"""The bounds without votes."""
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ class StatedRecord:
 def read_rows(directory: Path, begin: Callable[[Totals | None], None]) -> Iterator[dict[str, Any]]:
     """The journal's rows in the order of their indices; RunError where the file is damaged.
 
-    ``begin`` hears its totals first, as they are at the same moment.
+    ``begin`` is called first, with the totals of the same moment.
     """
     with _journal(directory) as connection:
         if not _has_records(connection):
@@ -115,7 +115,7 @@ def count_rows(directory: Path) -> int:
 
 
 def _has_records(connection: sqlite3.Connection) -> bool:
-    # A view could be made to compute for ever.
+    # A view could be made to compute forever.
     return connection.execute(_HAS_RECORDS).fetchone() is not None
 
 
@@ -124,7 +124,7 @@ def _journal(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / JOURNAL
     if not path.is_file():
         raise RunError(f"{directory} has no {JOURNAL}: there is nothing to verify")
-    # Without a file of changes under way nobody is writing, and not even a lock is needed.
+    # Without a write-ahead file there is no writer, and no lock is needed.
     under_way = any(path.with_name(f"{JOURNAL}-{kind}").exists() for kind in ("wal", "journal"))
     mode = "mode=ro" if under_way else "mode=ro&immutable=1"
     try:
@@ -161,7 +161,7 @@ def parse_row(row: dict[str, Any]) -> StatedRecord:
 
 
 @dataclass(frozen=True)
-class Found:
+class StatedSearch:
     """What a search's line says of one input: its σ, and the hash of its scales where it has one for each number."""
 
     sigma: float
@@ -169,13 +169,13 @@ class Found:
     sigmas_sha256: str | None
 
 
-def read_found(directory: Path) -> dict[int, Found]:
+def read_found(directory: Path) -> dict[int, StatedSearch]:
     """The lines of ``sigma_search.jsonl`` by index, the last of each."""
     found = {}
     for fields in _json_lines(directory / "sigma_search.jsonl"):
         try:
             noise, scales = fields.get("noise"), fields.get("sigmas_sha256")
-            found[integer(fields, "index")] = Found(number(fields, "sigma"), noise, scales)
+            found[integer(fields, "index")] = StatedSearch(number(fields, "sigma"), noise, scales)
         except UnreadableError:
             continue  # cut off by a kill: the input was searched again
     return found
@@ -213,7 +213,7 @@ def read_allocation(directory: Path) -> dict[str, Any]:
 def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
     """Noise with the scales in a .npy file; UnreadableError where it isn't the vector that is stated."""
     try:
-        if not path.is_file():  # a pipe would keep us waiting
+        if not path.is_file():  # reading a pipe would block
             raise ValueError("no such file")
         values = np.load(path, allow_pickle=False)
         if not isinstance(values, np.ndarray) or values.dtype.kind not in "iuf" or not values.size:

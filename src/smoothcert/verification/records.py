@@ -12,7 +12,7 @@ from pathlib import Path
 from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
 from smoothcert.verification.intervals import ZERO, Interval
 from smoothcert.verification.noise import Noise
-from smoothcert.verification.reading import Found, StatedRecord, read_scales
+from smoothcert.verification.reading import StatedRecord, StatedSearch, read_scales
 from smoothcert.verification.statement import Plan
 from smoothcert.verification.votes import UnreadableError, Votes
 
@@ -29,7 +29,7 @@ class Judge:
 
     directory: Path
     plan: Plan
-    found: Mapping[int, Found]
+    found: Mapping[int, StatedSearch]
     allocation: Mapping[int, int] | None = None
     stated_distance: Fraction = Fraction(0)
     classes: int | None = None
@@ -38,7 +38,7 @@ class Judge:
     _pairs: dict[tuple[object, ...], Pair] = field(default_factory=dict)
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
-        """Everything about a record that doesn't follow, in words."""
+        """Everything about a record that doesn't follow."""
         stretched = self.plan.noise.startswith("diagonal-") or self.plan.search is not None
         yield from shape_problems(record, stretched or self.plan.stateful)
         selection, estimation = record.selection, record.estimation
@@ -199,7 +199,7 @@ class Judge:
 
 
 def shape_problems(record: StatedRecord, stretched: bool) -> Iterator[str]:
-    """What can't be, whatever the votes are."""
+    """What is impossible, whatever the votes."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
         yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
     if record.abstained != int(record.predicted == ABSTAIN):

@@ -19,6 +19,7 @@ from smoothcert.errors import DataError, ModelError, RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -68,7 +69,7 @@ class Replay:
         _check_model(statement, base, dataset.input_shape)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
-        """Hold all labels against the data, and their number."""
+        """Compare all labels, and their number, with the data."""
         stated = self.statement.data.get("inputs")
         if stated != len(self.dataset):
             report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
@@ -105,7 +106,7 @@ class Replay:
         if self._versions_differ():
             report.notes.append(
                 "the run was made with other versions or on another machine, which may round differently: single votes "
-                "can differ without anybody's fault"
+                "can differ for that reason alone"
             )
 
     def _check_alike(
@@ -123,7 +124,7 @@ class Replay:
         by_index = {record.index: record for record in records}
         inputs = ((index, self.dataset.input(index)) for index in by_index)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that few votes can't succeed is no news
+            warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in classifier.certify_each(inputs, on_votes):
                 _compare(by_index[answer.index], answer, report)
                 base = classifier.base_class(self.dataset.input(answer.index))
@@ -135,13 +136,17 @@ class Replay:
         """The run's plan at one input's noise and number of votes, which are known beforehand now."""
         stated = self.plan.fields
         try:
-            plan = CertifyPlan.from_json(stated, self.directory)
-        except KeyError as error:
-            raise RunError(
-                f"{self.directory} doesn't state {error.args[0]}: its votes can't be cast again"
-            ) from None
+            plan = CertifyPlan.from_statement(PlanStatement(stated), self.directory)
+        except (RunError, ValueError) as error:
+            raise RunError(f"{self.directory}: {error}, so its votes can't be cast again") from None
         return replace(
-            plan, noise=self._library_noise(noise), n=n, numerics=self.numerics, stop=(), dimension=None
+            plan,
+            noise=self._library_noise(noise),
+            n=n,
+            numerics=self.numerics,
+            search=None,
+            stop=(),
+            dimension=None,
         )
 
     def _stated_numerics(self) -> Numerics:

@@ -1,4 +1,4 @@
-"""What a verification found, what it had to believe, and both in words."""
+"""What a verification found, and what it had to take on trust."""
 
 from __future__ import annotations
 

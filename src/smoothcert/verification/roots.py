@@ -1,4 +1,4 @@
-"""Where an increasing function crosses a level: a guess that nobody trusts, and two evaluations that prove it."""
+"""Where an increasing function crosses a level: an untrusted guess, and two evaluations that prove it."""
 
 from __future__ import annotations
 

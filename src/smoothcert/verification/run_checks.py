@@ -52,7 +52,7 @@ def verify_run(
 ) -> Checked:
     """Recompute a run from its votes and its plan, opening nothing but its own files.
 
-    ``digest`` is the SHA-256 of the results that the run should have; ``begin`` and ``step`` hear of progress. RunError
+    ``digest`` is the SHA-256 of the results that the run should have; ``begin`` and ``step`` report progress. RunError
     where the run can't be read.
     """
     statement = read_statement(directory)
@@ -179,11 +179,9 @@ def _checked(
 
 
 def _check_completeness(statement: Statement, seen: set[int], report: Report) -> None:
-    """Say which inputs are missing: a run under way has holes, and so has one from which somebody took records."""
+    """Say which inputs are missing: a run under way has gaps, and so has one whose records were removed."""
     if statement.plan is not None and statement.positions is None:
-        report.problem(
-            None, "run.json doesn't state of how many inputs the data consist, and which were asked for"
-        )
+        report.problem(None, "run.json doesn't state how many inputs the data have, and which were asked for")
     if statement.problem_of_planned is not None:
         report.problem(None, statement.problem_of_planned)
     if statement.positions is None:
@@ -201,8 +199,8 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         holes = list(islice((index for index in before if index not in seen), _SHOWN + 1))
         shown = ", ".join(map(str, holes[:_SHOWN])) + (", …" if len(holes) > _SHOWN else "")
         report.notes.append(
-            f"{missing} inputs are missing between others ({shown}): a run under way has such holes; in a finished "
-            "one they mean that records were taken out"
+            f"{missing} inputs are missing between others ({shown}): a run under way has such gaps; in a finished "
+            "one they mean that records were removed"
         )
 
 
@@ -236,7 +234,7 @@ def _check_total(directory: Path, judge: Judge, records: list[StatedRecord], rep
         report.problem(None, f"allocation.json spreads {fields['total']} votes, the plan states {stated}")
     if spent + sum(votes.values()) > fields["total"]:
         report.problem(
-            None, f"allocation.json gives away {spent + sum(votes.values())} votes of {fields['total']}"
+            None, f"allocation.json hands out {spent + sum(votes.values())} votes of {fields['total']}"
         )
     for index, n in votes.items():
         if not 0 <= n <= MOST_TIMES_N * plan.n:

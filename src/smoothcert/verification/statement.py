@@ -1,4 +1,4 @@
-"""What a run states of itself, read without trust from ``run.json``."""
+"""A run's own statement, read from ``run.json`` without trusting it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Statement:
-    """A run's kind, plan (None where a log stated none), and what it says of model and data."""
+    """A run's kind, plan (None where a log stated none), and its statements about model and data."""
 
     kind: str
     plan: Plan | None

@@ -1,4 +1,4 @@
-"""Votes as a journal states them: parsed without trust, and what is wrong with them in words."""
+"""Votes as a journal states them: parsed without trusting them, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Votes:
         return fields
 
     def impossible(self) -> list[str]:
-        """What no votes can have summed to."""
+        """Sums that no votes can have."""
         found = []
         if min(self.counts) < 0:
             found.append(f"a count of {min(self.counts)} {self.phase} votes")
@@ -95,7 +95,7 @@ def parse_votes(value: object) -> Votes:
 
 
 def integer(fields: dict[str, Any], name: str) -> int:
-    """A whole number; true and 1.0 are none."""
+    """A whole number; true and 1.0 aren't accepted."""
     value = fields.get(name)
     if type(value) is not int:
         raise UnreadableError(f"{name} = {value!r}, which is no whole number")

@@ -63,7 +63,7 @@ def test_certify_states_it_and_verify_replays_it(digits_model: Path, tmp_path: P
         main(["certify", str(digits_model), *arguments, *options])
         radii[name] = sum(record.radius for record in read_run(out).records)
     assert radii["sharp"] > radii["plain"]
-    assert read_run(tmp_path / "sharp").manifest.origin["sharpen"] == 16.0
+    assert read_run(tmp_path / "sharp").manifest.origin.value("sharpen") == 16.0
     replay = ["--replay", "2", "--model", str(digits_model), "--quiet"]
     main(["verify", str(tmp_path / "sharp"), *replay, "--sharpen", "16"])
     with pytest.raises(SystemExit):

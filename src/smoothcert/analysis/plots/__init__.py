@@ -1,13 +1,13 @@
 """Plots: what runs certified, drawn as PNG, SVG or PDF at column or page width."""
 
 from smoothcert.analysis.ceiling import radius_ceiling
-from smoothcert.analysis.gallery import plot_gallery
 from smoothcert.analysis.plots.ablation import plot_ablation
 from smoothcert.analysis.plots.area import plot_area
 from smoothcert.analysis.plots.clean_accuracy import plot_clean_accuracy
 from smoothcert.analysis.plots.confidence import plot_confidence
 from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_envelope, plot_seed_groups
 from smoothcert.analysis.plots.features import plot_features
+from smoothcert.analysis.plots.gallery import plot_gallery
 from smoothcert.analysis.plots.noise import plot_noise
 from smoothcert.analysis.plots.samples import plot_samples
 from smoothcert.analysis.plots.sigma import plot_sigma

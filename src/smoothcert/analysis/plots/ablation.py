@@ -13,11 +13,12 @@ from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
 from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
+from smoothcert.runs.statement import OriginStatement
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -78,7 +79,7 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
     lines = ablation_lines(runs, over)
     seeded = any(spread.sd is not None for line in lines for spread in line.acr)
     partial = ", ".join(sorted({text for run in runs if (text := partial_inputs(run))}))
-    differ = len({tuple(record.index for record in run.records) for run in runs}) > 1
+    differ = len({tuple(run.records.index) for run in runs}) > 1
     notes = {
         "bars: one standard deviation over seeds": seeded,
         f"some runs have {partial}": bool(partial),
@@ -176,10 +177,11 @@ def _full_name(runs: Sequence[Run], over: str) -> str:
 
 def _fields(run: Run, over: str) -> dict[str, object]:
     """The fields of the run's plan, and those of its model's training where ``over`` is one."""
+    plan = run.manifest.plan.as_json()
     if not over.startswith(_TRAINING):
-        return dict(run.manifest.plan)
+        return plan
     trained = stated_training(run.manifest.origin)
-    return {**run.manifest.plan, **{f"{_TRAINING}{name}": value for name, value in trained.items()}}
+    return plan | {f"{_TRAINING}{name}": value for name, value in trained.items()}
 
 
 def _check_only(runs: Sequence[Run], over: str) -> None:
@@ -193,7 +195,7 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
         )
     varying = {
         name
-        for name in set().union(*plans) - INCIDENTAL - _OF_A_TRAINING - {over}
+        for name in {name for plan in plans for name in plan} - INCIDENTAL - _OF_A_TRAINING - {over}
         if len({str(plan.get(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
     }
     if varying:
@@ -204,7 +206,7 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
         raise InvalidValueError(
             f"an ablation over {over!r} needs runs that are otherwise alike, but these differ in {seen}"
         )
-    values = {str(plan[over]) for plan in plans}
+    values = {str(plan.get(over)) for plan in plans}
     if len(values) == 1:
         raise InvalidValueError(
             f"{over!r} is {values.pop()} in every run, so there is nothing to compare; name runs that differ in it"
@@ -219,9 +221,11 @@ def _line_names(runs: Sequence[Run], over: str) -> list[str]:
     seen: dict[str, set[str]] = {}
     for run, name in zip(runs, names):
         seen.setdefault(name, set()).add(str(_fields(run, over)[over]))
-    if all(len(values) > 1 for values in seen.values()) or any("method" in r.manifest.origin for r in runs):
+    if all(len(values) > 1 for values in seen.values()) or any(
+        r.manifest.origin.has(OriginStatement.method) for r in runs
+    ):
         return names
-    models = {run.manifest.model.get("name") for run in runs}
+    models = {run.manifest.model.name for run in runs}
     return [str(models.pop() or "runs") if len(models) == 1 else "runs"] * len(runs)
 
 
@@ -231,8 +235,8 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
         return
     models: dict[object, tuple[object, Run]] = {}
     for run in (run for runs in by_value.values() for run in runs):
-        digest = run.manifest.model.get("sha256")
-        first, where = models.setdefault(run.manifest.plan.get(_SEED), (digest, run))
+        digest = run.manifest.model.sha256
+        first, where = models.setdefault(run.manifest.plan.value(_SEED), (digest, run))
         if over != "sigma" and first != digest:
             raise InvalidValueError(
                 f"{where.path} and {run.path} differ in their model, not in {over} alone; name runs of one model"
@@ -241,7 +245,7 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
 
 def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
     """A spread is over seeds: two runs of one seed would count it twice."""
-    seeds = [run.manifest.plan.get(_SEED) for run in runs]
+    seeds = [run.manifest.plan.value(_SEED) for run in runs]
     if over != _SEED and len(set(seeds)) < len(seeds):
         named = ", ".join(str(run.path) for run in runs)
         raise InvalidValueError(

@@ -12,9 +12,9 @@ from smoothcert.analysis.figures import check_picture_path
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, new_sheet
 from smoothcert.analysis.plots.steps import Curve, step_curve
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import check_one_dataset, dataset_of
 from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 
 _DIMENSIONS = {
@@ -36,7 +36,7 @@ def input_dimension(runs: Sequence[Run], given: int | None = None) -> int:
         check_count("dimension", given)
         return given
     for run in runs:
-        if isinstance(stated := run.manifest.plan.get("dimension"), int):
+        if isinstance(stated := run.manifest.plan.dimension, int):
             return stated
     names = {dataset_of(run) for run in runs}
     for name in names:
@@ -111,8 +111,8 @@ def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: in
 def _label(run: Run, areas: Curve) -> str:
     """Name, σ, and the mean area of what was certified; not the ACR, which is about radii."""
     plan = run.manifest.plan
-    sigma = plan.get("sigma")
-    least = plan.get("least_sigma")
+    sigma = plan.sigma
+    least = plan.least_sigma
     parts = [
         None if sigma is None else f"σ = {sigma:.3g}",
         "geometric mean" if least is not None and least != sigma else None,

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, check_picture_path
-from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import add_title, new_sheet
 from smoothcert.analysis.plots.sigma import check_panels
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
+from smoothcert.runs.statement import PlanStatement
 
 _ONE_SIDED = "clopper-pearson"
 _LEAST, _MOST = 0.1, 1 - 1e-9  # p_A beyond them is drawn at them
@@ -54,14 +55,6 @@ def confidence_of(run: Run) -> Confidence:
             continue
         (abstained if record.abstained else right if record.correct else wrong).append(lower)
     return Confidence(np.array(right), np.array(wrong), np.array(abstained), unknown)
-
-
-def acr_share(records: Sequence[Record], fraction: float) -> float:
-    """The part of the ACR that the ``fraction`` of inputs with the largest right radii carries; 0 if there is none."""
-    radii = correct_radii(records)
-    total = math.fsum(radii)
-    most = math.ceil(fraction * len(records))
-    return math.fsum(radii[::-1][:most]) / total if total > 0 else 0.0
 
 
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
@@ -110,8 +103,8 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
 
 def _facts(run: Run) -> str:
     parts = [partial_inputs(run)]
-    if correct_radii(run.records).sum() > 0:
-        parts.append(f"surest tenth: {100 * acr_share(run.records, _SUREST):.0f} % of the ACR")
+    if (share := acr_share_of_top(run.records)) is not None:
+        parts.append(f"surest tenth: {100 * share:.0f} % of the ACR")
     return "".join(f", {part}" for part in parts if part)
 
 
@@ -134,8 +127,10 @@ def _lower(run: Run, record: Record) -> float | None:
         if not record.estimation.n:
             return None  # voting ended before it began
         chosen = record.selection.top() if record.abstained else record.predicted
-        return BOUNDS[plan["bound"]](record.estimation, chosen, plan["alpha"]).lower
-    if plan.get("noise") != "gaussian" or plan.get("bound") != _ONE_SIDED:
+        return BOUNDS[plan.known(PlanStatement.bound)](
+            record.estimation, chosen, plan.known(PlanStatement.alpha)
+        ).lower
+    if plan.noise != "gaussian" or plan.bound != _ONE_SIDED:
         raise InvalidValueError(
             f"{run.path} holds no votes, and its radii give p_A only for Gaussian noise and the {_ONE_SIDED} bound; "
             f"if it was made with them, import it with --bound {_ONE_SIDED}"

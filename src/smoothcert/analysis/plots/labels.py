@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.tables.cells import norm_name
 from smoothcert.analysis.tables.naming import dataset_of
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 
 
@@ -41,7 +41,7 @@ def partial_inputs(run: Run) -> str | None:
     """``20 of 500 inputs`` for a run that isn't known to be complete."""
     if run.complete:
         return None
-    asked = run.planned if run.planned is not None else run.manifest.allowed
+    asked = run.planned if run.planned is not None else run.manifest.data.allowed
     return (
         f"{len(run.records)} inputs so far" if asked is None else f"{len(run.records)} of {len(asked)} inputs"
     )

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from smoothcert.certificates import certificate_for
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES, Gaussian, Noise
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 _SHARES = ("0.6", "0.8", "0.9", "0.99", "0.999", "0.9999", "1")
@@ -59,9 +59,8 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
     """The noise, bound and α of all runs; the papers' at σ = 1 if there are none."""
     if not runs:
         return VotePlan(Gaussian(1.0), BOUNDS[_PAPER_BOUND], _PAPER_ALPHA)
-    stated: dict[str, Any] = {}
-    for name in ("noise", "sigma", "bound", "alpha"):
-        values = {run.manifest.plan.get(name) for run in runs}
+    for field in (PlanStatement.noise, PlanStatement.sigma, PlanStatement.bound, PlanStatement.alpha):
+        name, values = field.name, {run.manifest.plan.value(field) for run in runs}
         if None in values:
             raise InvalidValueError(
                 f"a run states no {name}, which the attainable radius depends on; import logs with --{name}, or draw "
@@ -72,14 +71,14 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
                 f"the runs differ in {name} ({', '.join(sorted(map(str, values)))}), so that one set of curves can't "
                 "hold for all; name runs that agree"
             )
-        (stated[name],) = values
-    if stated["noise"] not in NOISES or BOUNDS[stated["bound"]].next_look is not None:
+    plan = runs[0].manifest.plan
+    bound = BOUNDS[plan.known(PlanStatement.bound)]
+    if plan.noise not in NOISES or bound.next_look is not None:
         raise InvalidValueError(
-            f"these curves are for noise of one scale and bounds at any number of votes, got {stated['noise']} noise "
-            f"and the {stated['bound']} bound; name other runs, or draw the picture without a run"
+            f"these curves are for noise of one scale and bounds at any number of votes, got {plan.noise} noise "
+            f"and the {plan.bound} bound; name other runs, or draw the picture without a run"
         )
-    noise = NOISES[stated["noise"]](stated["sigma"])  # type: ignore[call-arg]
-    return VotePlan(noise, BOUNDS[stated["bound"]], stated["alpha"])
+    return VotePlan(plan.noise_in(runs[0].path), bound, plan.known(PlanStatement.alpha))
 
 
 def shown_radii(run: Run) -> list[float]:
@@ -149,10 +148,10 @@ def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
 
 
 def _votes(run: Run) -> int:
-    n = run.manifest.plan.get("n")
+    n = run.manifest.plan.n
     if not isinstance(n, int):
         raise InvalidValueError(f"{run.path} states no n; import it with --n, or draw the picture without it")
-    if run.manifest.plan.get("stop"):
+    if run.manifest.plan.stop:
         raise InvalidValueError(
             f"{run.path} gave its inputs different numbers of votes, and this picture is about one; draw it without"
         )

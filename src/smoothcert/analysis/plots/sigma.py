@@ -14,7 +14,7 @@ from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import LIMIT_DASHES, add_title, new_sheet
 from smoothcert.analysis.tables.naming import check_one_dataset
 from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Record, Run
+from smoothcert.runs import Run
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -26,7 +26,7 @@ _MOST_PANELS = 8
 
 def input_sigmas(run: Run) -> NDArray[np.float64]:
     """Each input's own σ; a run with one σ for all has nothing to show and is refused."""
-    sigmas = np.array([record.sigma for record in run.records], dtype=np.float64)
+    sigmas = run.records.sigma
     if sigmas.min() == sigmas.max():
         raise InvalidValueError(
             f"{run.path}: every input was certified with σ = {sigmas[0]:g}; name a run that chooses σ for each input"
@@ -40,17 +40,17 @@ def improved_sigmas(run: Run, against: Run) -> NDArray[np.float64]:
     A wrong answer and an abstention have no radius.
     """
     check_one_dataset([run, against])
-    before = {record.index: _counted(record) for record in against.records}
-    missing = [record.index for record in run.records if record.index not in before]
-    if missing:
+    missing = np.setdiff1d(run.records.index, against.records.index)
+    if len(missing):
         raise InvalidValueError(
             f"{against.path} has no input {missing[0]}, which {run.path} has; name a run of the same inputs"
         )
-    return np.array([r.sigma for r in run.records if _counted(r) > before[r.index]], dtype=np.float64)
+    places = np.searchsorted(against.records.index, run.records.index)
+    return run.records.sigma[_counted(run) > _counted(against)[places]]
 
 
-def _counted(record: Record) -> float:
-    return record.radius if record.correct else 0.0
+def _counted(run: Run) -> NDArray[np.float64]:
+    return np.where(run.records.correct, run.records.radius, 0.0)
 
 
 def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Run | None = None) -> None:
@@ -66,7 +66,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Run
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
-    stated = [run.manifest.plan.get("sigma") for run in runs]
+    stated = [run.manifest.plan.sigma for run in runs]
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
     grown = [None if against is None else improved_sigmas(run, against) for run in runs]
     if against is not None:

@@ -9,21 +9,22 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy, correct_radii
-from smoothcert.runs import Record, Run
+from smoothcert.analysis.steps import step_counts
+from smoothcert.runs import Run
+from smoothcert.runs.columns import Rows
 
 Curve = NDArray[np.float64]
 
 
-def certified_accuracy_steps(records: Sequence[Record]) -> tuple[Curve, Curve]:
+def certified_accuracy_steps(records: Rows) -> tuple[Curve, Curve]:
     """Radii at which certified accuracy drops, from 0 on, and its value (0 to 1) beyond each of them."""
     return step_curve(correct_radii(records), len(records), start=0.0)
 
 
 def step_curve(certified: Curve, inputs: int, start: float) -> tuple[Curve, Curve]:
     """From ``start`` on, where the share of ``inputs`` that reach a size drops, and its value beyond."""
-    jumps = np.unique(certified)
-    left = certified.size - np.searchsorted(certified, jumps, side="right")
-    return np.concatenate([[start], jumps]), np.concatenate([[certified.size], left]) / inputs
+    sizes, counts = step_counts(certified, start)
+    return sizes, counts / inputs
 
 
 def pointwise_band(accuracy: Curve, inputs: int, confidence: float = 0.95) -> tuple[Curve, Curve]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from smoothcert.plain_text import shown_name
+from smoothcert.plain_text import norm_name, shown_name
 
 UNKNOWN = "–"
-_NORM_NAMES = {"l1": "ℓ1", "l2": "ℓ2"}
 _LATEX_ESCAPES = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -24,14 +23,9 @@ _LATEX_ESCAPES = {
 }
 
 
-def norm_name(norm: str) -> str:
-    """``ℓ2`` for ``l2``."""
-    return _NORM_NAMES.get(norm, norm)
-
-
 def latex_norm(norm: str) -> str:
     """A norm in LaTeX."""
-    return f"$\\ell_{norm[1:]}$" if norm in _NORM_NAMES else latex_escaped(norm)
+    return f"$\\ell_{norm[1:]}$" if norm_name(norm) != norm else latex_escaped(norm)
 
 
 def sigma_text(sigma: float | None, unknown: str) -> str:

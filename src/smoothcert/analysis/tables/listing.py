@@ -16,11 +16,11 @@ from smoothcert.analysis.tables.cells import (
     latex_escaped,
     latex_norm,
     markdown_table,
-    norm_name,
     percentage,
     sigma_text,
 )
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 
 

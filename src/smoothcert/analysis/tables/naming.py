@@ -23,10 +23,10 @@ def method_of(run: Run) -> str:
     A sweep's runs are all called ``certified``: the folder above, the sweep's cell, names them. A training method
     certified at a σ searched for each input is another method.
     """
-    stated = run.manifest.origin.get("method")
+    stated = run.manifest.origin.method
     if isinstance(stated, str) and stated:
         stated = shown_name(stated)
-        search = run.manifest.plan.get("sigma_search")
+        search = run.manifest.plan.sigma_search
         method = f"{stated} + σ search ({search})" if isinstance(search, str) else stated
         return f"{method} (stateful)" if run.stateful else method
     name = run.path.resolve().parent.name if run.name == _SWEEP_FOLDER else run.name
@@ -35,7 +35,7 @@ def method_of(run: Run) -> str:
 
 def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
     """Whether a mean over the runs is a mean over seeds: distinct models on the same inputs, under one plan."""
-    seeds = [run.manifest.plan.get("seed") for run in runs]
+    seeds = [run.manifest.plan.seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
         return False
     plans = [
@@ -46,7 +46,7 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
 
 def dataset_of(run: Run) -> str | None:
     """The data set the run states; None for a log imported without one."""
-    name = run.manifest.data.get("name")
+    name = run.manifest.data.name
     return shown_name(name) if isinstance(name, str) and name else None
 
 
@@ -55,7 +55,7 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
     labels: dict[int, tuple[int, Run]] = {}
     contents: dict[str, Run] = {}
     for run in runs:
-        digest = run.manifest.data.get("sha256")
+        digest = run.manifest.data.sha256
         if isinstance(digest, str):
             contents.setdefault(digest, run)
         if len(contents) > 1:
@@ -64,11 +64,11 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
                 f"{first.path} and {second.path} both name the data set {dataset_of(run)}, but its contents differ "
                 "(split or version); show them one at a time"
             )
-        for record in run.records:
-            label, where = labels.setdefault(record.index, (record.label, run))
-            if label != record.label:
+        for index, own in zip(run.records.index.tolist(), run.records.label.tolist()):
+            label, where = labels.setdefault(index, (own, run))
+            if label != own:
                 raise InvalidValueError(
-                    f"input {record.index} has label {label} in {where.path} and {record.label} in {run.path}: "
+                    f"input {index} has label {label} in {where.path} and {own} in {run.path}: "
                     "they are of different data sets; show one at a time, or import logs with --dataset NAME"
                 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smoothcert.analysis.metrics import check_same_norm, stated_norm
+from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
 from smoothcert.analysis.tables.naming import check_same_inputs, dataset_of, differ_in_seed_alone, method_of
 from smoothcert.analysis.votes import most_votes, stops_of
@@ -90,7 +90,7 @@ def paper_table(runs: Sequence[Run], radii_as_typed: Sequence[str]) -> PaperTabl
         raise InvalidValueError(
             f"a table needs at least one run and one radius, got {len(runs)} and {len(radii_as_typed)}"
         )
-    norms = [(str(run.path), stated_norm(run)) for run in runs]
+    norms = [(str(run.path), run.norm) for run in runs]
     check_same_norm(norms)
     by_dataset: dict[str | None, list[Run]] = {}
     for run in runs:
@@ -107,7 +107,7 @@ def paper_table(runs: Sequence[Run], radii_as_typed: Sequence[str]) -> PaperTabl
 def _sigma_blocks(runs: Sequence[Run], radii: Sequence[float]) -> list[SigmaBlock]:
     by_sigma: dict[float | None, dict[str, list[Run]]] = {}
     for run in runs:
-        methods = by_sigma.setdefault(run.manifest.plan.get("sigma"), {})
+        methods = by_sigma.setdefault(run.manifest.plan.sigma, {})
         methods.setdefault(method_of(run), []).append(run)
     blocks = []
     for sigma in sorted(by_sigma, key=lambda value: (value is None, value or 0.0)):
@@ -136,9 +136,9 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         summary.inputs,
         summary.bound,
         summary.n,
-        plan.get("alpha"),
+        plan.alpha,
         summary.acr,
         summary.accuracy,
         most_votes(plan) if stops_of(plan) else None,
-        tuple(record.index for record in runs[0].records),
+        tuple(runs[0].records.index.tolist()),
     )

@@ -15,10 +15,10 @@ from smoothcert.analysis.tables.cells import (
     latex_norm,
     markdown_escaped,
     markdown_table,
-    norm_name,
     sigma_text,
 )
 from smoothcert.analysis.tables.paper import DatasetBlock, PaperRow, PaperTable, SigmaBlock
+from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 
 _LATEX_NOTE = r"% needs \usepackage{booktabs}; a bold value is the best of its \sigma, ties included"

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Decimal
 
-from smoothcert.analysis.metrics import correct_radii
+from smoothcert.analysis.metrics import largest_radius
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -41,12 +41,20 @@ def default_radii(runs: Sequence[Run]) -> list[str]:
     They are the field's multiples of 0.25 where those make 2 to 12 columns, else multiples of a round number
     that make at most ten.
     """
-    largest = max((float(r) for run in runs for r in correct_radii(run.records)[-1:]), default=0.0)
+    return radii_up_to(max((largest_radius(run.records) for run in runs), default=0.0))
+
+
+def radii_up_to(largest: float) -> list[str]:
+    """The same up to just above a radius."""
     reach = Decimal(largest)
     step = _FIELD_STEP
     if 0 < reach < 2 * _FIELD_STEP or reach >= _MOST_FIELD_STEPS * _FIELD_STEP:
         step = round_step(reach, _MOST_STEPS)
-    last = max(2, int((reach / step).to_integral_value(ROUND_FLOOR)) + 1)
+    return multiples(step, max(2, int((reach / step).to_integral_value(ROUND_FLOOR)) + 1))
+
+
+def multiples(step: Decimal, last: int) -> list[str]:
+    """0 to ``last`` times a step, in as many digits as they need."""
     return [format((step * k).normalize(), "f") for k in range(last + 1)]
 
 

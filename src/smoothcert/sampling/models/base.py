@@ -58,7 +58,7 @@ class Prepared:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
 
         Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
-        the answers are nobody else's, and there is one for every row.
+        the answers are private to the caller, one for every row.
         """
         with self.lending.borrowed() as model:
             answers = model(batch)
@@ -100,7 +100,7 @@ class BaseClassifier(ABC):
 
     @abstractmethod
     def identity(self) -> bytes:
-        """What is known of the function without asking it: its name, its weights, its file."""
+        """What is known of the function without evaluating it: its name, its weights, its file."""
 
     @abstractmethod
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
@@ -170,12 +170,12 @@ class BaseClassifier(ABC):
         return found
 
     def probe(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
-        """Ask the model once, and say clearly what is wrong if it can't answer."""
+        """Evaluate the model once; an error says what is wrong."""
         try:
             answer = outputs(rows.clone())  # the model may write to its input
         except ModelError:
             raise
-        except Exception as error:  # the model is foreign code: whatever it raises is reported as its failure
+        except Exception as error:  # foreign code: whatever it raises is reported as the model's failure
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "

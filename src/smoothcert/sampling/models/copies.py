@@ -24,7 +24,7 @@ _COPIED = (list, dict, set, torch.Tensor, types.FunctionType, functools.partial)
 class Lending(Generic[T]):
     """Lends each of several equal objects to one borrower at a time; makes another when none is idle.
 
-    With ``most`` there are never more than that: who comes too late waits.
+    With ``most`` there are never more than that: borrowers wait their turn.
     """
 
     def __init__(self, make: Callable[[], T], most: int | None = None) -> None:
@@ -36,7 +36,7 @@ class Lending(Generic[T]):
 
     @contextmanager
     def borrowed(self) -> Iterator[T]:
-        """One of the objects, for nobody else until it is given back."""
+        """One of the objects, for exclusive use until it is given back."""
         if self._turns is not None:
             self._turns.acquire()
         try:

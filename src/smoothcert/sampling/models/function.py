@@ -58,7 +58,7 @@ class FunctionClassifier(BaseClassifier):
         return f"{self.name} {self._classes}".encode()
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
-        """Answers to probes at several scales, since nobody knows the units of the inputs."""
+        """Answers to probes at several scales, since the units of the inputs are unknown."""
         rows = probe_rows(min(_PROBED, rows_within(4 * math.prod(input_shape))), input_shape, torch.float32)
         found = [answer_bytes(self.probe(self._outputs, rows), self.kind, fine=False)]
         for batch in (2 * rows - 1, 10 * rows - 5, 100 * rows, 10_000 * rows):
@@ -72,7 +72,7 @@ class FunctionClassifier(BaseClassifier):
         self,
         numerics: Numerics,
         input_shape: tuple[int, ...],
-        device: str,  # noqa: ARG002  (a function runs where it runs)
+        device: str,  # noqa: ARG002  (a function chooses its own device)
     ) -> Opened:
         """The function is its own route."""
         if numerics.route not in ("auto", "eager"):
@@ -163,7 +163,7 @@ class EstimatorClassifier(FunctionClassifier):
         return super().identity() + repr(self.class_names).encode()
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
-        """How sure it is as well, which tells two fits apart that give the probes the same labels."""
+        """Its confidence as well, which tells apart two fits that give the probes the same labels."""
         found = super().answers(input_shape)
         if self._graded is None:
             return found

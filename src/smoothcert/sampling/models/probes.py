@@ -41,16 +41,16 @@ def probe_rows(rows: int, input_shape: tuple[int, ...], dtype: torch.dtype) -> t
 
 @dataclass(frozen=True)
 class Probe:
-    """A batch and what the model, undisturbed, says to it."""
+    """A batch and the model's undisturbed answers to it."""
 
     rows: torch.Tensor
     answers: torch.Tensor
 
 
 def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> Probe:
-    """Refuse a model that gives any row another answer in another place and in other company.
+    """Refuse a model that gives any row another answer in another place and among other rows.
 
-    Half of the rows are moved and meet strangers in one pass, the other half in another; the last of them is returned.
+    Half of the rows are moved among new rows in one pass, the other half in another; the last of them is returned.
     """
     rows = first.rows
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
@@ -74,10 +74,10 @@ def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: flo
 
 
 def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> None:
-    """Refuse a model that says something else when it is asked the same again."""
+    """Refuse a model that answers the same rows differently the second time."""
     if not same_answers(first.answers, ask(first.rows), kind, eps):
         raise ModelError(
-            f"{name} gives another answer when it is asked again; votes must be independent. The usual causes: a "
+            f"{name} gives another answer to the same rows; votes must be independent. The usual causes: a "
             "random layer, or something remembered from the passes before"
         )
 

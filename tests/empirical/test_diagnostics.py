@@ -9,7 +9,7 @@ from scipy.stats import norm
 from torch import nn
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.diagnostics import ConfidenceLine, LinePlan, confidence_lines
+from smoothcert.empirical.diagnostics import ConfidenceLine, LinePlan, confidence_lines
 from smoothcert.errors import InvalidValueError
 
 SIGMA, MARGIN = 0.5, 1.5

@@ -67,8 +67,8 @@ def test_a_run_holds_one_full_record_per_chosen_input(tmp_path: Path) -> None:
         assert record.sigma == 0.5
         assert record.seconds > 0
     plan = run.manifest.plan
-    assert (plan["n"], plan["bound"], plan["chunk"], plan["device"]) == (300, "two-class", 1024, "cpu")
-    assert run.manifest.data["sha256"] == data.fingerprint()
+    assert (plan.n, plan.bound, plan.chunk, plan.device) == (300, "two-class", 1024, "cpu")
+    assert run.manifest.data.sha256 == data.fingerprint()
 
 
 class StopAfter:
@@ -139,7 +139,7 @@ def test_more_than_there_are_is_all_of_them(tmp_path: Path) -> None:
 def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_left(tmp_path: Path) -> None:
     run = certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 2))
     data = {key: value for key, value in run.manifest.data.items() if key != "planned"}
-    replace(run.manifest, data=data).save(tmp_path)
+    run.manifest.stating(data=data).save(tmp_path)
     old = read_run(without_checksums(tmp_path))
     assert old.planned is None
     assert not old.complete
@@ -195,7 +195,7 @@ def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=4))
     assert load_sigmas(out / SIGMAS_FILE).tolist() == [0.5, 1.0, 2.0]
-    assert run.manifest.plan["least_sigma"] == 0.5
+    assert run.manifest.plan.least_sigma == 0.5
     for record in run.records:
         assert record.sigma == 1.0
         assert record.volume_radius == pytest.approx(record.radius * 2)

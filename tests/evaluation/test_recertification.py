@@ -11,17 +11,16 @@ import pytest
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.analysis.ceiling import radius_ceiling
-from smoothcert.analysis.recertification import as_if_certified, recertified, recertify
 from smoothcert.bounds import BOUNDS
 from smoothcert.certificates import largest_radius
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian, stated_noise
+from smoothcert.evaluation.recertification import as_if_certified, recertified, recertify
+from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.records import results_digest
-
-from .made_runs import made_run
+from tests.analysis.made_runs import made_run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3))
@@ -67,7 +66,7 @@ def test_it_equals_certifying_so_in_the_first_place(
     assert results_digest(made.records) == results_digest(direct.records)
     assert results_digest(made.records) != results_digest(source.records)
     stated = {key: value for key, value in made.manifest.plan.items() if key != "recertified_from"}
-    assert stated == direct.manifest.plan
+    assert stated == direct.manifest.plan.as_json()
 
 
 def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
@@ -78,11 +77,11 @@ def test_the_new_run_says_what_it_was_made_from(tmp_path: Path) -> None:
         "bound": "clopper-pearson",
         "alpha": 0.01,
     }
-    assert made.manifest.plan["recertified_from"] == origin
-    assert made.manifest.origin["recertified_from"] == str(tmp_path / "source")
+    assert made.manifest.plan.recertified_from == origin
+    assert made.manifest.origin.value("recertified_from") == str(tmp_path / "source")
     assert (made.manifest.model, made.manifest.data) == (source.manifest.model, source.manifest.data)
     twice = recertify(made, tmp_path / "twice", alpha=0.05)
-    assert twice.manifest.plan["recertified_from"]["recertified_from"] == origin
+    assert twice.manifest.plan.recertified_from["recertified_from"] == origin
 
 
 def test_certify_does_not_continue_it(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_what_would_need_other_votes_is_refused(tmp_path: Path, name: str, value
     source = certified(tmp_path / "source")
     with pytest.raises(InvalidValueError, match=f"{name} can't change from .* to {value}.*cast again"):
         recertified(source, **{name: value})
-    recertified(source, **{name: source.manifest.plan[name]})
+    recertified(source, **{name: source.manifest.plan.value(name)})
 
 
 def test_soft_bounds_need_soft_votes(tmp_path: Path) -> None:
@@ -172,7 +171,7 @@ def test_for_which_plans_the_bits_are_those_of_certify(
 
     source, wanted = with_alpha(tmp_path / "source", 0.001), with_alpha(tmp_path / "wanted", 0.2)
     made = recertify(source, tmp_path / "made", alpha=0.2)
-    assert as_if_certified(source, made.manifest.plan["bound"]) == same
+    assert as_if_certified(source, made.manifest.plan.bound) == same
     assert (results_digest(made.records) == results_digest(wanted.records)) == same
 
 
@@ -190,7 +189,7 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     again = recertify(source, tmp_path / "again")
     assert results_digest(again.records) == results_digest(source.records)
     assert radius_ceiling(source) == largest_radius(vector, BOUNDS["two-class"], 400, 0.01)
-    assert stated_noise(again.manifest.plan, again.path) == vector
+    assert again.manifest.plan.noise_in(again.path) == vector
     # From the copy as well, and equal to certifying so in the first place.
     changed = recertify(again, tmp_path / "changed", alpha=0.2)
     assert results_digest(changed.records) == results_digest(with_alpha(tmp_path / "direct", 0.2).records)
@@ -204,8 +203,6 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
 
 def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None:
     run = read_run(certified(tmp_path / "run").path)
-    searched = replace(
-        run, manifest=replace(run.manifest, plan=run.manifest.plan | {"sigma_search": "ladder"})
-    )
+    searched = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_search="ladder")))
     with pytest.raises(RunError, match="a σ that ladder found for each input"):
         recertify(searched, tmp_path / "out", alpha=0.01)

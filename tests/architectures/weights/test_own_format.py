@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, initialise
+from smoothcert.architectures.weights import load_model, save_model
+from smoothcert.checksums import unsealed
 from smoothcert.errors import ModelError, OutputError
-from smoothcert.weights import load_model, save_model
-from tests.weights.examples import CIFAR_MEAN, CIFAR_STD, SPEC, same_state
+from tests.architectures.weights.examples import CIFAR_MEAN, CIFAR_STD, SPEC, same_state
 
 
 def names_in(folder):
@@ -47,7 +48,7 @@ class TestOwnFormat:
 
     def test_json_holds_spec_version_and_hash(self, tmp_path):
         save_model(initialise(SPEC, seed=1), SPEC, tmp_path)
-        description = json.loads((tmp_path / "model.json").read_text())
+        description = unsealed(json.loads((tmp_path / "model.json").read_text()))
         assert description == {
             "format_version": 1,
             "spec": SPEC.to_json(),

@@ -2,15 +2,16 @@
 
 import hashlib
 import json
+import random
 
 import pytest
 import safetensors.torch
 import torch
 
 from smoothcert.architectures import initialise
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import ModelError
-from smoothcert.weights import load_model, save_model
-from tests.weights.examples import SPEC
+from tests.architectures.weights.examples import SPEC, same_state
 
 
 class TestDamagedFiles:
@@ -20,11 +21,12 @@ class TestDamagedFiles:
         return tmp_path
 
     def rewrite(self, folder, *, weights=None, description=None):
-        """Change either file and keep their hashes in agreement."""
+        """Change either file and keep their hashes in agreement, as earlier versions wrote them: without a checksum."""
         weights_path, json_path = folder / "model.safetensors", folder / "model.json"
         if weights is not None:
             weights_path.write_bytes(weights)
         current = json.loads(json_path.read_text())
+        del current["checksum"]
         current["weights_sha256"] = hashlib.sha256(weights_path.read_bytes()).hexdigest()
         json_path.write_text(json.dumps({**current, **(description or {})}))
 
@@ -57,6 +59,36 @@ class TestDamagedFiles:
         content[-1] ^= 1
         path.write_bytes(content)
         assert "SHA-256" in self.refusal(saved)
+
+    def test_a_bit_flipped_anywhere_gives_the_same_model_or_none(self, saved):
+        before = load_model(saved)
+        draws, refused = random.Random(5), 0
+        for name, tries in (("model.json", 150), ("model.safetensors", 20)):
+            path = saved / name
+            content = path.read_bytes()
+            for _ in range(tries):
+                flipped = bytearray(content)
+                flipped[draws.randrange(len(content))] ^= 1 << draws.randrange(8)
+                path.write_bytes(flipped)
+                try:
+                    model, spec = load_model(saved)
+                except ModelError:
+                    refused += 1
+                    continue
+                assert spec == before[1]
+                assert same_state(model, before[0])
+            path.write_bytes(content)
+        assert refused > 150  # the rest fell on spaces
+
+    def test_a_number_of_the_spec_changed(self, saved):
+        path = saved / "model.json"
+        path.write_text(path.read_text().replace(str(SPEC.mean[0]), "0.75"))
+        message = self.refusal(saved)
+        assert "model.json is damaged (its checksum doesn't match" in message
+
+    def test_a_model_of_an_earlier_version_is_loaded(self, saved):
+        self.rewrite(saved)
+        assert load_model(saved)[1] == SPEC
 
     @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 64, b"\x02" + b"\0" * 7 + b"{}" + b"\0"])
     def test_hash_agrees_but_it_is_no_safetensors_file(self, saved, content):

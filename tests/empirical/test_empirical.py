@@ -14,6 +14,7 @@ from torch import nn
 
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.analysis.metrics import certified_accuracy
+from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical import (
@@ -30,7 +31,6 @@ from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.runs import Run
 from smoothcert.smoothing import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
-from smoothcert.weights import load_model
 
 SIGMA = 0.5
 NORMAL = np.array([0.6, 0.0, -0.8, 0.0])

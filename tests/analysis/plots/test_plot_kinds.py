@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots import (
     envelope_steps,
     plot_ablation,
@@ -25,7 +26,7 @@ from smoothcert.analysis.plots import (
 )
 from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
-from smoothcert.analysis.plots.confidence import acr_share, confidence_of
+from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
 from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas
 from smoothcert.analysis.plots.steps import pointwise_band
@@ -35,15 +36,14 @@ from smoothcert.noise import Gaussian, Uniform
 from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
-
-from .made_runs import FIVE_AND_TWO, made_run
+from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
 VARYING = tuple(replace(record, sigma=0.1 * (1 + record.index)) for record in FIVE_AND_TWO)
 
 
 def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO, **plan: Any) -> Run:
     run = made_run(f"{name}-n{n}", records, n=n, **plan)
-    return replace(run, manifest=replace(run.manifest, origin={"method": name}))
+    return replace(run, manifest=run.manifest.stating(origin={"method": name}))
 
 
 def two_sizes() -> list[Run]:
@@ -125,7 +125,7 @@ def test_the_envelope_is_the_best_at_each_radius() -> None:
 
 def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
     runs = [
-        replace(run, manifest=replace(run.manifest, data={"name": name}))
+        replace(run, manifest=run.manifest.stating(data={"name": name}))
         for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
     ]
     with pytest.raises(InvalidValueError, match=r"a \(mnist\), b \(cifar10\)"):
@@ -152,9 +152,9 @@ def test_spreads_are_of_the_same_inputs_and_distinct_models() -> None:
     fewer = replace(third, records=third.records[:-1])
     with pytest.raises(InvalidValueError, match="certify different inputs"):
         ablation_lines([first, second, fewer], "n")
-    twice = [replace(run, manifest=replace(run.manifest, model={"sha256": "m"})) for run in (second, third)]
+    twice = [replace(run, manifest=run.manifest.stating(model={"sha256": "m"})) for run in (second, third)]
     with pytest.raises(InvalidValueError, match="certify the same model"):
-        ablation_lines([replace(first, manifest=replace(first.manifest, model={"sha256": "m"})), *twice], "n")
+        ablation_lines([replace(first, manifest=first.manifest.stating(model={"sha256": "m"})), *twice], "n")
 
 
 def test_each_method_has_its_line_and_names_after_values_are_one() -> None:
@@ -219,7 +219,7 @@ def trained_with(lam: float, seed: int = 0, method: str = "macer", **facts: Any)
     stated = {"objective": "macer", "objective.lam": lam, "epochs": 9, "seed": seed, "seconds": lam} | facts
     origin = {"method": f"{method}:lam={lam:g}", "trained": stated}
     return replace(
-        run, manifest=replace(run.manifest, origin=origin, model={"sha256": f"{method}{lam}{seed}"})
+        run, manifest=run.manifest.stating(origin=origin, model={"sha256": f"{method}{lam}{seed}"})
     )
 
 
@@ -241,13 +241,13 @@ def test_an_ablation_over_a_knob_of_training() -> None:
 
 
 def replaced_n(run: Run, n: int) -> Run:
-    manifest = replace(run.manifest, plan=run.manifest.plan | {"n": n}, origin={"method": "macer"})
+    manifest = run.manifest.stating(plan=run.manifest.plan.but(n=n), origin={"method": "macer"})
     return replace(run, manifest=manifest)
 
 
 def test_an_ablation_keeps_its_model() -> None:
     runs = [
-        replace(run, manifest=replace(run.manifest, model={"sha256": digest}))
+        replace(run, manifest=run.manifest.stating(model={"sha256": digest}))
         for run, digest in ((ablated(100), "1"), (ablated(1000), "2"))
     ]
     with pytest.raises(InvalidValueError, match="differ in their model"):
@@ -333,10 +333,10 @@ def test_confidence_of_soft_votes() -> None:
 
 def test_the_share_of_the_surest() -> None:
     # Right radii 1.0, 0.5, 0.5, 0.2, 0: the largest of 7 inputs' is 1.0 of 2.2, the two largest 1.5 of it.
-    assert acr_share(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
-    assert acr_share(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
-    assert acr_share((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) == 0.0
+    assert acr_share_of_top(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
+    assert acr_share_of_top(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
+    assert acr_share_of_top((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) is None
 
 
 def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
@@ -353,10 +353,10 @@ def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
 
 def test_the_dimension_is_given_or_known() -> None:
     run = made_run()
-    named = replace(run, manifest=replace(run.manifest, data={"name": "cifar10"}))
+    named = replace(run, manifest=run.manifest.stating(data={"name": "cifar10"}))
     assert (input_dimension([named]), input_dimension([named], 5)) == (3072, 5)
     assert input_dimension([run, made_run(dimension=13)]) == 13
-    for wrong in ([run], [replace(run, manifest=replace(run.manifest, data={"name": "npz:mine"}))]):
+    for wrong in ([run], [replace(run, manifest=run.manifest.stating(data={"name": "npz:mine"}))]):
         with pytest.raises(InvalidValueError, match="--dimension"):
             input_dimension(wrong)
     with pytest.raises(InvalidValueError, match="dimension must be an integer"):

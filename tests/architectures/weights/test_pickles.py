@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from smoothcert.architectures.weights import load_model
 from smoothcert.errors import ModelError
-from smoothcert.weights import load_model
-from tests.weights.examples import network, same_state
+from tests.architectures.weights.examples import network, same_state
 
 
 class Settings:

@@ -11,8 +11,7 @@ from smoothcert.bounds import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError, MissingExtraError, OutputError, RunError
 from smoothcert.rounding import normal_quantile_down
 from smoothcert.runs import Record
-
-from .made_runs import FIVE_AND_TWO, made_run
+from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
 SIGNATURES = {".png": b"\x89PNG\r\n\x1a\n", ".pdf": b"%PDF-", ".svg": b"<?xml"}
 

@@ -1,7 +1,8 @@
 """Models on disk: our own safetensors + JSON, and the checkpoints other projects publish.
 
 Our own format is two files: ``model.safetensors`` with the weights, and ``model.json`` with the spec, a
-format version and the SHA-256 of the weights, so that one file can't be swapped without the other.
+format version and the SHA-256 of the weights, so that one file can't be swapped without the other, and a checksum of
+itself: a flipped bit in either is noticed. Earlier versions wrote no checksum.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from smoothcert.architectures import ARCHITECTURES, ModelSpec, build, check_architecture, initialise
+from smoothcert.architectures.base import ARCHITECTURES
+from smoothcert.architectures.lookup import check_architecture
+from smoothcert.architectures.spec import ModelSpec, build, initialise
 from smoothcert.architectures.statistics import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD
+from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, ModelError, OutputError, SmoothcertError
 from smoothcert.files import ALWAYS_ADMITTED, MOST_TEXT, opened_file, parse_json, read_file, write_atomically
 
@@ -71,7 +75,7 @@ def save_model(model: nn.Module, spec: ModelSpec, path: str | os.PathLike[str]) 
     except OSError as error:
         raise OutputError(f"{target.parent} can't be made: {error.strerror or error}") from error
     write_atomically(target, weights)
-    write_atomically(target.with_suffix(".json"), (json.dumps(description, indent=2) + "\n").encode())
+    write_atomically(target.with_suffix(".json"), (json.dumps(sealed(description), indent=2) + "\n").encode())
     return target
 
 
@@ -158,6 +162,10 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
             f"{json_path} has format_version {description.get('format_version')!r}, this smoothcert reads "
             f"{FORMAT_VERSION}: install the version that wrote it, or save the model again"
         )
+    try:
+        unsealed(description)
+    except ValueError as error:
+        raise ModelError(f"{json_path} is damaged ({error}): copy it again or save the model again") from None
     weights = _read(weights_path, _MOST_WEIGHTS)
     digest = hashlib.sha256(weights).hexdigest()
     if digest != description.get("weights_sha256"):

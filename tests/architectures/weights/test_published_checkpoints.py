@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from smoothcert.architectures import ModelSpec
+from smoothcert.architectures.weights import load_model
 from smoothcert.errors import ModelError
-from smoothcert.weights import load_model
 from tests.architectures.torchvision_names import resnet50_shapes
-from tests.weights.examples import CIFAR_MEAN, CIFAR_STD, network, renamed, same_state
+from tests.architectures.weights.examples import CIFAR_MEAN, CIFAR_STD, network, renamed, same_state
 
 
 class TestPublishedCheckpoints:

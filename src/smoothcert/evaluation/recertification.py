@@ -8,7 +8,6 @@ nothing here can tell, so the new run says what it was made from.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,23 +16,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.votes import stops_of
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import DiagonalNoise, Noise, sigmas_files
 from smoothcert.registry import unknown_name
+from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
-from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
-from smoothcert.stopping import budget_among, stop_rules
+from smoothcert.stopping import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally
 
 CHANGEABLE = ("alpha", "bound")
 """What votes don't depend on."""
 
 _VOTES_DEPEND_ON = ("sigma", "noise", "n", "n0", "seed", "dtype", "route", "chunk", "block", "device")
-_SAME = 1e-9  # another version of scipy may round a radius differently in its last bits
 
 
 def recertify(run: Run, out: Path, **changes: Any) -> Run:
@@ -50,7 +47,7 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
 def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     """The new run's manifest and records; refused where votes are missing or would have to be cast again."""
     _check_has_votes(run)
-    if search := run.manifest.plan.get("sigma_search"):
+    if search := run.manifest.plan.sigma_search:
         raise RunError(
             f"{run.path} was certified at a σ that {search} found for each input, and only runs at one noise are "
             f"recertified; certify again: smoothcert certify … --sigma-search {search}"
@@ -68,16 +65,16 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     for record in run.records:
         _check_follows(run, record, old)
         records.append(_decided(record, new))
-    stated = run.manifest.plan | {"bound": new.bound, "votes": new.confidence_bound.votes, "alpha": new.alpha}
-    source = {"results_sha256": results_digest(run.records), "bound": old.bound, "alpha": old.alpha}
-    if earlier := run.manifest.plan.get("recertified_from"):
+    stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
+    source = {"results_sha256": run.records.digest, "bound": old.bound, "alpha": old.alpha}
+    if earlier := run.manifest.plan.recertified_from:
         source["recertified_from"] = earlier
     manifest = replace(
         run.manifest,
-        plan=stated | {"recertified_from": source},
+        plan=stated.but(recertified_from=source),
         versions=current_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin=run.manifest.origin | {"recertified_from": str(run.path)},
+        origin=run.manifest.origin.but(recertified_from=str(run.path)),
     )
     return manifest, records
 
@@ -88,11 +85,11 @@ def as_if_certified(run: Run, bound: str) -> bool:
     It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
     same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
     """
-    stops, votes = stops_of(run.manifest.plan), BOUNDS[bound].votes
+    stops, votes = parse_stops(run.manifest.plan.stops), BOUNDS[bound].votes
     return not stops or (
         not budget_among(stops).pilot_votes
         and all(rule.sees == "selection" for rule in stop_rules(stops))
-        and votes == run.manifest.plan.get("votes", votes)
+        and run.manifest.plan.votes in (votes, None)
     )
 
 
@@ -117,20 +114,18 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
             continue
         if name not in _VOTES_DEPEND_ON:
             raise unknown_name("field of the plan", name, [*CHANGEABLE, *_VOTES_DEPEND_ON])
-        if value != plan.get(name):
+        if value != plan.value(name):
             raise InvalidValueError(
-                f"{name} can't change from {plan.get(name)} to {value}: the votes of {run.path} were cast with "
-                f"{name} {plan.get(name)} and would have to be cast again; use smoothcert certify for that"
+                f"{name} can't change from {plan.value(name)} to {value}: the votes of {run.path} were cast with "
+                f"{name} {plan.value(name)} and would have to be cast again; use smoothcert certify for that"
             )
 
 
 def _plan_of(run: Run) -> CertifyPlan:
     try:
-        return CertifyPlan.from_json(run.manifest.plan, run.path)
-    except KeyError as error:
-        raise RunError(
-            f"{run.path} doesn't state {error.args[0]} in its plan; certify into a new directory"
-        ) from None
+        return CertifyPlan.from_statement(run.manifest.plan, run.path)
+    except RunError as error:
+        raise RunError(f"{run.path}: {error}; certify into a new directory") from None
 
 
 def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
@@ -148,10 +143,11 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
             "restore it or certify again"
         )
     again = _decided(record, plan)
-    same = math.isclose(again.radius, record.radius, rel_tol=_SAME, abs_tol=_SAME * plan.noise.sigma)
-    doubtful = max(again.radius, record.radius) <= _SAME * plan.noise.sigma
+    sigma = plan.noise.sigma
+    same = same_radius(again.radius, record.radius, sigma)
+    doubtful = max(again.radius, record.radius) <= SAME * sigma
     if not (
-        math.isclose(record.sigma, plan.noise.sigma, rel_tol=_SAME)
+        same_radius(record.sigma, sigma)
         and _close(again.volume_radius, record.volume_radius)
         and same
         and (again.predicted == record.predicted or doubtful)
@@ -204,7 +200,7 @@ def _somewhere(noise: Noise) -> NDArray[np.float64]:
 
 
 def _close(a: float | None, b: float | None) -> bool:
-    return a == b if a is None or b is None else math.isclose(a, b, rel_tol=_SAME, abs_tol=_SAME)
+    return a == b if a is None or b is None else same_radius(a, b, 1.0)
 
 
 def _hard(tally: Tally) -> Tally:

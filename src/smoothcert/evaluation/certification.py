@@ -78,9 +78,7 @@ def certify_dataset(
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
     classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
-    manifest = _manifest(classifier, dataset, choice, origin or {})
-    if order is not None:  # which class is which follows from names, which no hash is of
-        manifest.model["order"] = list(order)
+    manifest = _manifest(classifier, dataset, choice, origin or {}, order)
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
@@ -159,7 +157,11 @@ def record_of(answer: Certification, label: int, sigma: float, base: int | None 
 
 
 def _manifest(
-    classifier: SmoothedClassifier, dataset: Dataset, choice: Choice, origin: dict[str, Any]
+    classifier: SmoothedClassifier,
+    dataset: Dataset,
+    choice: Choice,
+    origin: dict[str, Any],
+    order: tuple[int, ...] | None,
 ) -> Manifest:
     plan = classifier.prepare(dataset.input_shape)
     if classifier.classes < len(dataset.classes):
@@ -170,10 +172,15 @@ def _manifest(
     # The device is no part of the statistical statement, but another kind of device rounds differently: a run
     # that promises the same bits stays on the kind it was started on.
     device = classifier.execution.device.partition(":")[0]
-    return Manifest(
+    return Manifest.of(
         kind="certify",
         plan=plan.as_json() | {"device": device},
-        model={"name": classifier.base.name, "sha256": classifier.base.fingerprint(dataset.input_shape)},
+        model={
+            "name": classifier.base.name,
+            "sha256": classifier.base.fingerprint(dataset.input_shape),
+            # Which class is which follows from names, which no hash is of.
+            **({} if order is None else {"order": list(order)}),
+        },
         data={
             "name": dataset.name,
             "sha256": dataset.fingerprint(),

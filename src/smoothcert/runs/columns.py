@@ -1,0 +1,166 @@
+"""Records as columns: what figures are computed from, with a row view for a look at single inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import RunError
+from smoothcert.runs.records import Record, check_votes, results_digest
+from smoothcert.runs.vote_columns import VoteColumns
+from smoothcert.tally import ABSTAIN, Tally
+
+UNKNOWN = -2
+"""In place of a base class that a record doesn't state."""
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Records:
+    """The records of a run, ordered by index.
+
+    ``base`` is :data:`UNKNOWN` and ``volume_radius`` NaN where they aren't stated. Tallies are kept as the JSON they
+    were read as and decoded in the row view, because few figures need them and a million may be open at once.
+    """
+
+    index: Ints
+    label: Ints
+    predicted: Ints
+    radius: Floats
+    sigma: Floats
+    seconds: Floats
+    base: Ints
+    volume_radius: Floats
+    stopped: NDArray[np.object_]
+    selection: NDArray[np.object_]
+    estimation: NDArray[np.object_]
+    source: Path | None = None
+    """The file they came from, which errors name."""
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Records:
+        """Columns of records at hand, put in order."""
+        if isinstance(records, Records):
+            return records
+        ordered = sorted(records, key=lambda record: record.index)
+        return cls._made([[getattr(record, each.name) for record in ordered] for each in fields(Record)])
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[Any]], names: Sequence[str], source: Path) -> Records:
+        """From rows that are in order, with ``names`` in them; tallies are JSON."""
+        columns = dict(zip(names, zip(*rows))) if rows else {}
+        return cls._made([columns.get(each.name, ()) for each in fields(Record)], source)
+
+    @classmethod
+    def _made(cls, columns: Sequence[Sequence[Any]], source: Path | None = None) -> Records:
+        by_name = dict(zip((each.name for each in fields(Record)), columns))
+        by_name["base"] = [UNKNOWN if one is None else one for one in by_name["base"]]
+        by_name["volume_radius"] = [np.nan if one is None else one for one in by_name["volume_radius"]]
+        return cls(**{name: _column(name, values) for name, values in by_name.items()}, source=source)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+    @overload
+    def __getitem__(self, place: slice) -> Records: ...
+    def __getitem__(self, place: int | slice) -> Record | Records:
+        if isinstance(place, slice):
+            return self.take(np.arange(len(self))[place])
+        volume = float(self.volume_radius[place])
+        record = Record(
+            int(self.index[place]),
+            int(self.label[place]),
+            int(self.predicted[place]),
+            float(self.radius[place]),
+            float(self.sigma[place]),
+            float(self.seconds[place]),
+            self._tally(self.selection[place], place),
+            self._tally(self.estimation[place], place),
+            None if self.base[place] == UNKNOWN else int(self.base[place]),
+            None if np.isnan(volume) else volume,
+            self.stopped[place],
+        )
+        try:
+            check_votes(record)
+        except ValueError as error:
+            raise self._damaged(place, error) from None
+        return record
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self[place] for place in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the rows are the same, as a tuple or list of records may be."""
+        if not isinstance(other, Records | Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def take(self, places: Ints | Bools | range) -> Records:
+        """The records at these places, or where a mask is set."""
+        names, at = [each.name for each in fields(Record)], np.asarray(places)
+        return Records(**{name: getattr(self, name)[at] for name in names}, source=self.source)
+
+    @cached_property
+    def abstained(self) -> Bools:
+        """Where nothing was certified."""
+        return np.asarray(self.predicted == ABSTAIN)
+
+    @cached_property
+    def correct(self) -> Bools:
+        """Where the certified class is the label; an abstention is not."""
+        return np.asarray((self.predicted == self.label) & ~self.abstained)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of :func:`~smoothcert.runs.records.results_digest`."""
+        return results_digest(self)
+
+    @cached_property
+    def votes(self) -> VoteColumns:
+        """Figures of the estimation votes."""
+        return VoteColumns.of(self)
+
+    def has_votes(self) -> bool:
+        """Whether every record keeps its estimation votes."""
+        return all(one is not None for one in self.estimation)
+
+    def _tally(self, kept: Tally | str | None, place: int) -> Tally | None:
+        if not isinstance(kept, str):
+            return kept
+        try:
+            return Tally.from_json(json.loads(kept))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise self._damaged(place, error) from None
+
+    def _damaged(self, place: int, error: Exception) -> RunError:
+        where = "" if self.source is None else f"{self.source}: "
+        return RunError(
+            f"{where}the record of input {self.index[place]} is damaged ({error}); restore the file"
+        )
+
+
+Rows = Records | Sequence[Record]
+"""Records in either form; :meth:`Records.of` makes columns of both."""
+
+
+def _column(name: str, values: Sequence[Any]) -> NDArray[Any]:
+    if name in ("selection", "estimation", "stopped"):
+        column = np.empty(len(values), dtype=object)
+        column[:] = values
+        return column
+    whole = name in ("index", "label", "predicted", "base")
+    return np.array(values, dtype=np.int64 if whole else np.float64)

@@ -1,0 +1,173 @@
+"""A journal's SQLite file: opened without a trace by readers, safe against a kill for its writer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import struct
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from smoothcert.databases import check_plain_files, distrust, foreign_object
+from smoothcert.errors import DataError, RunError
+from smoothcert.runs.damage import REMEDY, DamagedJournalError
+from smoothcert.runs.rows import TABLES
+
+
+def check_files(path: Path, writable: bool) -> None:
+    """Refuse a file that is, or whose companions are, links or no plain files."""
+    try:
+        check_plain_files(path, writable)
+    except DataError as error:
+        raise RunError(str(error)) from None
+
+
+def open_database(path: Path, writable: bool, held: ExitStack) -> sqlite3.Connection:
+    """Connect to a file whose schema can do nothing by itself; ``held`` closes what was opened.
+
+    A writer's end folds the write-ahead file in, so that a finished run is one plain file.
+    """
+    address = f"{path.absolute().as_uri()}?mode=rwc" if writable else _address_to_read(path.absolute(), held)
+    connection = sqlite3.connect(address, uri=True, timeout=10.0, isolation_level=None)
+    held.callback(connection.close)
+    if writable:
+        held.callback(_fold_in, connection)
+    distrust(connection)
+    if (found := foreign_object(connection, TABLES)) is not None:
+        raise RunError(
+            f"{path} is no journal that smoothcert made: it holds {found}, which could falsify the results; "
+            "don't trust this run. Restore the file from a copy or certify into a new directory"
+        )
+    return connection
+
+
+def _address_to_read(path: Path, held: ExitStack) -> str:
+    """Reading adds no file to the directory, which may belong to another user.
+
+    A write-ahead file without its index was left by a process that is gone, and is read in a copy; a file that is
+    to have one and hasn't is read as it is.
+    """
+    wal, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    if wal.exists() and not (index.exists() and os.access(path.parent, os.W_OK)):
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="smoothcert-")))
+        for one in (path, wal):
+            shutil.copyfile(one, folder / one.name, follow_symlinks=False)
+        path = folder / path.name
+    elif not wal.exists() and _wants_write_ahead_file(path):
+        return f"{path.as_uri()}?mode=ro&immutable=1"
+    return f"{path.as_uri()}?mode=ro"
+
+
+def _wants_write_ahead_file(path: Path) -> bool:
+    """Whether the file's header says that it is in write-ahead mode."""
+    with path.open("rb") as file:
+        file.seek(18, os.SEEK_SET)
+        return file.read(2) == b"\x02\x02"
+
+
+def prepare_for_writing(connection: sqlite3.Connection) -> None:
+    """Check the file before anything is added to it; from then on what is committed is on disk."""
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _fold_in(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # a reader is looking: the write-ahead file stays, and is valid
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done inside, or none of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has ended it already; the cause is what counts
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is read inside is of one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+
+
+class Place:
+    """Which files a journal is written to, by device and number: a directory that is taken away is noticed."""
+
+    def __init__(self, path: Path) -> None:
+        wal = path.with_name(f"{path.name}-wal")
+        self._folder = path.parent
+        self._files = [path.parent, path, *([wal] if wal.exists() else [])]  # some file systems allow none
+        self._found = self._identity()
+
+    def _identity(self) -> list[tuple[int, int]]:
+        found = [one.stat() for one in self._files]
+        return [(one.st_dev, one.st_ino) for one in found]
+
+    def check(self) -> None:
+        """Refuse at once to write where what is written would be lost."""
+        try:
+            same = self._identity() == self._found
+        except OSError:
+            same = False
+        if not same:
+            raise RunError(
+                f"{self._folder} was removed, renamed or replaced while it was written to: what it held is not "
+                "added to any more; put it back, or choose another --out, and give the same command again"
+            )
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """SQLite's errors in the user's words."""
+    try:
+        yield
+    except sqlite3.IntegrityError as error:
+        raise RunError(f"{path}: the input is in the journal already ({error})") from None
+    except sqlite3.Error as error:
+        kind = DamagedJournalError if _is_damage(error) else RunError
+        raise kind(f"{path}: {_explanation(error)}") from None
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+        struct.error,
+    ) as error:
+        raise RunError(f"{path}: a record is damaged ({error}); restore the file") from None
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}") from None
+
+
+def _explanation(error: sqlite3.Error) -> str:
+    text = str(error)
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR:
+        return f"{text}: free some space and give the same command again; what was journalled is safe"
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process is certifying into this run; wait for it or choose another --out"
+    if _is_damage(error):
+        return f"the journal is damaged ({text}); {REMEDY}; or restore it from a copy"
+    return text
+
+
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or not code

@@ -1,0 +1,112 @@
+"""Columns of records, and their row view."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.errors import RunError
+from smoothcert.runs import Record
+from smoothcert.runs.columns import UNKNOWN, Records
+from smoothcert.runs.records import results_digest
+from smoothcert.tally import Phase, Stream, Tally
+
+
+def tally(index: int, phase: Phase, counts: tuple[int, ...], soft: bool = False) -> Tally:
+    sums = tuple(2**32 * c for c in counts) if soft else None
+    return Tally(Stream(2**90, index, phase), 3, 3 + sum(counts), counts, sums, sums)
+
+
+RECORDS = [
+    Record(
+        5,
+        1,
+        1,
+        0.1 + 0.2,
+        0.5,
+        1.5,
+        tally(5, Phase.SELECTION, (1, 9)),
+        tally(5, Phase.ESTIMATION, (3, 97)),
+        1,
+    ),
+    Record(
+        0, 1, 0, 0.25, 0.5, 0.0, tally(0, Phase.SELECTION, (9, 1)), tally(0, Phase.ESTIMATION, (99, 1), True)
+    ),
+    Record(7, 0, -1, 0.0, 0.25, 0.5, None, None, None, None, "wrong"),
+    Record(9, 0, 0, 1e-300, 0.25, 0.5, None, None, 0, 0.75),
+]
+
+
+def test_rows_come_back_in_order() -> None:
+    records = Records.of(RECORDS)
+    assert list(records) == sorted(RECORDS, key=lambda record: record.index)
+    assert records == tuple(sorted(RECORDS, key=lambda record: record.index))
+    assert records[-1] == RECORDS[3]
+    assert Records.of(records) is records
+    assert len(Records.of(())) == 0
+    assert not Records.of(())
+
+
+def test_a_row_has_plain_values() -> None:
+    for each in fields(Record):
+        value = getattr(Records.of(RECORDS)[0], each.name)
+        assert not isinstance(value, np.generic | np.ndarray), each.name
+
+
+def test_columns_say_what_rows_say() -> None:
+    records = Records.of(RECORDS)
+    assert records.index.tolist() == [0, 5, 7, 9]
+    assert records.correct.tolist() == [record.correct for record in records]
+    assert records.abstained.tolist() == [record.abstained for record in records]
+    assert records.base.tolist() == [UNKNOWN, 1, UNKNOWN, 0]
+    assert np.isnan(records.volume_radius).tolist() == [True, True, True, False]
+    assert records.digest == results_digest(RECORDS)
+    assert not records.has_votes()
+    assert records[:2].has_votes()
+
+
+def test_parts() -> None:
+    records = Records.of(RECORDS)
+    assert list(records.take(records.correct)) == [record for record in records if record.correct]
+    assert list(records.take(np.array([2, 0]))) == [records[2], records[0]]
+    assert list(records[1:3]) == [records[1], records[2]]
+    assert records != records[1:3]
+    assert records != [*records[:3], replace(records[3], radius=0.5)]
+
+
+def row(selection: str | None, estimation: str | None) -> tuple[object, ...]:
+    return (4, 1, 1, 0.5, 0.5, 1.0, selection, estimation, None, None, None)
+
+
+GOOD = json.dumps(tally(4, Phase.ESTIMATION, (1, 99)).as_json())
+NAMES = [each.name for each in fields(Record)]
+
+
+@pytest.mark.parametrize(
+    "bad", ["", "{", "[]", "{}", "null", "7", GOOD.replace("99", "-99"), GOOD.replace("4", "4.5")]
+)
+def test_votes_that_are_damaged_are_named_when_they_are_looked_at(bad: str) -> None:
+    records = Records.from_rows([row(GOOD, bad)], NAMES, Path("run/journal.sqlite"))
+    assert records.correct.tolist() == [True]  # figures that need no votes don't
+    with pytest.raises(RunError, match=r"run/journal\.sqlite: the record of input 4 is damaged"):
+        records[0]
+
+
+def test_an_answer_that_its_votes_do_not_have_is_refused() -> None:
+    records = Records.from_rows([(4, 1, 2, *row(GOOD, GOOD)[3:])], NAMES, Path("journal"))
+    with pytest.raises(RunError, match="classes that the votes don't have"):
+        list(records)
+
+
+def test_votes_as_columns() -> None:
+    votes = Records.of(RECORDS).votes
+    assert votes.total.tolist()[:2] == [100, 100]
+    assert np.isnan(votes.total[2:]).all()
+    assert votes.chosen.tolist() == [0, 1, -2, -2]
+    assert votes.chosen_votes[:2].tolist() == [99, 97]
+    assert votes.rival[:2].tolist() == [0, 0]  # input 0 is answered with a wrong class
+    assert votes.rival_votes[:2].tolist() == [99, 3]
