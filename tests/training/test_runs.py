@@ -214,7 +214,7 @@ def test_only_the_first_inputs_are_trained_on(tmp_path):
     train_into(tmp_path / "limited", dataclasses.replace(recipe(), inputs=20), halves(50))
     train_into(tmp_path / "small", recipe(), halves(50).first(20))
     assert weights(tmp_path / "limited") == weights(tmp_path / "small")
-    assert Manifest.load(tmp_path / "limited").data["inputs"] == 20
+    assert Manifest.load(tmp_path / "limited").data.inputs == 20
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch):
