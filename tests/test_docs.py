@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from smoothcert.commands import make_app
+from smoothcert.sweeps import plan_cells
+from smoothcert.training import find_recipe
 from smoothcert.training.methods import markdown_rows
 
 ROOT = Path(__file__).parent.parent
@@ -23,6 +28,58 @@ def test_the_table_of_methods_is_the_registry() -> None:
     assert table == markdown_rows(), (
         "paste the output of `smoothcert methods --markdown` into docs/methods.md"
     )
+
+
+def commands_of(page: Path) -> list[list[str]]:
+    """What bash makes of the commands on a page, without running any: loops and braces are its own."""
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    say = "{ printf '%s\\0' \"$0\" \"$@\"; printf '\\n'; }"
+    script = "\n".join(
+        [f"{name}() {say.replace('$0', name)}" for name in ("smoothcert", "python")] + ["set -euf", *blocks]
+    )
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
+
+
+def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> None:
+    commands = commands_of(ROOT / "docs" / "papers.md")
+    assert len(commands) > 150
+    app = make_app()
+    for program, *tokens in commands:
+        if program == "python":
+            assert tokens[0] == "-m"
+            benchmark = importlib.import_module(tokens[1])
+            benchmark._parser().parse_args(tokens[2:])
+            continue
+        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=True)
+        if command.__name__ == "sweep":
+            fields = {"dataset": bound.args[0]} if bound.args else {}
+            assert plan_cells(bound.kwargs["methods"], bound.kwargs.get("sigmas", ()), (0,), fields)
+        if (recipe := bound.kwargs.get("recipe")) is not None and not recipe.endswith(".toml"):
+            find_recipe(recipe)
+
+
+@pytest.mark.parametrize(
+    ("paper", "tables", "figures"),
+    [
+        ("SmoothMix", range(1, 10), range(1, 7)),
+        ("MACER", range(1, 14), range(1, 5)),
+        ("Data-dependent", range(1, 11), (*range(1, 8), 9)),
+        ("Non-uniform", (), range(1, 5)),
+    ],
+)
+def test_every_table_and_figure_of_the_papers_is_on_the_page(
+    paper: str, tables: Iterable[int], figures: Iterable[int]
+) -> None:
+    """Numbers are written singly (Table 4), joined (Tables 1 and 3) or as a range (Tables 6 to 9)."""
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    (section,) = (part for part in page.split("\n## ") if part.startswith(paper))
+    for word, numbers in (("table", tables), ("figure", figures)):
+        found: set[int] = set()
+        for first, joint, last in re.findall(rf"{word}s? (\d+)(?: (to|and) (\d+))?", section, re.IGNORECASE):
+            found |= set(range(int(first), int(last or first) + 1)) if joint == "to" else {int(first)}
+            found |= {int(last)} if last else set()
+        assert set(numbers) <= found, f"{paper}: no word of {word} {sorted(set(numbers) - found)}"
 
 
 def test_the_page_on_architecture_names_rooms_and_modules_that_are_there() -> None:

@@ -41,6 +41,36 @@ def test_recipes_keep_their_own_sigma_and_knobs(tmp_path) -> None:
     assert plan_cells(["mnist-smoothmix-1.0"], [0.5], [0], {})[0].sigma == 0.5
 
 
+def test_a_recipe_with_other_knobs_and_fields_of_the_plan() -> None:
+    """MACER's Table 10: the copies change, the inputs a step don't."""
+    cells = plan_cells(["mnist-macer-0.5", "mnist-macer-0.5:copies=4,weight-decay=0.1"], [], [0], {})
+    plain, changed = (cell.recipe.plan for cell in cells)
+    assert (plain.objective.copies, changed.objective.copies) == (16, 4)
+    assert (changed.weight_decay, changed.objective.lam) == (0.1, 16.0)
+    assert changed.inputs_per_step == plain.inputs_per_step == 256
+    assert changed.ramps == plain.ramps
+    assert cells[0].recipe.published_acr == 1.5899
+    assert cells[1].recipe.published_acr is None
+    assert cells[1].folder == "mnist-macer-0.5-copies=4-weight-decay=0.1-sigma0.5-seed0"
+
+
+def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe() -> None:
+    common = COMMON | {"ramps": ["lr:1"]}
+    cells = plan_cells(
+        ["mnist-macer-0.5", "macer:ramp=lam:0@1,copies=2", "mnist-macer-0.5:ramp=lam=1:0@10,ramp=lr=0.1:2"],
+        [0.5],
+        [0],
+        common,
+    )
+    assert [[str(ramp) for ramp in cell.recipe.plan.ramps] for cell in cells] == [
+        ["lam:0@30", "lr:1"],
+        ["lr:1", "lam:0@1"],
+        ["lam=1:0@10", "lr=0.1:2"],
+    ]
+    with pytest.raises(InvalidValueError, match="unknown knob to ramp 'lamb'"):
+        plan_cells(["macer:ramp=lamb:0@1"], [0.5], [0], COMMON)
+
+
 @pytest.mark.parametrize(
     ("methods", "sigmas", "seeds", "words"),
     [

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from smoothcert.analysis.seeds import SeedGroup
+from smoothcert.analysis.trained import TRAINED, training_facts
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
@@ -20,9 +21,12 @@ from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import SmoothedClassifier
 from smoothcert.training import Progress as StepProgress
-from smoothcert.training import Recipe, find_recipe, make_recipe, shipped_recipes, train_into
+from smoothcert.training import Ramp, Recipe, find_recipe, make_recipe, shipped_recipes, train_into
+from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import SUFFIX
+
+_RAMP, _RAMPS = "ramp", "ramps"
 
 
 class Certifier(Protocol):
@@ -62,9 +66,9 @@ class Cell:
     @property
     def folder(self) -> str:
         """A name for its folder, the same whenever the cell is the same."""
-        method = re.sub(
-            r"[^\w.=-]+", "-", Path(self.method).stem if self.method.endswith(SUFFIX) else self.method
-        )
+        base, changes = _parts(self.method)
+        named = Path(base).stem if base.endswith(SUFFIX) else base
+        method = re.sub(r"[^\w.=-]+", "-", f"{named}:{changes}" if changes else named)
         return f"{method}-sigma{self.sigma:g}-seed{self.seed}"
 
     def model(self, out: Path) -> Path:
@@ -80,8 +84,9 @@ def plan_cells(
 ) -> list[Cell]:
     """Every method at every σ from every seed, ``common`` recipe fields overriding each method's own.
 
-    A method is an objective (``smoothmix``), one with knobs (``smoothmix:eta=1,steps=8``), the name of a shipped
-    recipe or a recipe file. Without ``sigmas``, recipes keep their own.
+    A method is an objective (``smoothmix``), the name of a shipped recipe or a recipe file, each with knobs or fields
+    of the plan changed (``smoothmix:eta=1,steps=8``, ``mnist-macer-0.5:copies=4,ramp=lam:0@10``). Without ``sigmas``,
+    recipes keep their own. Ramps replace those of the same knob.
     """
     if not methods or not seeds:
         raise InvalidValueError(f"a sweep needs methods and seeds, got {list(methods)} and {list(seeds)}")
@@ -133,7 +138,12 @@ class Trial:
             execution=self.execution,
             **self.plan,
         )
-        origin = {"model": str(cell.model(out)), "dataset": cell.recipe.dataset, "method": cell.method}
+        origin = {
+            "model": str(cell.model(out)),
+            "dataset": cell.recipe.dataset,
+            "method": cell.method,
+            TRAINED: training_facts(cell.model(out)),
+        }
         return certifier(classifier, test_set, out / cell.folder / "certified", self.choice, origin=origin)
 
 
@@ -145,25 +155,51 @@ def group_by_seed(done: Sequence[tuple[Cell, Run]]) -> list[SeedGroup]:
     return [SeedGroup(method, sigma, tuple(members)) for (method, sigma), members in runs.items()]
 
 
+def _parts(method: str) -> tuple[str, str]:
+    """What a method starts from, and what is changed in it."""
+    base, _, changes = (method, "", "") if method.endswith(SUFFIX) else method.partition(":")
+    return base, changes
+
+
 def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
-    if method.endswith(SUFFIX) or method in shipped_recipes():
-        return find_recipe(method).changed(values)
-    name, _, knobs = method.partition(":")
-    _ = OBJECTIVES[name]  # an unknown name is told before its knobs are looked at
-    return make_recipe(values, name, _knobs(method, knobs))
+    base, changes = _parts(method)
+    found = find_recipe(base) if base.endswith(SUFFIX) or base in shipped_recipes() else None
+    objective = OBJECTIVES[base] if found is None else type(found.plan.objective)
+    of_plan = {each.name for each in fields(TrainPlan)} - {"objective", "sigma", "seed"}
+    of_plan -= {each.name for each in fields(objective)}
+    # The last ramp of a knob counts: a method's own before the sweep's, and that before the recipe's.
+    ramps = [*(() if found is None else found.plan.ramps), *_ramps(values.get(_RAMPS, ()))]
+    changed, knobs = dict(values), dict[str, object]()
+    for name, value in _written(method, changes):
+        if name == _RAMP:
+            ramps.append(Ramp.parse(value))
+        elif name in of_plan:
+            changed[name] = _plain(value)
+        else:
+            knobs[name] = _plain(value)
+    changed[_RAMPS] = [str(ramp) for ramp in {ramp.knob: ramp for ramp in ramps}.values()]
+    return make_recipe(changed, base, knobs) if found is None else found.changed(changed, knobs=knobs)
 
 
-def _knobs(method: str, text: str) -> dict[str, object]:
-    """``eta=1,attack=ddn`` as TOML would read it, with bare words for texts."""
-    knobs: dict[str, object] = {}
-    for part in filter(None, text.split(",")):
+def _ramps(texts: object) -> list[Ramp]:
+    assert isinstance(texts, (list, tuple))
+    return [Ramp.parse(text) for text in texts]
+
+
+def _written(method: str, changes: str) -> Iterator[tuple[str, str]]:
+    """Each NAME=VALUE of a method's changes."""
+    for part in filter(None, changes.split(",")):
         name, equals, value = part.partition("=")
         if not equals:
             raise InvalidValueError(
                 f"method {method!r}: write knobs as NAME=VALUE with commas between, got {part!r}"
             )
-        try:
-            knobs[name.strip().replace("-", "_")] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            knobs[name.strip().replace("-", "_")] = value.strip()
-    return knobs
+        yield name.strip().replace("-", "_"), value.strip()
+
+
+def _plain(value: str) -> object:
+    """A value as TOML would read it, with bare words for texts."""
+    try:
+        return tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return value

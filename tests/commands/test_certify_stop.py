@@ -42,7 +42,7 @@ def certify(model: Path, out: Path, *words: str, n: str = "1000", most: str = "2
             "--max",
             most,
             "--skip",
-            "3",
+            "5",
             "--out",
             str(out),
             *words,
@@ -171,7 +171,7 @@ def test_other_inputs_are_refused_where_a_total_was_spread(
         "--n0",
         "20",
         "--skip",
-        "3",
+        "5",
         "--stop",
         "total:9000,100",
     ]
@@ -340,7 +340,7 @@ def test_a_damaged_allocation_is_named(
     copy = tmp_path / "copy"
     shutil.copytree(allocated, copy)
     (copy / "allocation.json").write_text("{")
-    words = ["certify", str(digits_model), "--n", "1000", "--n0", "20", "--skip", "3", "--max", "24"]
+    words = ["certify", str(digits_model), "--n", "1000", "--n0", "20", "--skip", "5", "--max", "24"]
     assert "allocation.json is damaged" in refused(
         capsys, *words, "--stop", "total:9000,100", "--out", str(copy)
     )

@@ -25,6 +25,19 @@ def test_json_has_every_input(digits_model: Path, capsys) -> None:
     assert all(row["rival"] != row["label"] for row in found["inputs"])
 
 
+def test_each_input_and_the_model_before(digits_model: Path, tmp_path: Path) -> None:
+    """SmoothMix's figures 2 and 5."""
+    pictures = []
+    for name, options in (
+        ("median", []),
+        ("each", ["--each"]),
+        ("before", ["--before", str(digits_model / "model.safetensors"), "--seed", "1"]),
+    ):
+        pictures.append(tmp_path / f"{name}.png")
+        main(["diagnose", str(digits_model), *WORDS, *options, "--quiet", "--out", str(pictures[-1])])
+    assert len({picture.read_bytes() for picture in pictures}) == 3
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [(["--out", "line.gif"], "pictures are written as"), (["--sigma", "-1"], "sigma must be positive")],

@@ -45,7 +45,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     main(["methods", "stability", "--json"])
     (method,) = json.loads(capsys.readouterr().out).values()
     assert method["knobs"] == [{"name": "lam", "default": 2.0, "help": "weight of the stability term"}]
-    assert method["passes"] == {"rows": 2, "attack_forward": 0, "attack_backward": 0, "training": 1}
+    assert method["passes"] == {"rows": 1, "attack_forward": 0, "attack_backward": 0, "training": 2}
 
 
 def test_brackets_are_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,3 +81,51 @@ def test_the_bold_ones_are_the_best_published(
                 for cell, column in zip(cells, columns)
             ]
             assert f"{row['method']} & {' & '.join(marked)} \\\\" in text
+
+
+def test_logs_of_several_seeds_are_pooled(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SmoothMix's Table 5: `import-log --seed` says which logs differ in their seed alone."""
+    logs = [shared / "peer-logs" / f"mnist-sigma0.25-smoothmix-{name}.tsv.gz" for name in ("eta1", "eta5")]
+    runs = []
+    for seed, log in enumerate(logs):
+        stated = ["--sigma", "0.25", "--method", "smoothmix", "--dataset", "mnist", "--seed", str(seed)]
+        runs.append(str(tmp_path / str(seed)))
+        main(["import-log", str(log), *stated, "--out", runs[-1]])
+    capsys.readouterr()
+    main(["table", *runs, "--layout", "paper", "--radii", "0", "--format", "csv"])
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert (row["method"], row["seeds"]) == ("smoothmix", "2")
+    assert float(row["acr_sd"]) > 0
+    again = [str(log) for log in logs[:1]]
+    main(
+        [
+            "import-log",
+            *again,
+            "--sigma",
+            "0.25",
+            "--method",
+            "smoothmix",
+            "--seed",
+            "7",
+            "--dataset",
+            "mnist",
+            "--out",
+            str(tmp_path / "twice"),
+        ]
+    )
+    capsys.readouterr()
+    main(["table", runs[0], str(tmp_path / "twice"), "--layout", "paper", "--radii", "0", "--format", "csv"])
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [row["seeds"] for row in rows] == ["1", "1"], "one log under two seeds is one model"
+
+
+def test_a_logs_own_sigmas_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "own.tsv"
+    rows = [f"{k}\t0\t0\t0.5\t1\t{sigma}\t0:00:01" for k, sigma in enumerate((0.05, 0.12, 0.3))]
+    log.write_text("idx\tlabel\tpredict\tradius\tcorrect\tsigma\ttime\n" + "\n".join(rows) + "\n")
+    main(["import-log", str(log), "--sigma", "0.12", "--out", str(tmp_path / "run")])
+    assert "own σ of each input is kept: 0.05 to 0.3, median 0.12" in capsys.readouterr().err
+    main(["table", str(tmp_path / "run")])
+    assert "each input has its own σ, 0.05 to 0.3, median 0.12" in capsys.readouterr().err

@@ -43,6 +43,38 @@ def test_a_table_a_plot_and_nothing_done_twice(tmp_path: Path) -> None:
     assert (tmp_path / "certified-accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_ablation_of_training_from_command_to_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MACER's Table 11 in small: λ varies, then ACR is drawn over it, and the hours stand in a table."""
+    methods = [f"macer:lam={lam},copies=2,batch_size=32" for lam in (1, 4)]
+    words = [
+        "sweep",
+        "digits",
+        "--methods",
+        *methods,
+        "--sigmas",
+        "0.25",
+        "--epochs",
+        "2",
+        "--ramp",
+        "lam:0@1",
+    ]
+    main([*words, "--out", str(tmp_path), *SMALL])
+    runs = sorted(map(str, tmp_path.glob("*/certified")))
+    trained = read_run(Path(runs[0])).manifest.origin.trained
+    assert (trained["ramps"], trained["epochs"], trained["batch_size"]) == ('["lam:0@1"]', 2, 32)
+    main(["plot", *runs, "--kind", "ablation", "--over", "lam", "--out", str(tmp_path / "lam.png")])
+    assert (tmp_path / "lam.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    main(["table", *runs, "--layout", "training", "--format", "json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["epochs"] for row in rows] == [2, 2]
+    assert all(row["seconds"] > 0 for row in rows)
+    main(["table", *runs, "--layout", "best", "--radii", "0,0.25"])
+    assert "Best certified accuracy" in capsys.readouterr().out
+
+
 def test_a_diverged_training_is_told_and_the_others_go_on(tmp_path: Path, capsys) -> None:
     words = [
         "sweep",

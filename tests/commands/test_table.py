@@ -80,7 +80,11 @@ def test_certify_keeps_the_objective_it_was_trained_with(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["certify", str(digits_model), "--n", "50", "--max", "2", "--quiet", "--out", str(tmp_path / "x")])
-    assert read_run(tmp_path / "x").manifest.origin.method == "gaussian"
+    origin = read_run(tmp_path / "x").manifest.origin
+    assert origin.method == "gaussian"
+    assert origin.trained["objective"] == "gaussian"
+    assert origin.trained["epochs"] == 12
+    assert origin.trained["seconds"] > 0
     main(["table", str(tmp_path / "x"), "--layout", "paper", "--format", "csv", "--radii", "0"])
     (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert (row["method"], row["dataset"]) == ("gaussian", "digits")

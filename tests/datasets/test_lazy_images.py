@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.datasets.lazy_images import CentreCrop, LazyImages, Squeeze
-from smoothcert.errors import DataError
+from smoothcert.datasets.lazy_images import TRIES, CentreCrop, LazyImages, Squeeze, random_part
+from smoothcert.errors import DataError, InvalidValueError
 
 from .pictures import Image, assert_nearly, picture, resized, write_picture
 
@@ -218,3 +218,58 @@ def test_fingerprint_is_stable_and_of_the_contents(
     write_picture(folder / "0.png", pixels)
     seen.add(dataset(folder).fingerprint())
     assert len(seen) == 2 + len(different)
+
+
+def test_random_parts_have_the_published_sizes_shapes_and_places() -> None:
+    generator = np.random.default_rng(0)
+    width, height = 400, 300
+    found = np.array([random_part(width, height, generator.random((TRIES, 4))) for _ in range(4000)])
+    left, top, right, bottom = found.T
+    wide, tall = right - left, bottom - top
+    assert (left >= 0).all()
+    assert (top >= 0).all()
+    assert (right <= width).all()
+    assert (bottom <= height).all()
+    share, aspect = wide * tall / (width * height), wide / tall
+    assert share.min() > 0.078
+    assert share.max() < 1.002
+    assert aspect.min() > 0.73
+    assert aspect.max() < 1.37
+    # Even on [0.08, 1] but for the large ones that don't fit; as often high as wide but for those.
+    assert 0.42 < np.mean(share) < 0.54
+    assert 0.9 < np.exp(np.mean(np.log(aspect))) < 1.15
+    room = (width - wide) > 50
+    assert 0.45 < np.mean(left[room] / (width - wide)[room]) < 0.55
+
+
+def test_a_part_that_never_fits_is_the_middle_of_a_near_shape() -> None:
+    large = np.full((TRIES, 4), 0.999)
+    assert random_part(1000, 10, large) == (493, 0, 506, 10)
+    assert random_part(10, 1000, large) == (0, 493, 10, 506)
+    for width, height in [(1, 1), (1, 500), (500, 1)]:
+        left, top, right, bottom = random_part(width, height, large)
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+
+
+def test_parts_are_cut_from_the_file_and_made_to_size(folder: Path) -> None:
+    draws = np.random.default_rng(1).random((5, TRIES, 4))
+    found = images(folder, 6).parts(slice(None), draws)
+    for seed in range(5):
+        pixels = picture(20 + seed, 14, seed)
+        left, top, right, bottom = random_part(20 + seed, 14, draws[seed])
+        expected = resized(pixels[top:bottom, left:right], 6, 6)
+        assert_nearly(found[seed].transpose(1, 2, 0), expected)
+
+
+def test_a_data_set_gives_parts_in_its_units(folder: Path) -> None:
+    draws = np.random.default_rng(1).random((2, TRIES, 4))
+    given = dataset(folder).parts(np.array([3, 1]), draws)
+    assert given.dtype == np.float32
+    assert np.array_equal(given, images(folder).parts(np.array([3, 1]), draws).astype(np.float32) / 255)
+
+
+def test_parts_of_what_is_kept_at_its_size_are_refused() -> None:
+    arrays = Dataset("arrays", np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int64), ("a",))
+    with pytest.raises(InvalidValueError, match=r"random_crops are cut from images kept as files, arrays is"):
+        arrays.parts([0], np.zeros((1, TRIES, 4)))

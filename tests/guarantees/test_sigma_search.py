@@ -75,6 +75,21 @@ def test_certificates_hold_at_a_sigma_found_by_gradients() -> None:
     assert_rate_within(false, TRIALS, ALPHA)
 
 
+@pytest.mark.parametrize(
+    "search",
+    [
+        GradientSearch(steps=10, lr=0.05, check_votes=0),
+        GridSearch(budget=24, samples=4, top=2.0, check_votes=0, soft=True, whole=True),
+    ],
+    ids=["ascent", "grid"],
+)
+def test_certificates_hold_where_the_published_search_ends(search: SigmaSearch) -> None:
+    """Without a comparison with σ₀ the search is worse, and the certificate as true."""
+    false, sigmas = false_certificates(Linear(0.4), 0.4, search)
+    assert len(sigmas) > 3
+    assert_rate_within(false, TRIALS, ALPHA)
+
+
 def test_certifying_the_votes_that_chose_sigma_would_not_hold() -> None:
     """The check has teeth: the forbidden short cut fails it."""
     rng, n, edge = np.random.default_rng(0), 60, 0.4

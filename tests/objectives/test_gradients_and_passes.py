@@ -64,7 +64,7 @@ def test_one_sigma_for_each_input_or_for_all(objective):
 PASSES = [
     (Gaussian(), 0, 0, 1, 1),
     # objective, forward and backward passes of the attack, forward passes of the loss, rows for each input
-    (Stability(), 0, 0, 1, 2),
+    (Stability(), 0, 0, 2, 1),
     (Consistency(copies=3), 0, 0, 1, 3),
     (Macer(copies=5), 0, 0, 1, 5),
     (SmoothAdv(steps=4, copies=3), 4, 4, 1, 3),

@@ -40,6 +40,57 @@ def test_gradient_steps_are_the_papers() -> None:
     assert found.sigma == pytest.approx(0.5 + 100 * 1e-4 * 3**0.5, rel=1e-5)
 
 
+class Disc(nn.Module):
+    """Class 0 near the origin, class 1 around it, surer the farther from the edge at 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inside = 4 * (1 - (x**2).sum(1))
+        return torch.stack([inside, -inside], 1)
+
+
+def test_as_published_the_ascent_is_not_compared_with_the_start() -> None:
+    (found,) = GradientSearch(steps=900, check_votes=0).search(problem(Sure()), origin(3))
+    assert found.sigma == pytest.approx(0.5 + 900 * 1e-4 * ndtri(0.98), rel=1e-5)
+    assert (found.reason, found.start_radius, found.radius) == ("unchecked", None, None)
+    assert found.evaluations == GradientSearch(check_votes=0).evaluations == 2 * 900
+
+    # A step too large ends where there is no majority: the comparison goes back, the papers' ascent doesn't.
+    asked, ends = problem(Disc(), sigma=0.3), []
+    for check_votes in (64, 0):
+        (one,) = GradientSearch(steps=1, lr=0.4, check_votes=check_votes).search(asked, origin(0))
+        ends.append((one.sigma, one.reason))
+    (back, why), (there, _) = ends
+    assert (back, why) == (0.3, "no gain")
+    assert there > 0.8
+
+
+def test_as_published_the_ascent_stays_at_the_end_of_the_range() -> None:
+    (up,) = GradientSearch(steps=5, lr=10.0, check_votes=0).search(problem(Sure()), origin(0))
+    assert (up.sigma, up.reason) == (2.0, "unchecked")
+    (kept,) = GradientSearch(steps=5, check_votes=0).search(problem(BadSlope()), origin(0))
+    assert (kept.sigma, kept.reason) == (0.5, "not finite")
+
+
+class Doubtful(nn.Module):
+    """Always class 0, with a probability that falls from 0.9 to ½ with the distance from the origin."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = 0.5 + 0.4 * torch.exp(-20 * (x**2).sum(1))
+        return torch.stack([first, 1 - first], 1).log()
+
+
+def test_the_published_grid_weighs_probabilities_over_its_whole_range() -> None:
+    asked, where = problem(Doubtful(), (6,), sigma=0.05), origin(0, dimensions=6)
+    published: dict[str, Any] = {"check_votes": 0, "soft": True, "whole": True}
+    (hard,) = GridSearch(check_votes=0, whole=True, samples=10).search(asked, where)
+    assert hard.sigma == 1.0  # every vote is for class 0: the larger σ, the better
+    (soft,) = GridSearch(samples=10, **published).search(asked, where)
+    assert soft.sigma < 0.3
+    assert (soft.reason, soft.evaluations) == ("unchecked", 200)
+    (near,) = GridSearch(samples=10, check_votes=0).search(asked, where)
+    assert near.sigma == 0.2  # four times the start, and no farther
+
+
 def test_a_sigma_that_explodes_or_vanishes_is_given_up() -> None:
     (up,) = GradientSearch(steps=5, lr=10.0).search(problem(Sure()), origin(0))
     assert (up.sigma, up.reason, up.radius) == (0.5, "out of range", None)
@@ -102,7 +153,7 @@ def test_knobs_out_of_range_are_named() -> None:
     for make, words in (
         (lambda: GradientSearch(steps=0), "steps must be"),
         (lambda: GradientSearch(lr=0.0), "lr must be positive"),
-        (lambda: GradientSearch(check_votes=0), "check_votes must be"),
+        (lambda: GradientSearch(check_votes=-1), "check_votes must be"),
         (lambda: GridSearch(top=-1.0), "top must be positive"),
         (lambda: LadderSearch(rungs=2), "rungs must be an integer of at least 3"),
         (lambda: LadderSearch(round_votes=2), "round_votes must be"),

@@ -2,11 +2,13 @@ import numpy as np
 import pytest
 import torch
 
+from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.lazy_images import LazyImages, Squeeze
 from smoothcert.errors import InvalidValueError
 from smoothcert.training import train
 from smoothcert.training.augmentation import Changes, change, check_augmentable, draw_changes
 from smoothcert.training.batches import EpochBatches
-from tests.training.toys import halves, new_model, numbers, plan
+from tests.training.toys import flat, halves, new_model, numbers, plan
 
 
 def images(number, channels=2, height=5, width=7):
@@ -108,3 +110,42 @@ def test_a_shift_must_leave_something_of_the_image():
     check_augmentable((1, 8, 8), False, 7)
     with pytest.raises(InvalidValueError, match=r"less than the image's sides \(8, 8\), got 8"):
         train(new_model(), halves(), plan(shift=8))
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    pictures = pytest.importorskip("tests.datasets.pictures")
+    names = [f"{index}.png" for index in range(12)]
+    for index, name in enumerate(names):
+        pictures.write_picture(tmp_path / name, pictures.picture(30, 20, index))
+    stored = LazyImages.of(tmp_path, names, Squeeze(8))
+    return Dataset("photographs", stored, np.arange(12) % 2, ("a", "b"), scale=1 / 255)
+
+
+def parts_read(dataset, shards=1, **changes):
+    chosen = plan(**({"random_crops": True, "batch_size": 6} | changes))
+    read = EpochBatches(dataset, np.arange(12), chosen, 0, shards).read(range(shards), torch.device("cpu"))
+    return torch.cat([shard.x for batch in read for shard in batch])
+
+
+def test_random_parts_differ_from_the_images_and_not_between_shards(photographs):
+    whole = parts_read(photographs)
+    assert whole.shape == (12, 3, 8, 8)
+    assert not torch.equal(whole, parts_read(photographs, random_crops=False))
+    assert torch.equal(whole, parts_read(photographs, shards=2))
+    assert not torch.equal(whole, parts_read(photographs, seed=1))
+
+
+def test_training_on_random_parts_repeats_itself(photographs):
+    chosen = plan(random_crops=True, flip=True, epochs=2)
+    runs = []
+    for _ in range(2):
+        model = new_model(shape=(3, 8, 8))
+        train(model, photographs, chosen)
+        runs.append(flat(model))
+    assert torch.equal(*runs)
+
+
+def test_random_parts_of_what_is_no_file_are_refused_before_training():
+    with pytest.raises(InvalidValueError, match="random_crops are cut from images kept as files"):
+        train(new_model(), halves(), plan(random_crops=True))

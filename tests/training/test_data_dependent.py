@@ -81,6 +81,22 @@ def test_only_examples_that_were_seen_move():
     assert int((state.tensors["sigmas"] == 0.25).sum()) >= 4
 
 
+def test_as_released_the_step_of_sigma_sees_the_model_in_training_mode():
+    """The released code steps σ with batch statistics, which follow; weights get no gradient from it either way."""
+    tracked, radii = [], []
+    for released in (False, True):
+        model = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 3)).train()
+        nn.init.constant_(model[1].weight, 0.3)
+        table = SigmaTable(8, dependent(sigma_lr=1e-4, sigma_training_mode=released))
+        shard = Shard(0, torch.arange(8.0).reshape(8, 1), torch.zeros(8).long(), 1.0, np.arange(8))
+        radii.append(table.step(model, shard, torch.Generator().manual_seed(0)))
+        assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
+        assert model.training
+        tracked.append(int(model[0].num_batches_tracked))
+    assert tracked == [0, 1]
+    assert not torch.equal(*radii)
+
+
 def test_the_objective_gets_each_examples_own_sigma():
     objective = Recorder()
     (state,) = states_of(Tiny(), numbers(12), dependent(epochs=1, batch_size=4, objective=objective))

@@ -12,7 +12,7 @@ from smoothcert.training.methods import Knob, Method, describe, descriptions
 
 COSTS = {
     "gaussian": "1 forward + 1 backward × 1 row",
-    "stability": "1 forward + 1 backward × 2 rows",
+    "stability": "2 forward + 2 backward × 1 row",
     "consistency": "1 forward + 1 backward × 2 rows",
     "macer": "1 forward + 1 backward × 16 rows",
     "smoothadv": "10 forward, 10 backward to inputs, 1 forward + 1 backward × 4 rows",

@@ -42,7 +42,10 @@ def test_defaults_are_the_shared_recipe_of_the_mnist_experiments():
         ("momentum", 0.0),
         ("momentum", math.nan),
         ("weight_decay", -1e-4),
+        ("optimizer", "sdg"),
         ("schedule", "stpe"),
+        ("step_factor", 1.0),
+        ("step_factor", 0.0),
         ("step_epochs", 0),
         ("milestones", (0,)),
         ("milestones", (3.5,)),
@@ -75,6 +78,13 @@ def test_step_schedule():
     plan = TrainPlan(0.25, epochs=90, lr=0.01, step_epochs=30)
     expected = [0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001]
     assert rates(plan, (0, 29, 30, 59, 60, 89)) == pytest.approx(expected)
+
+
+def test_a_step_may_be_smaller():
+    plan = TrainPlan(0.25, epochs=4, lr=1.0, step_epochs=1, step_factor=0.7)
+    assert rates(plan, range(4)) == pytest.approx([1.0, 0.7, 0.49, 0.343])
+    plan = TrainPlan(0.25, epochs=4, lr=1.0, milestones=(1, 3), step_factor=0.5)
+    assert rates(plan, range(4)) == pytest.approx([1.0, 0.5, 0.5, 0.25])
 
 
 def test_milestones_take_the_place_of_intervals():
@@ -161,16 +171,22 @@ def test_two_ramps_of_one_knob_contradict_each_other():
 
 @pytest.mark.parametrize(
     ("objective", "inputs"),
-    [(Gaussian(), 100), (Consistency(copies=2), 50), (Macer(copies=16), 6), (SmoothAdv(copies=8), 12)],
+    [(Gaussian(), 100), (Consistency(copies=2), 50), (SmoothMix(copies=4), 25), (SmoothAdv(copies=8), 12)],
 )
 def test_a_step_takes_as_many_inputs_as_its_rows_allow(objective, inputs):
     assert TrainPlan(0.25, objective=objective, batch_size=100).inputs_per_step == inputs
 
 
 def test_a_batch_holds_all_copies_of_an_input():
-    assert TrainPlan(0.25, objective=Macer(), batch_size=16).inputs_per_step == 1
-    with pytest.raises(InvalidValueError, match="at least the 16 noise copies of macer, got 15"):
-        TrainPlan(0.25, objective=Macer(), batch_size=15)
+    assert TrainPlan(0.25, objective=SmoothAdv(copies=16), batch_size=16).inputs_per_step == 1
+    with pytest.raises(InvalidValueError, match="at least the 16 noise copies of smoothadv, got 15"):
+        TrainPlan(0.25, objective=SmoothAdv(copies=16), batch_size=15)
+
+
+@pytest.mark.parametrize("copies", [1, 2, 16])
+def test_macer_counts_inputs_whatever_the_number_of_copies(copies):
+    """MACER's Table 10 varies k and nothing else."""
+    assert TrainPlan(0.25, objective=Macer(copies=copies), batch_size=8).inputs_per_step == 8
 
 
 @pytest.mark.parametrize("name", OBJECTIVES.names())

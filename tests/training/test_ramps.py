@@ -83,3 +83,17 @@ def test_a_ramp_may_fall():
 def test_a_rise_over_no_epochs_is_a_jump():
     assert [Ramp("lam", 0, after=2).value(6.0, epoch) for epoch in range(4)] == [0.0, 0.0, 6.0, 6.0]
     assert Ramp("lam", 0).value(6.0, 0) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "scaled"),
+    [
+        ("epsilon:10", 0.5, "epsilon:5"),
+        ("epsilon:10", 0.01, "epsilon:1"),
+        ("lam:0@30", 6 / 90, "lam:0@2"),  # what waited a third of the time still does
+        ("lam:0@30", 0.001, "lam:0@1"),
+        ("one_step_norm=0.5:30@60", 2 / 3, "one_step_norm=0.5:20@40"),
+    ],
+)
+def test_a_shorter_schedule_has_shorter_ramps_that_begin_earlier(text, share, scaled):
+    assert str(Ramp.parse(text).scaled(share)) == scaled

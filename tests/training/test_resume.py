@@ -58,6 +58,12 @@ def test_every_objective(name, tmp_path):
         {"flip": True, "shift": 2},
         {"schedule": "cosine"},
         {"milestones": (1, 2)},
+        {"nesterov": False},
+        {"decoupled_decay": True},
+        {"optimizer": "adam"},
+        {"optimizer": "adam", "decoupled_decay": True},
+        {"optimizer": "adadelta", "lr": 1.0},
+        {"optimizer": "adadelta", "decoupled_decay": True},
         {"precision": "bfloat16"},
         {"shards": 3},
         {"holdout": 4},
@@ -70,7 +76,9 @@ def test_every_objective(name, tmp_path):
             "ramps": (Ramp("one_step_norm", 3),),
         },
     ],
-    ids=lambda changes: "-".join(changes),
+    ids=lambda changes: "-".join(
+        f"{name}={value}" if name == "optimizer" else name for name, value in changes.items()
+    ),
 )
 def test_every_part_of_a_plan(changes, tmp_path):
     check_same(*three_epochs_both_ways(new_model, plan(epochs=3, **changes), tmp_path))
@@ -112,9 +120,10 @@ def test_everything_at_once(tmp_path):
     check_same(*three_epochs_both_ways(make, chosen, tmp_path, halves(20, channels=3)))
 
 
-def test_without_the_momentum_it_would_not_be_the_same(tmp_path):
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adadelta"])
+def test_without_the_momentum_it_would_not_be_the_same(optimizer):
     """The comparison above has teeth: forgetting the optimizer's state shows."""
-    chosen, states = plan(epochs=2), []
+    chosen, states = plan(epochs=2, optimizer=optimizer), []
     straight, resumed = new_model(), new_model()
     train(straight, halves(20), chosen, after_epoch=states.append)
     state = states[0]

@@ -123,6 +123,8 @@ def test_listeners_hear_of_each_epoch_when_it_is_on_disk(tmp_path):
         ({"ramps": (Ramp("lr", 5),)}, "plan.ramps"),
         ({"milestones": (1,)}, "plan.milestones"),
         ({"precision": "bfloat16"}, "plan.precision"),
+        ({"nesterov": False}, "plan.nesterov"),
+        ({"optimizer": "adam"}, "plan.optimizer"),
     ],
 )
 def test_another_plan_is_refused_and_said(changes, field, tmp_path):
@@ -132,6 +134,21 @@ def test_another_plan_is_refused_and_said(changes, field, tmp_path):
         train_into(tmp_path, recipe(**changes), halves())
     assert field in str(caught.value)
     assert contents(tmp_path) == before
+
+
+def test_a_run_begun_before_there_was_a_choice_of_optimiser_goes_on(tmp_path):
+    """Options that came later are stated where they aren't what they were before."""
+    train_into(tmp_path / "old", recipe(), halves())
+    stated = json.loads((tmp_path / "old" / "run.json").read_text())["plan"]
+    assert not {"optimizer", "nesterov", "step_factor"} & set(stated)
+    train_into(tmp_path / "new", recipe(nesterov=False, optimizer="adam"), halves())
+    stated = json.loads((tmp_path / "new" / "run.json").read_text())["plan"]
+    assert (stated["nesterov"], stated["optimizer"]) == (False, "adam")
+
+
+def test_a_run_that_counted_rows_is_not_gone_on_with_in_inputs(tmp_path):
+    train_into(tmp_path, recipe(objective=Macer(copies=2)), halves())
+    assert json.loads((tmp_path / "run.json").read_text())["plan"]["batch_counts"] == "inputs"
 
 
 def test_another_knob_architecture_or_data_is_refused_too(tmp_path):
@@ -197,7 +214,7 @@ def test_only_the_first_inputs_are_trained_on(tmp_path):
     train_into(tmp_path / "limited", dataclasses.replace(recipe(), inputs=20), halves(50))
     train_into(tmp_path / "small", recipe(), halves(50).first(20))
     assert weights(tmp_path / "limited") == weights(tmp_path / "small")
-    assert Manifest.load(tmp_path / "limited").data["inputs"] == 20
+    assert Manifest.load(tmp_path / "limited").data.inputs == 20
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch):

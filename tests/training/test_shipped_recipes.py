@@ -51,6 +51,11 @@ KNOBS = {
     "cifar10-macer-150": [MACER | {"lam": lam} for lam in (12.0, 4.0, 12.0)],
     "cifar10-macer-440": [MACER | {"lam": lam} for lam in (12.0, 4.0, 12.0)],
     "cifar10-consistency": [CONSISTENCY | {"lam": lam} for lam in (20.0, 10.0, 10.0)],
+    # Zhai et al. 2020, Table 4
+    "cifar10-smoothadv-salman": [
+        {"attack": "pgd", "epsilon": epsilon, "steps": 10, "copies": copies}
+        for epsilon, copies in ((1.0, 8), (2.0, 2), (2.0, 2))
+    ],
     "cifar10-smoothmix": [
         {"eta": 5.0, "steps": 4, "alpha": alpha, "copies": 2, "one_step": False} for alpha in (0.5, 1.0, 2.0)
     ],
@@ -58,6 +63,12 @@ KNOBS = {
         {"eta": 5.0, "steps": 4, "alpha": alpha, "copies": 2, "one_step": True, "one_step_norm": alpha}
         for alpha in (0.5, 1.0, 2.0)
     ],
+}
+
+# Alfarra et al. 2022, at σ = 0.12, 0.25, 0.5
+OF_SMALL_NOISE = {
+    "cifar10-resnet18-smoothadv": {"attack": "pgd", "epsilon": 0.25, "steps": 2, "copies": 1},
+    "cifar10-resnet18-macer": MACER | {"lam": 12.0, "copies": 64},
 }
 
 
@@ -120,7 +131,7 @@ def test_every_family_with_knobs_is_in_the_table():
         for name, recipe in RECIPES.items()
         if recipe.dataset in ("mnist", "cifar10") and dataclasses.fields(recipe.plan.objective)
     }
-    assert families == set(KNOBS)
+    assert families == set(KNOBS) | set(OF_SMALL_NOISE)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +145,12 @@ def test_mnist_is_trained_as_the_papers_share_it(name):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in RECIPES if name.startswith("cifar10") and "macer" not in name]
+    "name",
+    [
+        name
+        for name in RECIPES
+        if name.startswith("cifar10") and "macer" not in name and "resnet18-smoothadv" not in name
+    ],
 )
 def test_cifar_is_trained_as_the_papers_share_it(name):
     recipe, plan = RECIPES[name], RECIPES[name].plan
@@ -148,17 +164,35 @@ def test_cifar_is_trained_as_the_papers_share_it(name):
     "name", [name for name in RECIPES if "macer-" in name and ("-440-" in name or "-150-" in name)]
 )
 def test_macers_own_schedule(name):
+    """As released: 64 inputs a step, plain momentum, five times the usual weight decay."""
     plan = RECIPES[name].plan
-    assert plan.lr == 0.01
+    assert (plan.lr, plan.inputs_per_step) == (0.01, 64)
+    assert (plan.optimizer, plan.momentum, plan.nesterov, plan.weight_decay) == ("sgd", 0.9, False, 5e-4)
     assert (plan.epochs, plan.milestones) in [(440, (200, 400)), (150, (60, 120))]
     assert str(plan.epochs) in name
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_smoothmix_mnist_runs_of_macer_begin_without_the_hinge(sigma):
+    """As released: 256 inputs a step, and λ = 0 as long as the learning rate is 0.01."""
+    plan = RECIPES[f"mnist-macer-{sigma}"].plan
+    assert plan.inputs_per_step == 256
+    for epoch in range(plan.epochs):
+        settings = plan.at(epoch)
+        assert (settings.objective.lam == 0) == (settings.lr == 0.01), epoch
 
 
 @pytest.mark.parametrize(
     ("part", "ramps"),
     [
-        ("smoothadv", (Ramp("epsilon", 10),)),
+        ("mnist-smoothadv", (Ramp("epsilon", 10),)),
+        ("cifar10-smoothadv", (Ramp("epsilon", 10),)),
+        ("imagenet-smoothadv", (Ramp("epsilon", 10),)),
+        ("resnet18-smoothadv", ()),  # released: a warm-up of one epoch, which is none
         ("smoothmix-onestep", (Ramp("eta", 10), Ramp("one_step_norm", 10))),
+        ("mnist-macer-0", (Ramp("lam", 0, after=30),)),
+        ("mnist-macer-1", (Ramp("lam", 0, after=30),)),
+        ("mnist-macer-440", ()),
         ("cifar10-macer-150-1.0", (Ramp("lam", 0, after=60),)),
         ("cifar10-macer-440-1.0", (Ramp("lam", 0, after=200),)),
         ("gaussian", ()),
@@ -170,6 +204,56 @@ def test_what_rises_during_training(part, ramps):
     found = [recipe.plan.ramps for name, recipe in RECIPES.items() if part in name]
     assert found
     assert all(each == ramps for each in found)
+
+
+@pytest.mark.parametrize("sigma", ["0.12", "0.25", "0.5"])
+@pytest.mark.parametrize("family", OF_SMALL_NOISE)
+def test_data_dependent_papers_train_resnet18_by_all_three_methods(family, sigma):
+    recipe = RECIPES[f"{family}-{sigma}"]
+    knobs = dataclasses.asdict(recipe.plan.objective)
+    assert {name: knobs[name] for name in OF_SMALL_NOISE[family]} == OF_SMALL_NOISE[family]
+    plan = recipe.plan
+    assert (recipe.architecture, plan.epochs, plan.inputs_per_step, plan.lr) == (
+        "cifar_resnet18",
+        200,
+        128,
+        0.01,
+    )
+    assert (plan.nesterov, plan.weight_decay, plan.flip, plan.shift) == (False, 5e-4, True, 4)
+    assert f"cifar10-resnet18-gaussian-{sigma}" in RECIPES
+
+
+@pytest.mark.parametrize("sigma", ["0.12", "0.25", "0.5"])
+def test_ds2_moves_sigma_after_fifty_of_two_hundred_epochs(sigma):
+    plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("ds2-", ""))
+    assert (plan.data_dependent, plan.warmup, plan.epochs) == (True, 50, 200)
+    assert (plan.sigma_steps, plan.sigma_samples, plan.sigma_lr) == (1, 1, 1e-4)
+    assert dataclasses.replace(plan, data_dependent=False, sigma_warmup=None) == fixed
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_the_l1_recipe_differs_in_its_noise_alone(sigma):
+    plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("uniform-", ""))
+    assert dataclasses.replace(plan, noise="gaussian") == fixed
+
+
+def test_photographs_and_house_numbers_are_augmented_as_published():
+    for name, recipe in RECIPES.items():
+        if recipe.dataset == "imagenet":
+            assert (recipe.plan.random_crops, recipe.plan.flip) == (True, True), name
+        if recipe.dataset == "svhn":
+            assert (recipe.plan.flip, recipe.plan.shift) == (True, 4), name
+
+
+@pytest.mark.parametrize(
+    ("family", "acr"),
+    [
+        ("cifar10-smoothadv-salman", (0.538, 0.709, 0.787)),
+        ("imagenet-smoothadv-salman", (0.528, 0.815, 1.003)),
+    ],
+)
+def test_salmans_rows_are_those_of_macers_tables(family, acr):
+    assert tuple(RECIPES[f"{family}-{sigma}"].published_acr for sigma in SIGMAS) == acr
 
 
 def test_imagenet_mixes_with_one_large_step_kept_near_for_the_one_step_adversary():

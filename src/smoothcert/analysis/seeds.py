@@ -46,7 +46,8 @@ def reason_not_to_average(runs: Sequence[Run]) -> str | None:
             return f"{first.path} and {run.path} are on different data"
         if not np.array_equal(run.records.index, first.records.index):
             return f"{first.path} and {run.path} certify different inputs"
-        digest = run.manifest.model.sha256
+        # An imported log knows no model: the same log twice would be the same model twice.
+        digest = run.manifest.model.sha256 or run.manifest.data.log_sha256
         if digest is not None and digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
         if digest is not None:

@@ -14,24 +14,33 @@ from smoothcert.errors import InvalidValueError
 
 
 @contextmanager
+def weights_fixed(model: nn.Module) -> Iterator[None]:
+    """Inside, the model's weights need no gradient; after, all is as it was."""
+    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+@contextmanager
 def at_rest(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in eval mode and its weights need no gradient; after, all is as it was.
 
     Attacked in train mode, batch statistics would follow the adversaries and dropout would move the target.
     """
     training = [module for module in model.modules() if module.training]
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    try:
-        for module in training:
-            module.training = False
-        for parameter in trainable:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for module in training:
-            module.training = True
-        for parameter in trainable:
-            parameter.requires_grad_(True)
+    with weights_fixed(model):
+        try:
+            for module in training:
+                module.training = False
+            yield
+        finally:
+            for module in training:
+                module.training = True
 
 
 def loss_gradient(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:

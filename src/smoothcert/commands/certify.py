@@ -69,6 +69,7 @@ def certify(
     seed
         Names the random streams; the same seed gives the same votes.
     """
+    from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note
@@ -133,10 +134,16 @@ def certify(
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
     }
-    described = {"outputs": model_options.outputs, "thread_safe": model_options.thread_safe}
+    described = {
+        "outputs": model_options.outputs,
+        "thread_safe": model_options.thread_safe,
+        "sharpen": model_options.sharpen,
+    }
     origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
+    if named.trained:
+        origin[TRAINED] = dict(named.trained)
     run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
+
+if TYPE_CHECKING:
+    from smoothcert.empirical.diagnostics import ConfidenceLine
 
 
 def diagnose(
@@ -24,6 +27,8 @@ def diagnose(
     points: int = 41,
     votes: int = 500,
     seed: int = 0,
+    each: Annotated[bool, Parameter(negative="")] = False,
+    before: str | None = None,
     data: FewInputsOptions = FewInputsOptions(),
     model_options: ModelOptions = ModelOptions(),
     output: OutputOptions = OutputOptions(),
@@ -59,6 +64,10 @@ def diagnose(
         Noisy votes at each.
     seed
         Names the random streams.
+    each
+        Draw a line for each input instead of the median over them (SmoothMix, figure 2): for a few inputs.
+    before
+        Another model, whose mixing ratios are drawn beside these, on the same inputs and at the same σ (figure 5).
     """
     import numpy as np
 
@@ -67,7 +76,7 @@ def diagnose(
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.empirical.diagnostics import LinePlan, confidence_lines
-    from smoothcert.errors import ModelError
+    from smoothcert.errors import InvalidValueError, ModelError
     from smoothcert.evaluation import Choice
     from smoothcert.sampling.models import TorchClassifier, labelled_for
 
@@ -91,9 +100,18 @@ def diagnose(
             bar.item()
 
         lines = confidence_lines(named.classifier.module, inputs, indices, plan, step)
-    right = [line for line in lines if line.right]
-    ratios = [line.equal_confidence_ratio for line in right]
-    turned = sorted(ratio for ratio in ratios if ratio is not None)
+    right, turned = _turned(lines)
+    earlier = None
+    if before is not None:
+        other = load_named_model(before, model_options, "hard")
+        if not isinstance(other.classifier, TorchClassifier):
+            raise ModelError(f"{before} gives no gradients, which the adversary needs: name a torch model")
+        with progress_bar("inputs, before", "inputs", quiet) as bar:
+            bar.begin(len(indices), len(indices))
+            of_other = _turned(confidence_lines(other.classifier.module, inputs, indices, plan, step))
+        if not of_other[0]:
+            raise InvalidValueError(f"{before} is right on none of the inputs: there is no ratio to draw")
+        earlier = of_other[1], len(of_other[0])
     median = turned[len(turned) // 2] if turned else None
     if output.json:
         rows = [
@@ -121,5 +139,14 @@ def diagnose(
             np.array([line.shares[:, line.rival] for line in right]),
             turned,
             out,
+            each=each,
+            before=earlier,
         )
         note(str(out), quiet)
+
+
+def _turned(lines: list[ConfidenceLine]) -> tuple[list[ConfidenceLine], list[float]]:
+    """The lines of inputs that are right without attack, and the ratios at which those turn, ascending."""
+    right = [line for line in lines if line.right]
+    ratios = [line.equal_confidence_ratio for line in right]
+    return right, sorted(ratio for ratio in ratios if ratio is not None)

@@ -19,6 +19,7 @@ def import_log(
     n0: int | None = None,
     n: int | None = None,
     alpha: float | None = None,
+    seed: int | None = None,
 ) -> None:
     """Make a run of a TSV certification log (idx, label, predict, radius, correct, time), plain or gzipped.
 
@@ -49,11 +50,15 @@ def import_log(
         Estimation votes it was made with.
     alpha
         Failure probability it was made with.
+    seed
+        Seed its model was trained with: logs of one method that differ in it alone are pooled to mean±sd
+        (`table --layout paper`).
     """
     from dataclasses import replace
 
+    from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.commands.console import note
-    from smoothcert.errors import InvalidValueError
+    from smoothcert.errors import InvalidValueError, check_count
     from smoothcert.runs import create_run
     from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
@@ -61,7 +66,9 @@ def import_log(
     stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
         given = [
-            k for k, value in ({"sigma": sigma, "dataset": dataset} | stated).items() if value is not None
+            k
+            for k, value in ({"sigma": sigma, "dataset": dataset, "seed": seed} | stated).items()
+            if value is not None
         ]
         if given:
             raise InvalidValueError(
@@ -87,6 +94,9 @@ def import_log(
             method=method,
             read=read,
         )
+        if seed is not None:
+            check_count("seed", seed, least=0)
+            manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
         records, files = read.records, {}
         dropped = (
             ""
@@ -94,4 +104,6 @@ def import_log(
             else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
         )
     create_run(out, manifest, records, files)
-    note(f"{len(records)} inputs imported into {out}.{dropped}")
+    spread = own_sigmas([record.sigma for record in records])
+    own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."
+    note(f"{len(records)} inputs imported into {out}.{own}{dropped}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
-import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.errors import DataError, InvalidValueError, ModelError
-from smoothcert.files import MOST_TEXT, read_file
+from smoothcert.analysis.trained import Fact, read_recipe_file, training_facts
+from smoothcert.errors import InvalidValueError, ModelError
 
 if TYPE_CHECKING:
     from smoothcert.bounds import VoteKind
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from smoothcert.sampling import BaseClassifier, Execution
     from smoothcert.smoothing import SmoothedClassifier
 
-TRAINING_FILE = "recipe.toml"
 _PICKLES = {".pkl", ".pickle", ".joblib"}
 
 
@@ -31,6 +30,7 @@ class NamedModel:
     dataset: str | None = None
     method: str | None = None
     noise: str | None = None
+    trained: Mapping[str, Fact] = field(default_factory=dict)
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
@@ -86,6 +86,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     from smoothcert.architectures.weights import load_model
     from smoothcert.noise import NOISES
     from smoothcert.sampling.models import TorchClassifier
+    from smoothcert.sampling.models.sharpened import Sharpened
 
     path = Path(name)
     if path.suffix == ".onnx":
@@ -104,7 +105,9 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         raise InvalidValueError(
             f"{name} has one output, and says how many classes: drop --output and --classes"
         )
-    trained = _training_facts(path)
+    if options.sharpen is not None:
+        module = Sharpened(module, options.sharpen)
+    trained = read_recipe_file(path)
     objective = trained.get("objective")
     sigma, noise = trained.get("sigma"), trained.get("noise")
     return NamedModel(
@@ -113,12 +116,17 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         _text(trained.get("dataset")),
         _text(objective.get("name")) if isinstance(objective, dict) else None,
         noise if noise in NOISES else None,  # any other would be a path
+        training_facts(path),
     )
 
 
 def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifier:
     from smoothcert.sampling import adapt
 
+    if options.sharpen is not None:
+        raise InvalidValueError(
+            "--sharpen is for models that smoothcert loads itself: multiply the scores inside this one, or leave it out"
+        )
     return adapt(
         model,
         votes,
@@ -149,10 +157,3 @@ def _imported(name: str) -> Any:
     finally:
         sys.path.pop(0)
     return found
-
-
-def _training_facts(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(read_file(path / TRAINING_FILE, MOST_TEXT, links=False).decode())
-    except (OSError, DataError, ValueError, RecursionError):
-        return {}

@@ -86,6 +86,13 @@ class ModelOptions:
             "functions).",
         ),
     ] = None
+    sharpen: Annotated[
+        float | None,
+        Parameter(
+            group=_MODEL,
+            help="Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models).",
+        ),
+    ] = None
     trust_pickle: Annotated[
         bool,
         Parameter(

@@ -33,6 +33,7 @@ def sweep(
     out: Path,
     architecture: str | None = None,
     train_inputs: int | None = None,
+    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName = "two-class",
     plan: SweepOptions = SweepOptions(),
@@ -57,7 +58,8 @@ def sweep(
     dataset
         Data set to train on and certify (recipes name their own).
     methods
-        Objectives (`smoothmix`), with knobs (`smoothmix:eta=1,steps=8`), names of recipes, or recipe files.
+        Objectives (`smoothmix`), names of recipes, or recipe files; with knobs, or fields of the plan, changed:
+        `smoothmix:eta=1,steps=8`, `mnist-macer-0.5:copies=4,batch_size=64,ramp=lam:0@10`.
     sigmas
         Noise levels (recipes have their own).
     seeds
@@ -68,6 +70,9 @@ def sweep(
         Network of every cell (default: the recipe's, or by the size of the inputs).
     train_inputs
         Train on this many inputs only, the first ones.
+    ramp
+        Knobs that rise during training, for every method, KNOB[=START]:EPOCHS[@AFTER] as in train; a recipe's own ramps
+        of other knobs stay.
     bound
         two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
@@ -79,7 +84,12 @@ def sweep(
     from smoothcert.training import TrainingDivergedError
 
     quiet = output.quiet or output.json
-    common = given(plan) | {"dataset": dataset, "architecture": architecture, "inputs": train_inputs}
+    common = given(plan) | {
+        "dataset": dataset,
+        "architecture": architecture,
+        "inputs": train_inputs,
+        "ramps": None if ramp is None else list(ramp),
+    }
     cells = plan_cells(
         methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
     )

@@ -10,7 +10,7 @@ from typing import Literal
 def table(
     *runs: Path,
     radii: str | None = None,
-    layout: Literal["runs", "paper"] = "runs",
+    layout: Literal["runs", "paper", "best", "training"] = "runs",
     format: Literal["markdown", "latex", "csv", "json"] = "markdown",
 ) -> None:
     """Print a table: certified accuracy in % (right, and certified at radius ≥ r) and average certified radius.
@@ -19,7 +19,8 @@ def table(
     methods grouped by σ, the best value of each column within a σ in bold (markdown and latex) where its rows are on
     the same inputs, a block with a heading for each data set, and mean±sd where runs of one method are of distinct
     models on the same inputs and differ in their seed alone. A run's method is what it was
-    trained with, or `import-log --method`; else its directory's name without σ and seed.
+    trained with, or `import-log --method`; else its directory's name without σ and seed. `--layout best` is the papers'
+    envelope: for each method the best of its runs at each radius. `--layout training`: seconds an epoch, hours and ACR.
 
     Example: `smoothcert table runs/* --radii 0,0.25,0.5 --format latex`
 
@@ -32,16 +33,20 @@ def table(
     radii
         Radii to report, separated by commas; they head the columns as you type them.
     layout
-        runs (a row for each run) or paper (methods grouped by data set and σ).
+        runs (a row for each run), paper (methods grouped by data set and σ), best (the best over each method's runs) or
+        training (what training its model took).
     format
         markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
-        dataset,sigma,method,seeds,inputs,acr,acr_sd,…).
+        dataset,sigma,method,seeds,inputs,acr,acr_sd,…). best and training: all but latex.
     """
+    from smoothcert.analysis.best import best_rows, render_best
     from smoothcert.analysis.metrics import summarise
+    from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii, render_table
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.analysis.tables.paper import paper_table
     from smoothcert.analysis.tables.paper_formats import render_paper_table
+    from smoothcert.analysis.training_time import render_training_times, training_time
     from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
@@ -52,13 +57,20 @@ def table(
     typed = parse_radii(radii) if radii is not None else None
     read = [read_run(path) for path in runs]
     typed = typed or default_radii(read)
-    if layout == "paper":
+    chosen = [float(radius) for radius in typed]
+    if layout == "best":
+        rendered = render_best(best_rows(read, chosen), typed, read[0].norm, format)
+    elif layout == "training":
+        rendered = render_training_times([training_time(run) for run in read], format)
+    elif layout == "paper":
         rendered = render_paper_table(paper_table(read, typed), format)
     else:
-        rendered = render_table([summarise(run, [float(r) for r in typed]) for run in read], typed, format)
+        rendered = render_table([summarise(run, chosen) for run in read], typed, format)
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
+        if (spread := own_sigmas(run.records.sigma)) is not None:
+            note(f"{run.path}: each input has its own σ, {spread}")
         if (rule := asked_only(run.manifest.plan)) is not None:
             note(
                 f"{run.path}: only {rule} was asked for; its ACR, and its accuracy at other radii, are lower than "

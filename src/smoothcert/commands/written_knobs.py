@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from smoothcert.knobs import Knob
 
-_BUILT_IN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "None": None}
+_BUILT_IN: dict[str, Any] = {"int": int, "float": float, "bool": bool, "str": str, "Path": Path, "None": None}
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.datasets.lazy_images import LazyImages
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
 
@@ -115,6 +116,16 @@ class Dataset:
     def inputs(self, indices: slice | NDArray[np.int64] | list[int]) -> NDArray[np.float32]:
         """A float32 batch of the chosen inputs, in the units noise is added in."""
         return self._scaled(self.stored[indices], np.float32)
+
+    def parts(
+        self, indices: slice | NDArray[np.int64] | list[int], draws: NDArray[np.float64]
+    ) -> NDArray[np.float32]:
+        """Like :meth:`inputs`, of a part of each image that ``draws`` choose, for training; of images kept as files."""
+        if not isinstance(self.stored, LazyImages):
+            raise InvalidValueError(
+                f"random_crops are cut from images kept as files, {self.name} is kept at its final size: use shift"
+            )
+        return self._scaled(self.stored.parts(indices, draws), np.float32)
 
     def input(self, index: int) -> NDArray[np.float32] | NDArray[np.float64]:
         """One input, in the units noise is added in, as float32, or as float64 where it is stored more finely.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,10 +73,45 @@ class Squeeze:
         return _resized(image, self.side, self.side)
 
 
+TRIES = 10
+"""Draws of four numbers for one random part of an image."""
+
+_AREAS, _ASPECTS = (0.08, 1.0), (3 / 4, 4 / 3)
+
+
+def random_part(width: int, height: int, draws: NDArray[np.float64]) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a random part, chosen by draws from [0, 1) of shape (TRIES, 4).
+
+    Its share of the area is even on [0.08, 1], the logarithm of its aspect on that of [¾, 4/3], its place on where
+    it fits. If no try fits, the middle with the nearest such aspect: as the papers' ImageNet networks are trained.
+    """
+    low, high = (math.log(aspect) for aspect in _ASPECTS)
+    for area, aspect, left, top in draws:
+        target = width * height * (_AREAS[0] + (_AREAS[1] - _AREAS[0]) * area)
+        ratio = math.exp(low + (high - low) * aspect)
+        wide, tall = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
+        if 0 < wide <= width and 0 < tall <= height:
+            x, y = int(left * (width - wide + 1)), int(top * (height - tall + 1))
+            return x, y, x + wide, y + tall
+    wide = min(width, max(1, round(height * _ASPECTS[1])))
+    tall = min(height, max(1, round(width / _ASPECTS[0])))
+    x, y = (width - wide) // 2, (height - tall) // 2
+    return x, y, x + wide, y + tall
+
+
 def _resized(image: Image, width: int, height: int) -> Image:
     from PIL.Image import Resampling
 
     return image.resize((width, height), Resampling.BILINEAR)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    side: int
+    draws: NDArray[np.float64]
+
+    def __call__(self, image: Image) -> Image:
+        return _resized(image.crop(random_part(*image.size, self.draws)), self.side, self.side)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,16 +158,27 @@ class LazyImages:
         chosen: Any = self.names[indices]
         if isinstance(chosen, str):
             return self._decoded(chosen)
+        return self._batch(chosen, [self.recipe] * len(chosen))
+
+    def parts(
+        self, indices: slice | NDArray[np.int64] | list[int], draws: NDArray[np.float64]
+    ) -> NDArray[np.uint8]:
+        """A random part of each image, cut from the file as it is and made to size; see :func:`random_part`."""
+        return self._batch(self.names[indices], [_Part(self.recipe.side, each) for each in draws])
+
+    def _batch(
+        self, chosen: NDArray[np.object_], recipes: Sequence[Callable[[Image], Image]]
+    ) -> NDArray[np.uint8]:
         batch = np.empty((len(chosen), *self.shape[1:]), np.uint8)
         threads = min(len(chosen), os.cpu_count() or 1, _MOST_THREADS)
         if threads <= 1:
-            for position, name in enumerate(chosen):
-                batch[position] = self._decoded(name)
+            for position, (name, recipe) in enumerate(zip(chosen, recipes)):
+                batch[position] = self._decoded(name, recipe)
             return batch
         load_formats()
         # A pool for each batch: starting threads is cheap compared with decoding, and none survives into a fork.
         with ThreadPoolExecutor(threads) as pool:
-            for position, image in enumerate(pool.map(self._decoded, chosen)):
+            for position, image in enumerate(pool.map(self._decoded, chosen, recipes)):
                 batch[position] = image
         return batch
 
@@ -158,8 +204,8 @@ class LazyImages:
                 ) from error
             yield b"\0" + os.fsencode(name) + b"\0" + content
 
-    def _decoded(self, name: str) -> NDArray[np.uint8]:
+    def _decoded(self, name: str, recipe: Callable[[Image], Image] | None = None) -> NDArray[np.uint8]:
         file = self.root / name
         check_eight_bits(file, read_header(file).mode)
         with opened(file) as image:
-            return channels_first(self.recipe(converted(image, "RGB")))
+            return channels_first((recipe or self.recipe)(converted(image, "RGB")))

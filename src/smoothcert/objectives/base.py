@@ -49,6 +49,9 @@ class Objective(ABC):
 
     paper: ClassVar[str] = ""
 
+    batch_counts_inputs: ClassVar[bool] = False
+    """Whether a plan's ``batch_size`` is in inputs, whatever the number of draws, and not in rows."""
+
     @abstractmethod
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
@@ -59,7 +62,8 @@ class Objective(ABC):
     def draws(self) -> int:
         """Noise draws for each input of a step: its knob ``copies``, or one.
 
-        A step takes that many times fewer inputs, so that methods compare at the same number of rows.
+        A step takes that many times fewer inputs, so that methods compare at the same number of rows, unless
+        ``batch_counts_inputs``.
         """
         return int(getattr(self, "copies", 1))
 

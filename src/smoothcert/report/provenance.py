@@ -51,7 +51,7 @@ def certify_command(run: Run) -> str | None:
         return None
     origin, plan = manifest.origin, manifest.plan
     words = ["smoothcert", "certify", str(origin.model or "MODEL")]
-    for option in ("dataset", "split", "data_dir", "architecture"):
+    for option in ("dataset", "split", "data_dir", "architecture", "sharpen"):
         if (given := origin.value(option)) is not None:
             words += [f"--{option.replace('_', '-')}", str(given)]
     words += _noise_words(plan, run.name)

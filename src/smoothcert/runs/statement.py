@@ -247,6 +247,7 @@ class OriginStatement(Statement):
     method = Stated(_text)
     memory = Stated(_text)
     feature_names = Stated(_texts)
+    trained = Stated(_anything)
 
 
 def shown(value: object) -> str:

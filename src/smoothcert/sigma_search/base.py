@@ -26,11 +26,12 @@ from smoothcert.sigma_search.curve import Curve, Votes
 from smoothcert.sigma_search.problem import NEEDS_GRADIENTS, Evaluations, Numbered, Problem, with_sigma
 from smoothcert.tally import SOFT_UNIT
 
-Reason = Literal["improved", "no gain", "abstains", "not finite", "out of range"]
-"""Why σ is what it is; for all but the first, σ₀ was kept.
+Reason = Literal["improved", "unchecked", "no gain", "abstains", "not finite", "out of range"]
+"""Why σ is what it is; for all but the first two, σ₀ was kept.
 
-``no gain``: no other σ promised more. ``abstains``: search votes at σ₀ wouldn't be certified. ``not finite``: the
-model's gradient wasn't a number. ``out of range``: σ ran to 0 or beyond the largest factor.
+``unchecked``: where the search ended, which nobody compared with σ₀. ``no gain``: no other σ promised more.
+``abstains``: search votes at σ₀ wouldn't be certified. ``not finite``: the model's gradient wasn't a number.
+``out of range``: σ ran to 0 or beyond the largest factor.
 """
 
 _HIGHER = (2**0.5, 2.0)  # of the larger σ compared: where votes still say something when both are unanimous
@@ -163,13 +164,16 @@ def settle(search: SigmaSearch, curve: Curve, index: int, sigma: float, evaluati
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(SigmaSearch):
-    """A search whose σ is compared with σ₀ afterwards, by hard votes that it hasn't seen."""
+    """A search whose σ is compared with σ₀ afterwards, by votes that it hasn't seen; as published, it isn't."""
 
-    check_votes: int = knob(64, "votes at each of four σ that decide whether the σ found beats the start")
+    check_votes: int = knob(
+        64,
+        "votes at each of four σ that decide whether the σ found beats the start; 0: it is taken (published)",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("check_votes", self.check_votes)
+        check_count("check_votes", self.check_votes, least=0)
 
     @property
     def check_evaluations(self) -> int:
@@ -185,6 +189,11 @@ class Checked(SigmaSearch):
         on_evaluations: Evaluations | None,
     ) -> list[SearchResult]:
         """Keep each σ that promises more than σ₀; ``spent`` rows were used to find them."""
+        if self.check_votes == 0:
+            return [
+                SearchResult(index, sigma, "unchecked", None, None, spent)
+                for (index, _), sigma in zip(inputs, sigmas)
+            ]
         requests = []
         for (index, x), sigma in zip(inputs, sigmas):
             top = max(sigma, problem.start)

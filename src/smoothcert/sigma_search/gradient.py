@@ -26,8 +26,9 @@ class GradientSearch(Checked):
     """``steps`` steps of ascent on R(σ) = σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)), E the mean softmax over fresh samples.
 
     A and B are the two classes ahead in E, both means clamped to [0.02, 0.98]; for uniform noise R = λ(E_A − E_B).
-    Published: lr 1e-4, one sample (8 for MACER), up to 900 steps (1500), σ₀ the σ of training. The model is
-    evaluated eagerly, in passes of ``rows`` rows whatever the batch: same bits regardless of the neighbours.
+    Published: lr 1e-4, one sample (8 for MACER), up to 900 steps (1500), σ₀ the σ of training, and ``check_votes`` 0:
+    where it ends is taken as it is, at the end of the range if it went beyond. The model is evaluated eagerly, in
+    passes of ``rows`` rows whatever the batch: same bits regardless of the neighbours.
     """
 
     uses_gradients: ClassVar[bool] = True
@@ -85,6 +86,8 @@ class GradientSearch(Checked):
                 wave.module, wave.x, unit, sigma.to(unit.device), problem.noise.name
             )
             moved = sigma + self.lr * gradient.double().cpu()
+            if self.check_votes == 0:
+                moved = moved.clamp(low, high)
             for slot in wave.used:
                 if reasons[slot] == "improved":
                     if not math.isfinite(moved[slot]):

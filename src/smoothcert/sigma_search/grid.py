@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,14 +24,20 @@ _FRESH = 1 << 20  # samples of the grid are numbered from here: the comparison's
 class GridSearch(Checked):
     """argmax of σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)) over σ = n/B, 2n/B, … 1 (times ``top``) with n samples at each.
 
-    B = ``budget`` evaluations in all (published: 200, n ∈ {1, 2, 4, 10}, σ up to 1). E is the mean of hard votes,
-    or of probabilities where the bound takes soft ones, clamped as in the gradient search. σ outside the range
-    of the search are left out; 0 can't be certified and is left out too.
+    B = ``budget`` evaluations in all. E is the mean of hard votes, or of probabilities where ``soft`` or where the
+    bound takes them, clamped as in the gradient search. σ outside the range of the search are left out, unless
+    ``whole``; 0 can't be certified and is left out too.
+
+    Published: 200 evaluations, n ∈ {1, 2, 4, 10}, σ up to 1, ``soft``, ``whole`` and ``check_votes`` 0.
     """
 
     budget: int = knob(200, "evaluations in all")
     samples: int = knob(4, "samples at each σ")
     top: float = knob(1.0, "largest σ of the grid")
+    soft: bool = knob(
+        False, "weigh σ by the model's probabilities, whatever votes the bound takes (published)"
+    )
+    whole: bool = knob(False, "the whole grid, also where σ is out of the factor's range (published)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,7 +55,7 @@ class GridSearch(Checked):
     ) -> list[SearchResult]:
         """The grid, then the comparison with σ₀ on other samples."""
         points = max(1, self.budget // self.samples)
-        low, high = self.limits(problem)
+        low, high = (0.0, math.inf) if self.whole else self.limits(problem)
         grid = [s for s in (self.top * k / points for k in range(1, points + 1)) if low <= s <= high]
         grid = grid or [problem.start]
         # The published grid draws anew for each σ.
@@ -56,7 +63,8 @@ class GridSearch(Checked):
         samples = _FRESH + np.arange(len(sigmas))
         requests = [VoteRequest(index, x, sigmas, samples) for index, x in inputs]
         best = []
-        for request, ballots in zip(requests, problem.cast(requests, on_evaluations)):
+        cast = problem.cast(requests, on_evaluations, "soft" if self.soft else None)
+        for request, ballots in zip(requests, cast):
             counted = count(request, ballots, problem.prepared.classes)
             means = torch.from_numpy(np.stack([counted[s] for s in grid]) / self.samples)
             first, second = means.topk(2, dim=1).values.unbind(1)

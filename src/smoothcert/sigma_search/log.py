@@ -58,8 +58,12 @@ def read_found(directory: Path) -> dict[int, SearchResult]:
 def in_words(found: list[SearchResult], start: float) -> str:
     """How many inputs moved, how many kept σ₀ and why."""
     reasons = Counter(one.reason for one in found)
-    moved = [one.sigma for one in found if one.reason == "improved"]
-    kept = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common() if reason != "improved")
+    moved = [one.sigma for one in found if one.reason in ("improved", "unchecked")]
+    kept = ", ".join(
+        f"{count} {reason}"
+        for reason, count in reasons.most_common()
+        if reason not in ("improved", "unchecked")
+    )
     span = f" to σ = {min(moved):.3g} … {max(moved):.3g}" if moved else ""
     return f"σ search: {len(moved)} of {len(found)} inputs moved{span}; σ = {start:g} kept: {kept or 'none'}"
 

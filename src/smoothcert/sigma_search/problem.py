@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds import Bound
+from smoothcert.bounds import Bound, VoteKind
 from smoothcert.noise import NOISES, Grid, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared
 from smoothcert.sampling.ballots import Ballots
@@ -47,14 +47,18 @@ class Problem:
         """σ₀."""
         return self.noise.sigma
 
-    @property
-    def _passes(self) -> Passes:
+    def _passes(self, votes: VoteKind | None = None) -> Passes:
         purpose = "searching sigma for inputs {indices}"
-        return Passes(self.prepared, self.bound.votes, self.execution, purpose)
+        return Passes(self.prepared, votes or self.bound.votes, self.execution, purpose)
 
-    def cast(self, requests: Sequence[VoteRequest], on_votes: Evaluations | None = None) -> list[Ballots]:
-        """The votes of each request, row by row."""
-        return votes_at_sigmas(self._passes, self.noise, self.seed, self.grid, requests, on_votes)
+    def cast(
+        self,
+        requests: Sequence[VoteRequest],
+        on_votes: Evaluations | None = None,
+        votes: VoteKind | None = None,
+    ) -> list[Ballots]:
+        """The votes of each request, row by row; of the kind that the bound takes, unless another is asked for."""
+        return votes_at_sigmas(self._passes(votes), self.noise, self.seed, self.grid, requests, on_votes)
 
     def ascend(
         self,
@@ -75,7 +79,8 @@ class Problem:
             dtype=self.prepared.numerics.noise_dtype(),
             channels_last=channels_last and len(self.prepared.input_shape) == 3,
         )
-        checked = [(index, self._passes.tensor(index, x)) for index, x in inputs]
+        passes = self._passes()
+        checked = [(index, passes.tensor(index, x)) for index, x in inputs]
         return gradients.ascend(
             checked, self.noise, self.seed, climb, samples=samples, rows=rows, on_inputs=on_inputs
         )

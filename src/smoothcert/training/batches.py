@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.lazy_images import TRIES
 from smoothcert.errors import InvalidValueError
 from smoothcert.training.augmentation import Changes, change, draw_changes
 from smoothcert.training.plan import TrainPlan
@@ -59,8 +60,9 @@ class EpochBatches:
             ahead: Future[list[Shard]] | None = None
             for number in range(len(self)):
                 chosen = self.inputs[order[number * size : (number + 1) * size]]
+                parts = self._draw_parts(len(chosen), changes)
                 drawn = self._draw_changes(len(chosen), changes)
-                reading = reader.submit(self._shards, chosen, drawn, mine, device)
+                reading = reader.submit(self._shards, chosen, parts, drawn, mine, device)
                 if ahead is not None:
                     yield ahead.result()
                 ahead = reading
@@ -68,11 +70,16 @@ class EpochBatches:
                 yield ahead.result()
 
     def _shards(
-        self, chosen: NDArray[np.int64], changes: Changes | None, mine: Sequence[int], device: torch.device
+        self,
+        chosen: NDArray[np.int64],
+        parts: NDArray[np.float64] | None,
+        changes: Changes | None,
+        mine: Sequence[int],
+        device: torch.device,
     ) -> list[Shard]:
         edges = [len(chosen) * shard // self.shards for shard in range(self.shards + 1)]
         return [
-            self._shard(number, chosen, changes, slice(edges[number], edges[number + 1]), device)
+            self._shard(number, chosen, parts, changes, slice(edges[number], edges[number + 1]), device)
             for number in mine
         ]
 
@@ -80,14 +87,20 @@ class EpochBatches:
         self,
         number: int,
         chosen: NDArray[np.int64],
+        parts: NDArray[np.float64] | None,
         changes: Changes | None,
         part: slice,
         device: torch.device,
     ) -> Shard:
-        x, y = tensors(self.dataset, chosen[part], device)
+        x, y = tensors(self.dataset, chosen[part], device, None if parts is None else parts[part])
         if changes is not None:
             x = change(x, changes.part(part))
         return Shard(number, x, y, len(y) / len(chosen), chosen[part])
+
+    def _draw_parts(self, images: int, generator: torch.Generator) -> NDArray[np.float64] | None:
+        if not self.plan.random_crops:
+            return None
+        return torch.rand(images, TRIES, 4, dtype=torch.float64, generator=generator).numpy()
 
     def _draw_changes(self, images: int, generator: torch.Generator) -> Changes | None:
         if not (self.plan.flip or self.plan.shift):
@@ -98,12 +111,15 @@ class EpochBatches:
         return stream(self.plan.seed, self.epoch, purpose)
 
 
-def tensors(dataset: Dataset, chosen: NDArray[np.int64], device: torch.device) -> tuple[Tensor, Tensor]:
-    """Inputs and labels on the device."""
-    return (
-        torch.from_numpy(dataset.inputs(chosen)).to(device),
-        torch.from_numpy(dataset.labels[chosen]).to(device),
-    )
+def tensors(
+    dataset: Dataset,
+    chosen: NDArray[np.int64],
+    device: torch.device,
+    parts: NDArray[np.float64] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Inputs, or the parts of them that draws choose, and labels on the device."""
+    inputs = dataset.inputs(chosen) if parts is None else dataset.parts(chosen, parts)
+    return torch.from_numpy(inputs).to(device), torch.from_numpy(dataset.labels[chosen]).to(device)
 
 
 def split_holdout(size: int, holdout: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks.steps import at_rest
+from smoothcert.attacks.steps import at_rest, weights_fixed
 from smoothcert.noise import NOISES
 from smoothcert.objectives.base import unit_noise
 from smoothcert.sigma_search import radius_gradient
@@ -18,8 +18,8 @@ class SigmaTable:
     """Each training example's own σ, kept across epochs.
 
     A batch first takes ``sigma_steps`` steps of ascent on its examples' radii, from the σ they had, with the weights
-    as they are and the model in eval mode; then the objective runs with the result. A step that isn't a number
-    leaves σ where it was, and σ stays within ``sigma_factor`` of the plan's.
+    as they are and the model in eval mode, or in training mode where the plan says so; then the objective runs with
+    the result. A step that isn't a number leaves σ where it was, and σ stays within ``sigma_factor`` of the plan's.
     """
 
     def __init__(self, size: int, plan: TrainPlan) -> None:
@@ -33,7 +33,7 @@ class SigmaTable:
         sigma = self.values[places]
         low, high = self.plan.sigma / self.plan.sigma_factor, self.plan.sigma * self.plan.sigma_factor
         kind = NOISES[self.plan.noise]
-        with at_rest(model):
+        with weights_fixed(model) if self.plan.sigma_training_mode else at_rest(model):
             for _ in range(self.plan.sigma_steps):
                 unit = unit_noise(shard.x, self.plan.sigma_samples, kind, generator)
                 _, gradient = radius_gradient(model, shard.x, unit, sigma.to(shard.x.device), self.plan.noise)

@@ -16,12 +16,15 @@ from torch import Tensor, nn
 
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.lazy_images import TRIES
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
+from smoothcert.training.layout import restore_layout, settle_layout
+from smoothcert.training.optimizers import make_optimizer
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.precision import WithPrecision, check_precision
 from smoothcert.training.processes import Processes
@@ -88,6 +91,7 @@ def train(
         if after_epoch is not None:
             after_epoch(state)
     model.eval()
+    restore_layout(model)
     return state.history
 
 
@@ -105,9 +109,11 @@ class _Trainer:
         self._model = model.to(processes.device)
         self._dataset = dataset
         check_augmentable(dataset.input_shape, plan.flip, plan.shift)
+        if plan.random_crops:
+            dataset.parts([0], np.zeros((1, TRIES, 4)))  # refused now, not when the first batch is read
         check_precision(plan.precision, processes.device)
-        _check_fit(model, dataset, processes.device)
-        self._network = WithPrecision(model, plan.precision, processes.device)
+        sample = _check_fit(model, dataset, processes.device)
+        self._network = WithPrecision(model, plan.precision, processes.device, settle_layout(model, sample))
         self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
         self._validation = _choose_validation(dataset, self._inputs, held_out, test_set)
         self._shards = plan.shards or processes.count
@@ -120,9 +126,7 @@ class _Trainer:
                 f"shards must not exceed the {min(plan.inputs_per_step, len(self._inputs))} inputs of a batch, "
                 f"got {self._shards}"
             )
-        self._optimizer = torch.optim.SGD(
-            model.parameters(), plan.lr, plan.momentum, weight_decay=plan.weight_decay, nesterov=True
-        )
+        self._optimizer = make_optimizer(model.parameters(), plan)
         self._sigmas = SigmaTable(len(dataset), plan) if plan.data_dependent else None
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
 
@@ -267,11 +271,12 @@ def _choose_validation(
 
 
 @torch.no_grad()
-def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> None:
-    """Refuse a data set whose inputs the model can't take or whose labels it has no logit for."""
+def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> Tensor:
+    """Refuse data whose inputs the model can't take or whose labels it has no logit for; returns the input tried."""
     model.eval()
+    sample = torch.from_numpy(dataset.inputs([0])).to(device)
     try:
-        logits = model(torch.from_numpy(dataset.inputs([0])).to(device))
+        logits = model(sample)
     except RuntimeError as error:
         raise ModelError(
             f"the model can't take inputs of {dataset.name}, of shape {dataset.input_shape}: {error}"
@@ -285,3 +290,4 @@ def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> None
             f"{dataset.name} has label {highest} but the model knows {logits.shape[1]} classes "
             f"(0..{logits.shape[1] - 1}): build it for {len(dataset.classes)} classes"
         )
+    return sample

@@ -17,6 +17,7 @@ from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
+OptimizerName = Literal["sgd", "adam", "adadelta"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class TrainPlan:
-    """An objective, its noise level, and stochastic gradient descent with Nesterov momentum.
+    """An objective, its noise level, and how its loss is brought down: by default SGD with Nesterov momentum.
 
     The defaults are the recipe that the papers' MNIST experiments share. Names in ``ramps`` are ``lr``,
     ``sigma`` or any number among the objective's knobs.
@@ -49,18 +50,31 @@ class TrainPlan:
         choices=("smoothcert.noise", "NOISES"),
     )
     epochs: int = knob(90, "passes over the data")
-    batch_size: int = knob(256, "rows per step; an objective with m noise copies takes 1/m as many inputs")
+    batch_size: int = knob(
+        256, "rows per step, so that m noise copies mean 1/m as many inputs; for macer, inputs per step"
+    )
+    optimizer: OptimizerName = knob("sgd", "what makes steps of gradients")
     lr: float = knob(0.01, "learning rate")
-    momentum: float = knob(0.9, "Nesterov momentum")
+    momentum: float = knob(0.9, "momentum of sgd, β₁ of adam")
+    nesterov: bool = knob(True, "sgd: Nesterov's momentum instead of plain momentum")
     weight_decay: float = knob(1e-4, "weight decay")
-    schedule: Schedule = knob("step", "step: ×0.1 at intervals or milestones; cosine: down towards 0")
+    decoupled_decay: bool = knob(
+        False, "weight decay apart from the gradient (adam: AdamW) instead of added to it"
+    )
+    schedule: Schedule = knob(
+        "step", "step: × step_factor at intervals or milestones; cosine: down towards 0"
+    )
     step_epochs: int = knob(30, "epochs between steps of the schedule")
+    step_factor: float = knob(0.1, "what a step of the schedule multiplies the rate by")
     milestones: tuple[int, ...] = knob(
         (), "epochs after which the step schedule drops (instead of intervals)"
     )
     ramps: tuple[Ramp, ...] = ()
     flip: bool = knob(False, "augmentation: mirror half of the images")
     shift: int = knob(0, "augmentation: move images by up to this many pixels")
+    random_crops: bool = knob(
+        False, "augmentation: random parts of the images, made to size (for images kept as files: imagenet)"
+    )
     holdout: int = knob(0, "training inputs kept apart for validation (0: validate on the test split)")
     precision: Precision = knob("float32", "numeric type of the network's passes")
     data_dependent: bool = knob(
@@ -72,6 +86,9 @@ class TrainPlan:
     sigma_lr: float = knob(1e-4, "data-dependent: step size of σ")
     sigma_samples: int = knob(1, "data-dependent: samples for a step of σ")
     sigma_steps: int = knob(1, "data-dependent: steps of σ in each batch")
+    sigma_training_mode: bool = knob(
+        False, "data-dependent: σ steps see the model in training mode, as in the released code, not at rest"
+    )
     sigma_factor: float = knob(4.0, "data-dependent: an example's σ stays within this factor of the plan's")
     shards: int | None = knob(
         None, "parts of a batch, spread over processes, else one after the other (default: one per process)"
@@ -84,12 +101,15 @@ class TrainPlan:
         check_positive("lr", self.lr)
         if not 0 < self.momentum < 1:
             raise InvalidValueError(f"momentum must lie strictly between 0 and 1, got {self.momentum}")
+        if not 0 < self.step_factor < 1:
+            raise InvalidValueError(f"step_factor must lie strictly between 0 and 1, got {self.step_factor}")
         for name in ("epochs", "batch_size", "step_epochs"):
             check_count(name, getattr(self, name))
         for name in ("seed", "shift", "holdout"):
             check_count(name, getattr(self, name), least=0)
         if self.shards is not None:
             check_count("shards", self.shards)
+        _check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check_choice("precision", self.precision, get_args(Precision))
         NOISES[self.noise]  # an unknown name is an error that lists the known ones
@@ -99,7 +119,7 @@ class TrainPlan:
             raise InvalidValueError(f"milestones must rise, got {list(self.milestones)}")
         if not isinstance(self.objective, Objective):
             raise InvalidValueError(f"objective must be an Objective, got {self.objective!r}")
-        if self.batch_size < self.objective.draws:
+        if self.inputs_per_step < 1:
             raise InvalidValueError(
                 f"batch_size must be at least the {self.objective.draws} noise copies of {self.objective_name}, "
                 f"got {self.batch_size}"
@@ -115,8 +135,8 @@ class TrainPlan:
 
     @property
     def inputs_per_step(self) -> int:
-        """Inputs in a batch: its rows, shared among the objective's noise copies."""
-        return self.batch_size // self.objective.draws
+        """Inputs in a batch: ``batch_size`` where the objective counts inputs, else its share of the rows."""
+        return self.batch_size // (1 if self.objective.batch_counts_inputs else self.objective.draws)
 
     @property
     def warmup(self) -> int:
@@ -171,12 +191,12 @@ class TrainPlan:
         if self.schedule == "cosine":
             return self.lr * (1 + math.cos(math.pi * epoch / self.epochs)) / 2
         if self.milestones:
-            return self.lr * 0.1 ** sum(epoch >= milestone for milestone in self.milestones)
-        return self.lr * 0.1 ** (epoch // self.step_epochs)
+            return self.lr * self.step_factor ** sum(epoch >= milestone for milestone in self.milestones)
+        return self.lr * self.step_factor ** (epoch // self.step_epochs)
 
 
 def _number_knobs(objective: Objective) -> list[str]:
-    # The number of copies sets the size of a batch, which stays the same throughout.
+    # The number of copies can set the size of a batch, which stays the same throughout.
     values = {each.name: getattr(objective, each.name) for each in fields(objective) if each.name != "copies"}
     return [name for name, value in values.items() if type(value) in (int, float)]
 

@@ -10,19 +10,27 @@ from smoothcert.training.plan import Precision
 
 
 class WithPrecision(nn.Module):
-    """A network whose passes run in the given type and whose logits come back in float32.
+    """A network whose passes run in the given type and layout and whose logits come back in float32.
 
     Losses and attacks then work in float32, where a probability near 1 keeps the digits that matter.
     """
 
-    def __init__(self, network: nn.Module, precision: Precision, device: torch.device) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        precision: Precision,
+        device: torch.device,
+        layout: torch.memory_format = torch.contiguous_format,
+    ) -> None:
         super().__init__()
         self.network = network
+        self._layout = layout
         self._device_type = device.type
         self._dtype: torch.dtype = getattr(torch, precision)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of shape (n, classes)."""
+        x = x.contiguous(memory_format=self._layout)
         if self._dtype == torch.float32:
             logits: Tensor = self.network(x)
             return logits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from smoothcert.errors import InvalidValueError, check_count
 
@@ -36,6 +36,11 @@ class Ramp:
             return self.start
         risen = epoch + 1 - self.after
         return final if risen >= self.epochs else self.start + (final - self.start) * risen / self.epochs
+
+    def scaled(self, share: float) -> Ramp:
+        """The same ramp of a schedule that is ``share`` times as long; what rises or waits takes an epoch at least."""
+        epochs, after = (max(1, round(share * span)) if span else 0 for span in (self.epochs, self.after))
+        return replace(self, epochs=epochs, after=after)
 
     def __str__(self) -> str:
         start = f"={self.start!r}".removesuffix(".0") if self.start else ""

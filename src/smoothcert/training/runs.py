@@ -25,11 +25,20 @@ from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
+from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
 
 RECIPE_NAME = "recipe.toml"
 METRICS_NAME = "metrics.jsonl"
+_LATER = (
+    "optimizer",
+    "nesterov",
+    "decoupled_decay",
+    "step_factor",
+    "random_crops",
+    "sigma_training_mode",
+)
 
 EpochListener: TypeAlias = Callable[[EpochMetrics], None]
 """Called in the first process after each epoch's checkpoint is on disk."""
@@ -145,6 +154,12 @@ def _manifest(
     objective = plan.pop("objective")
     for about in ("source", "published_acr", "dataset", "architecture", "start"):
         del plan[about]
+    # Runs that were begun before these were options go on: left out, they are what they were then.
+    for name in _LATER:
+        if plan[name] == getattr(TrainPlan, name):
+            del plan[name]
+    if recipe.plan.objective.batch_counts_inputs:
+        plan["batch_counts"] = "inputs"
     plan |= {"objective": objective.pop("name")} | {
         f"objective.{knob}": objective[knob] for knob in objective
     }

@@ -25,13 +25,13 @@ from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
 from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
-from smoothcert.analysis.plots.sigma import input_sigmas
+from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas, plot_sigma
 from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Gaussian, Uniform
 from smoothcert.regions import L2Ball
-from smoothcert.runs import Record, Run
+from smoothcert.runs import Record, Run, create_run
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
@@ -154,6 +154,55 @@ def test_a_bound_is_a_category(tmp_path: Path) -> None:
 def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         ablation_lines(runs, over)
+
+
+def test_where_sigma_helped(tmp_path: Path) -> None:
+    fixed = made_run("fixed")
+    # Input 2 is wrong in both, whatever its radius; 4 loses; 6 wins though it had none.
+    moved = [(0, 0.6), (1, 1.0), (2, 9.0), (3, 0.0), (4, 0.1), (5, 0.7), (6, 0.1)]
+    records = [
+        replace(record, radius=radius, sigma=0.2 + index / 10)
+        for record, (index, radius) in zip(fixed.records, moved)
+    ]
+    run = made_run("moved", tuple(records))
+    assert improved_sigmas(run, fixed).tolist() == pytest.approx([0.2, 0.7, 0.8])
+    plot_sigma([run], tmp_path / "a.png")
+    create_run(tmp_path / "fixed", fixed.manifest, list(fixed.records))
+    plot_sigma([run], tmp_path / "b.png", against=tmp_path / "fixed")
+    assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
+    with pytest.raises(InvalidValueError, match="few has no input 1, which moved has"):
+        improved_sigmas(run, made_run("few", fixed.records[:1]))
+
+
+def trained_with(lam: float, seed: int = 0, method: str = "macer", **facts: Any) -> Run:
+    run = made_run(f"{method}-{lam}-{seed}", seed=seed)
+    stated = {"objective": "macer", "objective.lam": lam, "epochs": 9, "seed": seed, "seconds": lam} | facts
+    origin = {"method": f"{method}:lam={lam:g}", "trained": stated}
+    return replace(
+        run, manifest=run.manifest.stating(origin=origin, model={"sha256": f"{method}{lam}{seed}"})
+    )
+
+
+def test_an_ablation_over_a_knob_of_training() -> None:
+    runs = [trained_with(lam, seed) for lam in (4.0, 1.0) for seed in (0, 1)]
+    for over in ("lam", "objective.lam", "training.objective.lam"):
+        (line,) = ablation_lines(runs, over)
+        assert (line.method, line.values) == ("macer", (1.0, 4.0))
+        assert all(spread.sd is not None for spread in line.acr)
+    with pytest.raises(InvalidValueError, match=r"differ in training\.epochs: 8, 9"):
+        ablation_lines([trained_with(1.0), trained_with(4.0, epochs=8)], "lam")
+    with pytest.raises(InvalidValueError, match=r"states no 'training\.objective\.lam'"):
+        ablation_lines([trained_with(1.0), made_run("log")], "training.objective.lam")
+    # Over a field of the plan, other models are still no comparison.
+    with pytest.raises(InvalidValueError, match="differ in their model"):
+        ablation_lines(
+            [replaced_n(trained_with(1.0), 10), replaced_n(trained_with(4.0, method="macer"), 100)], "n"
+        )
+
+
+def replaced_n(run: Run, n: int) -> Run:
+    manifest = run.manifest.stating(plan=run.manifest.plan.but(n=n), origin={"method": "macer"})
+    return replace(run, manifest=manifest)
 
 
 def test_an_ablation_keeps_its_model() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
+from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -28,6 +30,9 @@ _FOLLOWS = {"votes": "bound", "norm": "noise"}
 _LOGARITHMIC_FROM = 20.0
 _ASIDE = 0.012
 _NAMES = {"sigma": "σ", "alpha": "α"}
+_TRAINING = "training."
+_OF_A_TRAINING = {f"{_TRAINING}{name}" for name in ("seed", "shards", SECONDS)}
+_CHANGES = re.compile(r":[^ ]*")
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,15 @@ class AblationLine:
 def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
     """A line for each method. Refused if the runs differ in the plan by more than ``over`` and their seeds.
 
-    ``steps`` stands for ``sigma_search.steps`` where that is the only field it can mean.
+    Fields of the training of their models, as the runs state it, begin with ``training.``; over one of them the models
+    differ, and nothing else of their training may. ``steps`` stands for ``sigma_search.steps`` and ``lam`` for
+    ``training.objective.lam`` where that is the only field it can mean.
     """
     over = _full_name(runs, over)
     _check_only(runs, over)
     grouped: dict[str, dict[object, list[Run]]] = {}
     for run, name in zip(runs, _line_names(runs, over)):
-        grouped.setdefault(name, {}).setdefault(run.manifest.plan.value(over), []).append(run)
+        grouped.setdefault(name, {}).setdefault(_fields(run, over)[over], []).append(run)
     lines = []
     for method, by_value in grouped.items():
         values = sorted(by_value, key=_order)
@@ -65,7 +72,10 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
 @register(
     "ablation",
     "ACR against the field of the plan that differs between the runs (`--over n`)",
-    options={"over": "the field of the plan on the horizontal axis (n, n0, alpha, sigma, bound, …)"},
+    options={
+        "over": "the field on the horizontal axis: of the plan (n, n0, alpha, sigma, bound, …), or of the models' "
+        "training (training.objective.lam, in short lam; training.epochs, …)"
+    },
 )
 def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page") -> None:
     """Draw ACR against the plan's field ``over``; with several seeds, bars span one standard deviation."""
@@ -104,7 +114,7 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
             )
             handles.append(container.lines[0])
         axis.dress(axes)
-        axes.set_xlabel(_NAMES.get(over, over))
+        axes.set_xlabel(_NAMES.get(over, over.removeprefix(_TRAINING).removeprefix("objective.")))
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.set_ylabel(f"ACR ({norm_name(summaries[0].norm)})")
         for words in shown_notes:
@@ -169,33 +179,43 @@ def _order(value: object) -> tuple[bool, float, str]:
 
 
 def _full_name(runs: Sequence[Run], over: str) -> str:
-    fields = {name for run in runs for name, _ in run.manifest.plan.items()}
+    fields = {name for run in runs for name in _fields(run, _TRAINING)}
     meant = [name for name in fields if name.endswith(f".{over}")]
     return meant[0] if over not in fields and len(meant) == 1 else over
 
 
+def _fields(run: Run, over: str) -> dict[str, object]:
+    """The fields of the run's plan, and those of its model's training where ``over`` is one."""
+    plan = run.manifest.plan.as_json()
+    if not over.startswith(_TRAINING):
+        return plan
+    trained = stated_training(run.manifest.origin)
+    return plan | {f"{_TRAINING}{name}": value for name, value in trained.items()}
+
+
 def _check_only(runs: Sequence[Run], over: str) -> None:
-    plans = [run.manifest.plan for run in runs]
-    unstated = [str(run.path) for run in runs if run.manifest.plan.value(over) is None]
+    plans = [_fields(run, over) for run in runs]
+    unstated = [str(run.path) for run, plan in zip(runs, plans) if plan.get(over) is None]
     if unstated:
-        fields = sorted({name for plan in plans for name, value in plan.items() if value is not None})
+        stated = [_fields(run, _TRAINING).items() for run in runs]
+        fields = sorted({name for plan in stated for name, value in plan if value is not None})
         raise InvalidValueError(
             f"{', '.join(unstated)}: the plan states no {over!r}; fields that are stated: {', '.join(fields)}"
         )
     varying = {
         name
-        for name in {name for plan in plans for name, _ in plan.items()} - INCIDENTAL - {over}
-        if len({str(plan.value(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
+        for name in {name for plan in plans for name in plan} - INCIDENTAL - _OF_A_TRAINING - {over}
+        if len({str(plan.get(name)) for plan in plans}) > 1 and _FOLLOWS.get(name) != over
     }
     if varying:
         seen = "; ".join(
-            f"{name}: {', '.join(sorted({str(plan.value(name)) for plan in plans}))}"
+            f"{name}: {', '.join(sorted({str(plan.get(name)) for plan in plans}))}"
             for name in sorted(varying)
         )
         raise InvalidValueError(
             f"an ablation over {over!r} needs runs that are otherwise alike, but these differ in {seen}"
         )
-    values = {str(plan.value(over)) for plan in plans}
+    values = {str(plan.get(over)) for plan in plans}
     if len(values) == 1:
         raise InvalidValueError(
             f"{over!r} is {values.pop()} in every run, so there is nothing to compare; name runs that differ in it"
@@ -205,9 +225,11 @@ def _check_only(runs: Sequence[Run], over: str) -> None:
 def _line_names(runs: Sequence[Run], over: str) -> list[str]:
     """The runs' methods; one name for all where none is stated and directories are named after values (``n1000``)."""
     names = [method_of(run) for run in runs]
+    if over.startswith(_TRAINING):
+        names = [_CHANGES.sub("", name) for name in names]  # a sweep names its methods with their values
     seen: dict[str, set[str]] = {}
     for run, name in zip(runs, names):
-        seen.setdefault(name, set()).add(str(run.manifest.plan.value(over)))
+        seen.setdefault(name, set()).add(str(_fields(run, over)[over]))
     if all(len(values) > 1 for values in seen.values()) or any(
         r.manifest.origin.has(OriginStatement.method) for r in runs
     ):
@@ -217,7 +239,9 @@ def _line_names(runs: Sequence[Run], over: str) -> list[str]:
 
 
 def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
-    """Each σ has its own model; whatever else is varied must be varied on one."""
+    """Each σ, and each way of training, has its own model; whatever else is varied must be varied on one."""
+    if over.startswith(_TRAINING):
+        return
     models: dict[object, tuple[object, Run]] = {}
     for run in (run for runs in by_value.values() for run in runs):
         digest = run.manifest.model.sha256

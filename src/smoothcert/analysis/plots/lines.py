@@ -27,9 +27,13 @@ def plot_confidence_lines(
     rival_shares: NDArray[np.float64],
     turning: Sequence[float],
     out: Path,
+    *,
+    each: bool = False,
+    before: tuple[Sequence[float], int] | None = None,
 ) -> None:
     """Left: the label's and the rival's share of votes at each mixing ratio, median and middle half over inputs
-    (rows). Right: the share of inputs that have turned by a ratio, among all rows.
+    (rows), or a line for ``each``. Right: the share of inputs that have turned by a ratio, among all rows; also of
+    another model, where ``before`` has its turning ratios and its number of rows.
     """
     check_picture_path(out)
     if label_shares.ndim != 2 or not len(label_shares):
@@ -40,28 +44,40 @@ def plot_confidence_lines(
             (label_shares, BLUE, "label"),
             (rival_shares, VERMILION, "strongest rival"),
         ):
+            dashes = "-" if name == "label" else (0, (6, 2))
+            if each:
+                for number, share in enumerate(100 * shares):
+                    # A legend leaves out names that begin with a line.
+                    left.plot(ratios, share, color=colour, lw=1.0, ls=dashes, label="_" if number else name)
+                continue
             low, middle, high = 100 * np.quantile(shares, [0.25, 0.5, 0.75], axis=0)
             left.fill_between(ratios, low, high, color=colour, alpha=0.18, lw=0)
-            left.plot(
-                ratios, middle, color=colour, lw=1.6, ls="-" if name == "label" else (0, (6, 2)), label=name
-            )
+            left.plot(ratios, middle, color=colour, lw=1.6, ls=dashes, label=name)
         left.set_xlabel("mixing ratio: input 0, adversary 1")
         left.set_ylabel("share of votes (%)")
         left.legend(
             frameon=False,
             fontsize=8.5,
             loc="center right",
-            title="median and middle half",
+            title="each input" if each else "median and middle half",
             title_fontsize=8.5,
         )
         right = figure.add_axes((0.58, 0.165, 0.4, 0.79))
-        right.step(
-            [0.0, *sorted(turning), 1.0],
-            [100 * k / len(label_shares) for k in [0, *range(1, len(turning) + 1), len(turning)]],
-            where="post",
-            color=INK,
-            lw=1.4,
-        )
+        curves = [(turning, len(label_shares), INK, "this model")]
+        if before is not None:
+            curves.insert(0, (*before, VERMILION, "before"))
+        for turned, rows, colour, name in curves:
+            right.step(
+                [0.0, *sorted(turned), 1.0],
+                [100 * k / rows for k in [0, *range(1, len(turned) + 1), len(turned)]],
+                where="post",
+                color=colour,
+                lw=1.4,
+                ls=(0, (6, 2)) if name == "before" else "-",
+                label=name,
+            )
+        if before is not None:
+            right.legend(frameon=False, fontsize=8.5, loc="lower right")
         right.axvline(0.5, color=GREY, lw=0.8, ls=(0, (1, 2)))
         right.set_xlabel("equal-confidence mixing ratio")
         right.set_ylabel("inputs that have turned (%)")

@@ -1,0 +1,122 @@
+"""The papers' envelope as a table: the best certified accuracy of each method at each radius, over its runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from smoothcert.analysis.metrics import check_same_norm, summarise
+from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
+from smoothcert.analysis.tables.naming import check_one_dataset, method_of
+from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
+from smoothcert.registry import unknown_name
+from smoothcert.runs import Run
+
+
+@dataclass(frozen=True)
+class BestRow:
+    """A method's best over its runs, of ACR and of the accuracy (0 to 1) at each radius, each with the run it is of."""
+
+    method: str
+    runs: int
+    inputs: int
+    acr: tuple[float, str]
+    accuracy: tuple[tuple[float, str], ...]
+
+
+def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
+    """A row for each method, over all its σ and searches (data-dependent smoothing, Tables 1 to 3).
+
+    Each figure is a maximum over runs, chosen on the inputs that it is shown for: no one model reaches all of them,
+    and the choice flatters. Refused where a method's runs are on different inputs.
+    """
+    check_same_norm([(str(run.path), run.norm) for run in runs])
+    check_one_dataset(runs)
+    members: dict[str, list[Run]] = {}
+    for run in runs:
+        members.setdefault(method_of(run), []).append(run)
+    return [_row(method, mine, radii) for method, mine in members.items()]
+
+
+def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
+    first = runs[0]
+    for run in runs:
+        if not np.array_equal(run.records.index, first.records.index):
+            raise InvalidValueError(
+                f"{first.path} and {run.path} are on different inputs: the best would be that of the easier ones"
+            )
+    summaries = [(summarise(run, radii), str(run.path)) for run in runs]
+    return BestRow(
+        method,
+        len(runs),
+        len(first.records),
+        max((summary.acr, path) for summary, path in summaries),
+        tuple(max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))),
+    )
+
+
+def render_best(rows: Sequence[BestRow], radii_as_typed: Sequence[str], norm: str, format: str) -> str:
+    """The rows in one of :data:`BEST_FORMATS`."""
+    if format not in BEST_FORMATS:
+        raise unknown_name("format of this layout", format, list(BEST_FORMATS))
+    return BEST_FORMATS[format](rows, radii_as_typed, norm)
+
+
+def _markdown(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
+    cells = [
+        [
+            row.method,
+            str(row.runs),
+            str(row.inputs),
+            f"{row.acr[0]:.3f}",
+            *(f"{100 * a:.1f}" for a, _ in row.accuracy),
+        ]
+        for row in rows
+    ]
+    note = (
+        f"Best certified accuracy (%) at each {norm_name(norm)} radius, and best ACR, over each method's runs; every "
+        "figure may be another run's:"
+    )
+    return f"{note}\n\n{markdown_table(['method', 'runs', 'inputs', 'ACR', *radii], cells, text_columns={0})}"
+
+
+def _csv(rows: Sequence[BestRow], radii: Sequence[str], _norm: str) -> str:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["method", "runs", "inputs", "acr", *radii])
+    for row in rows:
+        figures = [row.acr[0], *(accuracy for accuracy, _ in row.accuracy)]
+        writer.writerow([csv_escaped(row.method), row.runs, row.inputs, *figures])
+    return stream.getvalue()
+
+
+def _json(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
+    plain = [
+        {
+            "method": row.method,
+            "runs": row.runs,
+            "inputs": row.inputs,
+            "acr": {"best": row.acr[0], "run": row.acr[1]},
+            "certified_accuracy": {
+                radius: {"best": best, "run": path} for radius, (best, path) in zip(radii, row.accuracy)
+            },
+        }
+        for row in rows
+    ]
+    return (
+        json.dumps({"norm": norm, "radii": list(radii), "rows": plain}, indent=2, ensure_ascii=False) + "\n"
+    )
+
+
+BEST_FORMATS: dict[str, Callable[[Sequence[BestRow], Sequence[str], str], str]] = {
+    "markdown": _markdown,
+    "csv": _csv,
+    "json": _json,
+}
+"""Every format that the table can be written in."""

@@ -1,0 +1,91 @@
+"""The envelope as a table, and what training took."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from smoothcert.analysis.best import best_rows, render_best
+from smoothcert.analysis.sigmas import own_sigmas
+from smoothcert.analysis.trained import stated_training
+from smoothcert.analysis.training_time import render_training_times, training_time
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs import Record, Run
+from smoothcert.runs.statement import OriginStatement
+from tests.analysis.made_runs import made_run
+
+
+def run_of(name: str, radii: list[float], method: str | None = None, **plan: Any) -> Run:
+    run = made_run(name, tuple(Record(k, 0, 0, radius, 0.25, 1.0) for k, radius in enumerate(radii)), **plan)
+    origin = {} if method is None else {"method": method}
+    return replace(run, manifest=run.manifest.stating(origin=origin))
+
+
+def trained(run: Run, **facts: Any) -> Run:
+    return replace(run, manifest=run.manifest.stating(origin=run.manifest.origin.but(trained=facts)))
+
+
+RUNS = [
+    run_of("small", [0.5, 0.5, 0.4], "x", sigma=0.12),
+    run_of("large", [1.5, 0.0, 0.0], "x", sigma=0.5),
+    run_of("other", [1.0, 1.0, 0.0], "y", sigma=0.5),
+]
+
+
+def test_each_figure_is_the_best_of_a_methods_runs_at_that_radius() -> None:
+    first, second = best_rows(RUNS, [0.0, 0.4, 0.45, 1.2])
+    assert (first.method, first.runs, first.inputs) == ("x", 2, 3)
+    assert first.acr == (0.5, "large")  # 1.5 / 3 beats 1.4 / 3
+    assert [(round(3 * best), run) for best, run in first.accuracy] == [
+        (3, "small"),
+        (3, "small"),
+        (2, "small"),
+        (1, "large"),
+    ]
+    assert second.acr == (pytest.approx(2 / 3), "other")
+
+
+@pytest.mark.parametrize("format", ["markdown", "csv", "json"])
+def test_the_envelope_in_every_format(format: str) -> None:
+    text = render_best(best_rows(RUNS, [0.0, 1.2]), ["0", "1.2"], "l2", format)
+    if format == "json":
+        rows = json.loads(text)["rows"]
+        assert rows[0]["certified_accuracy"]["1.2"] == {"best": pytest.approx(1 / 3), "run": "large"}
+    else:
+        assert "0.500" in text or "0.5," in text
+    with pytest.raises(InvalidValueError, match="latex"):
+        render_best([], [], "l2", "latex")
+
+
+def test_the_best_of_other_inputs_is_none() -> None:
+    with pytest.raises(InvalidValueError, match="small and few are on different inputs"):
+        best_rows([RUNS[0], run_of("few", [3.0], "x")], [0.0])
+    with pytest.raises(InvalidValueError, match="norm"):
+        best_rows([RUNS[0], run_of("ball", [3.0, 1.0, 1.0], "x", norm="l1")], [0.0])
+
+
+def test_hours_are_what_the_run_states_of_its_training() -> None:
+    row = training_time(trained(RUNS[1], epochs=90, seconds=3600.0))
+    assert (row.method, row.sigma, row.seconds_per_epoch, row.hours) == ("x", 0.5, 40.0, 1.0)
+    assert "40.0" in render_training_times([row], "markdown")
+    assert json.loads(render_training_times([row], "json"))[0]["seconds"] == 3600.0
+    assert render_training_times([row], "csv").splitlines()[1] == "x,0.5,90,3600.0,0.5"
+    for odd in ({}, {"epochs": 90}, {"epochs": "many", "seconds": 1.0}, {"epochs": 0, "seconds": 1.0}):
+        with pytest.raises(InvalidValueError, match="doesn't say how long its model was trained"):
+            training_time(trained(RUNS[1], **odd))
+
+
+def test_what_a_run_states_of_its_training_is_read_with_care() -> None:
+    assert stated_training(OriginStatement()) == {}
+    assert stated_training(OriginStatement({"trained": "much"})) == {}
+    odd = {"a": [1], "b": float("nan"), "c": float("inf"), 5: 1, "d": None, "e": 2, "f": "x"}
+    assert stated_training(OriginStatement({"trained": odd})) == {"e": 2, "f": "x"}
+
+
+def test_a_sigma_for_each_input_in_words() -> None:
+    assert own_sigmas(RUNS[0].records.sigma) is None
+    assert own_sigmas(()) is None
+    assert own_sigmas((0.05, 0.12, 0.3125)) == "0.05 to 0.3125, median 0.12"
