@@ -13,6 +13,7 @@ from smoothcert.errors import RunError
 from smoothcert.runs import Record
 from smoothcert.runs.columns import UNKNOWN, Records
 from smoothcert.runs.records import results_digest
+from smoothcert.runs.tally_text import is_plain
 from smoothcert.tally import Phase, Stream, Tally
 
 
@@ -110,3 +111,38 @@ def test_votes_as_columns() -> None:
     assert votes.chosen_votes[:2].tolist() == [99, 97]
     assert votes.rival[:2].tolist() == [0, 0]  # input 0 is answered with a wrong class
     assert votes.rival_votes[:2].tolist() == [99, 3]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_the_digest_and_the_votes_are_those_of_the_rows_however_they_are_written(indent: int | None) -> None:
+    texts = [
+        [None if t is None else json.dumps(t.as_json(), indent=indent) for t in (r.selection, r.estimation)]
+        for r in RECORDS
+    ]
+    rows = [
+        (
+            r.index,
+            r.label,
+            r.predicted,
+            r.radius,
+            r.sigma,
+            r.seconds,
+            *text,
+            r.base,
+            r.volume_radius,
+            r.stopped,
+        )
+        for r, text in zip(RECORDS, texts)
+    ]
+    records = Records.from_rows(sorted(rows), NAMES, Path("journal"))
+    assert is_plain(str(texts[0][0])) == (indent is None)
+    assert records.digest == results_digest(RECORDS)
+    assert np.array_equal(records.votes.leader_votes, Records.of(RECORDS).votes.leader_votes)
+
+
+@pytest.mark.parametrize(
+    "changed", [GOOD.replace("[1", "[01"), GOOD + " ", GOOD.replace("estimation", "voting")]
+)
+def test_what_would_be_written_otherwise_is_not_taken_as_it_is(changed: str) -> None:
+    assert is_plain(GOOD)
+    assert not is_plain(changed)

@@ -142,7 +142,7 @@ def test_several_ramps_work_together():
         ("clip:3", SmoothAdv(), "unknown knob to ramp 'clip'"),
         ("loss:3", Gaussian(), "unknown knob to ramp 'loss'"),
         ("epochs:3", Gaussian(), "unknown knob to ramp 'epochs'"),
-        ("one_step_norm:3", SmoothMix(), "give one_step_norm the value that it shall reach"),
+        ("one_step_norm:3", SmoothMix(), "give one_step_norm the value to reach"),
         ("gamma:0@3", Macer(), "gamma must be positive and finite, got 0"),
         ("lr=-1:5", Gaussian(), "start of lr=-1:5 must be finite and not negative"),
         ("sigma=-1:5@2", Gaussian(), "start of sigma=-1:5@2 must be finite and not negative"),

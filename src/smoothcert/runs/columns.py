@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import RunError
-from smoothcert.runs.records import Record, check_votes, results_digest
+from smoothcert.runs.records import Record, check_votes, digested, tally_json
+from smoothcert.runs.tally_text import is_plain
 from smoothcert.runs.vote_columns import VoteColumns
 from smoothcert.tally import ABSTAIN, Tally
 
@@ -78,20 +81,8 @@ class Records:
     def __getitem__(self, place: int | slice) -> Record | Records:
         if isinstance(place, slice):
             return self.take(np.arange(len(self))[place])
-        volume = float(self.volume_radius[place])
-        record = Record(
-            int(self.index[place]),
-            int(self.label[place]),
-            int(self.predicted[place]),
-            float(self.radius[place]),
-            float(self.sigma[place]),
-            float(self.seconds[place]),
-            self._tally(self.selection[place], place),
-            self._tally(self.estimation[place], place),
-            None if self.base[place] == UNKNOWN else int(self.base[place]),
-            None if np.isnan(volume) else volume,
-            self.stopped[place],
-        )
+        selection, estimation = (self._tally(one[place], place) for one in (self.selection, self.estimation))
+        record = self._row(place, selection, estimation)
         try:
             check_votes(record)
         except ValueError as error:
@@ -126,13 +117,38 @@ class Records:
 
     @cached_property
     def digest(self) -> str:
-        """Of :func:`~smoothcert.runs.records.results_digest`."""
-        return results_digest(self)
+        """:func:`~smoothcert.runs.records.results_digest`, without decoding what comes back as it is."""
+        digest = hashlib.sha256()
+        for place in range(len(self)):
+            tallies = self.selection[place], self.estimation[place]
+            if all(one is None or (isinstance(one, str) and is_plain(one)) for one in tallies):
+                record, texts = self._row(place), ["null" if one is None else one for one in tallies]
+            else:
+                record = self[place]
+                texts = [tally_json(record.selection), tally_json(record.estimation)]
+            digest.update(digested(record, *texts))
+        return digest.hexdigest()
 
     @cached_property
     def votes(self) -> VoteColumns:
         """Figures of the estimation votes."""
         return VoteColumns.of(self)
+
+    def _row(self, place: int, selection: Tally | None = None, estimation: Tally | None = None) -> Record:
+        volume = float(self.volume_radius[place])
+        return Record(
+            int(self.index[place]),
+            int(self.label[place]),
+            int(self.predicted[place]),
+            float(self.radius[place]),
+            float(self.sigma[place]),
+            float(self.seconds[place]),
+            selection,
+            estimation,
+            None if self.base[place] == UNKNOWN else int(self.base[place]),
+            None if math.isnan(volume) else volume,
+            self.stopped[place],
+        )
 
     def has_votes(self) -> bool:
         """Whether every record keeps its estimation votes."""

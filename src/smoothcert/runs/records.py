@@ -85,18 +85,20 @@ def results_digest(records: Iterable[Record]) -> str:
     """SHA-256 over everything but the time: equal digests mean equal results to the last bit."""
     digest = hashlib.sha256()
     for record in sorted(records, key=lambda r: r.index):
-        fields = [
-            record.index,
-            record.label,
-            record.predicted,
-            record.radius.hex(),
-            record.sigma.hex(),
-            record.selection and record.selection.as_json(),
-            record.estimation and record.estimation.as_json(),
-            record.base,
-        ]
-        # Only where they are stated: digests of plain runs stay what they were.
-        if record.volume_radius is not None or record.stopped is not None:
-            fields += [record.volume_radius and record.volume_radius.hex(), record.stopped]
-        digest.update(json.dumps(fields).encode())
+        digest.update(digested(record, *map(tally_json, (record.selection, record.estimation))))
     return digest.hexdigest()
+
+
+def tally_json(tally: Tally | None) -> str:
+    """A tally as a journal and a digest have it."""
+    return "null" if tally is None else json.dumps(tally.as_json())
+
+
+def digested(record: Record, selection: str, estimation: str) -> bytes:
+    """What a digest takes of a record, whose tallies are given as JSON: a list of its fields."""
+    fields = [record.index, record.label, record.predicted, record.radius.hex(), record.sigma.hex()]
+    after: list[object] = [record.base]
+    # Only where they are stated: digests of plain runs stay what they were.
+    if record.volume_radius is not None or record.stopped is not None:
+        after += [record.volume_radius and record.volume_radius.hex(), record.stopped]
+    return f"{json.dumps(fields)[:-1]}, {selection}, {estimation}, {json.dumps(after)[1:]}".encode()

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import RunError
-from smoothcert.tally import SOFT_UNIT, Tally
+from smoothcert.runs.tally_text import plain_scores
+from smoothcert.tally import SOFT_UNIT
 
 if TYPE_CHECKING:
     from smoothcert.runs.columns import Records
@@ -52,7 +52,7 @@ class VoteColumns:
             leaders=np.full((count, SHOWN_CLASSES), NONE),
             leader_votes=np.zeros((count, SHOWN_CLASSES)),
         )
-        scores: dict[int, Floats] = {}
+        scores: dict[int, Sequence[float]] = {}
         by_width: dict[int, list[int]] = {}
         for place, kept in enumerate(records.estimation):
             if kept is not None:
@@ -60,7 +60,9 @@ class VoteColumns:
                 scores[place], votes.total[place] = one, n or np.nan
                 by_width.setdefault(len(one), []).append(place)
         for places in by_width.values():
-            votes._fill(records, np.array(places), np.array([scores[place] for place in places]))
+            votes._fill(
+                records, np.array(places), np.array([scores[place] for place in places], dtype=np.float64)
+            )
         return votes
 
     def _fill(self, records: Records, places: Ints, table: Floats) -> None:
@@ -85,21 +87,15 @@ class VoteColumns:
         self.rival_votes[places] = np.where(voted, table[rows, rival], 0.0)
 
 
-def _scores(records: Records, place: int) -> tuple[int, Floats]:
+def _scores(records: Records, place: int) -> tuple[int, Sequence[float]]:
     """The number of votes, and each class's: counts, or sums of probabilities."""
     kept = records.estimation[place]
-    if isinstance(kept, Tally):
-        counts, sums = kept.counts, kept.sums
-    else:  # no more of it than is needed: a page may be about a million of them
-        try:
-            stated = json.loads(kept)
-            counts, sums = stated["counts"], stated.get("sums")
-            scores = np.array(counts if sums is None else sums, dtype=np.int64)
-            if scores.ndim != 1 or not scores.size or scores.min() < 0:
-                raise ValueError("votes must be whole numbers")
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise RunError(f"the votes of input {records.index[place]} are damaged ({error})") from None
-    return sum(counts), np.array(counts, np.float64) if sums is None else np.array(sums) / SOFT_UNIT
+    if isinstance(kept, str) and (found := plain_scores(kept)) is not None:
+        counts, sums = found
+        return sum(counts), counts if sums is None else [one / SOFT_UNIT for one in sums]
+    tally = records[place].estimation
+    assert tally is not None
+    return tally.n, tally.counts if tally.sums is None else [one / SOFT_UNIT for one in tally.sums]
 
 
 def _selected(records: Records, place: int) -> int:
