@@ -22,6 +22,20 @@ class Viewing(nn.Module):
         return self.head(features.view(len(x), -1))
 
 
+class Deep(nn.Module):
+    """Has weights of five dimensions, for which there is no such layout."""
+
+    def __init__(self):
+        super().__init__()
+        self.flat, self.deep = nn.Conv2d(1, 2, 3), nn.Conv3d(1, 2, 3)
+
+    def forward(self, x):
+        return (
+            self.flat(x).flatten(1)[:, :3]
+            + self.deep(x.unsqueeze(1).expand(-1, -1, 3, -1, -1)).flatten(1)[:, :3]
+        )
+
+
 def is_channels_last(model):
     weights = [module.weight for module in model.modules() if isinstance(module, nn.Conv2d)]
     return all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
@@ -43,10 +57,11 @@ def test_convolutions_are_laid_out_channels_last_and_back():
     ("model", "sample"),
     [
         (Viewing(), torch.rand(1, 1, 8, 8)),
+        (Deep(), torch.rand(1, 1, 8, 8)),
         (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), torch.rand(1, 1, 8, 8)),
         (nn.Linear(3, 2), torch.rand(1, 3)),
     ],
-    ids=["view", "no convolution", "vectors"],
+    ids=["view", "three dimensions", "no convolution", "vectors"],
 )
 def test_others_stay_as_they_are(model, sample):
     assert settle_layout(model, sample) == torch.contiguous_format

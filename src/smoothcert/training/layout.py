@@ -15,8 +15,8 @@ def settle_layout(model: nn.Module, sample: Tensor) -> torch.memory_format:
     """
     if sample.ndim != 4 or not any(isinstance(module, nn.Conv2d) for module in model.modules()):
         return torch.contiguous_format
-    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     try:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         model(sample.contiguous(memory_format=torch.channels_last))
     except RuntimeError:
         restore_layout(model)
