@@ -27,7 +27,7 @@ def test_clean_and_noisy_rows_are_batches_of_their_own():
     seen = []
     model = nn.Sequential(nn.BatchNorm1d(x.shape[1], dtype=x.dtype), nn.Linear(x.shape[1], 3, dtype=x.dtype))
     model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.detach()))
-    Stability().loss(model, x, y, 5.0, by_hand.stream())
+    Stability().loss(model, x, y, BatchNoise(5.0), by_hand.stream())
     assert model[0].num_batches_tracked == 2
     for output in seen:
         assert output.mean(0).abs().max() < 1e-9

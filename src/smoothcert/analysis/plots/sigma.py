@@ -61,9 +61,7 @@ def _counted(run: Run) -> NDArray[np.float64]:
         "against": "a run on the same inputs; the inputs whose radius is larger than there are drawn apart"
     },
 )
-def plot_sigma(
-    runs: Sequence[Run], out: Path, width: str = "page", against: Path | Run | None = None
-) -> None:
+def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Path | None = None) -> None:
     """Draw a histogram of the inputs' σ for each run, with its median and the σ of its plan.
 
     With ``against``, the directory of a run of one σ, also the share whose radius grew (data-dependent smoothing, 2022,
