@@ -331,7 +331,7 @@ class Pair(nn.Module):
     [
         (complex_scores, "complex"),
         (Complex(), "real numbers"),
-        (Pair(), "returned a tuple, not one tensor"),
+        (Pair(), "returned a tuple with the outputs 0, 1"),
         (lambda b: {"scores": b}, "an array of object|one answer a row"),
         (lambda b: b.sum(), "one answer a row"),
         (lambda b: np.array(["yes", "no"] * (len(b) // 2)), "votes are made from numbers"),

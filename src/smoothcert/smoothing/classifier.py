@@ -29,7 +29,7 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.inputs import as_array, numbered_inputs
+from smoothcert.smoothing.inputs import as_array, by_column, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.streaming import certify_states, check_streams
@@ -44,9 +44,9 @@ class SmoothedClassifier:
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
     Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
-    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output`` and ``thread_safe`` say what the
-    model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one input from a batch where the number
-    of dimensions can't (see :meth:`certify`).
+    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output``, ``input_dtype``, ``constants``
+    and ``thread_safe`` say what the model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one
+    input from a batch where the number of dimensions can't (see :meth:`certify`).
     """
 
     def __init__(
@@ -59,6 +59,8 @@ class SmoothedClassifier:
         outputs: OutputKind | None = None,
         classes: int | None = None,
         output: str | None = None,
+        input_dtype: str | None = None,
+        constants: Mapping[str, ArrayLike] | None = None,
         thread_safe: bool | None = None,
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
@@ -74,7 +76,14 @@ class SmoothedClassifier:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan
         self.base: BaseClassifier = adapt(
-            model, plan.confidence_bound.votes, outputs, classes, output=output, thread_safe=thread_safe
+            model,
+            plan.confidence_bound.votes,
+            outputs,
+            classes,
+            output=output,
+            thread_safe=thread_safe,
+            input_dtype=input_dtype,
+            constants=constants,
         )
         if plan.search is not None:
             plan.search.check(self.base)
@@ -379,8 +388,14 @@ class SmoothedClassifier:
             yield index, x
 
     def _split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
-        array = as_array(x)
-        single = array.shape == self._input_shape if self._input_shape else array.ndim in (1, 3)
+        array, shape = as_array(by_column(x, self.base.feature_names)), self._input_shape
+        if shape and array.shape != shape and array.shape[1:] != shape:
+            rows = ", ".join(["rows", *map(str, shape)])
+            raise InvalidValueError(
+                f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
+                f"input nor a batch of shape ({rows})"
+            )
+        single = array.shape == shape if shape else array.ndim in (1, 3)
         return (array[np.newaxis], True) if single else (array, False)
 
 

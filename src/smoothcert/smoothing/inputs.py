@@ -37,6 +37,19 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     return array
 
 
+def by_column(x: Any, names: tuple[str, ...] | None) -> Any:
+    """A table's columns in the order in which the model was taught them; arrays have no names and stay as they are."""
+    columns = getattr(x, "columns", None)
+    if columns is None or names is None or list(columns) == list(names):
+        return x
+    held = list(columns)
+    for missing in (name for name in names if name not in held):
+        raise InvalidValueError(
+            f"the inputs have no column {missing!r}; they have {', '.join(map(str, held))}"
+        )
+    return x[list(names)]
+
+
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
     """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
     if index is not None:
