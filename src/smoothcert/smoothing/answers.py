@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import ROUND_DOWN, Context
 from typing import Any
 
 from smoothcert.bounds import ClassBounds
@@ -11,7 +12,7 @@ from smoothcert.sigma_search import SearchResult
 from smoothcert.tally import ABSTAIN, Tally
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certification:
     """CERTIFY's answer for one input.
 
@@ -27,7 +28,8 @@ class Certification:
     Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
 
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
+    input's place in the array that was given, ``index`` the number of its random streams.
     """
 
     index: int
@@ -47,6 +49,11 @@ class Certification:
     shift: float = 0.0
     radius_off_grid: float = 0.0
     label: Any = None
+    row: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """A line: what was certified, and of which input; the radius is rounded down."""
+        return f"Certification({_where(self)}, {_class_of(self)}, {_radius_of(self)}, sigma={self.sigma:g})"
 
     @property
     def seed(self) -> int:
@@ -59,11 +66,12 @@ class Certification:
         return self.predicted == ABSTAIN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN.
 
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
+    input's place in the array that was given, ``index`` the number of its random streams.
     """
 
     index: int
@@ -72,8 +80,31 @@ class Prediction:
     tally: Tally
     seconds: float = 0.0
     label: Any = None
+    row: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """A line: the answer, and to which input."""
+        return f"Prediction({_where(self)}, {_class_of(self)}, p_value={self.p_value:.3g})"
 
     @property
     def abstained(self) -> bool:
         """Whether the two classes ahead were too close to tell apart."""
         return self.predicted == ABSTAIN
+
+
+def _where(answer: Certification | Prediction) -> str:
+    return f"index={answer.index}" if answer.row is None else f"row={answer.row}"
+
+
+def _class_of(answer: Certification | Prediction) -> str:
+    if answer.abstained:
+        return "abstained"
+    return f"predicted={answer.predicted}" + ("" if answer.label is None else f", label={answer.label!r}")
+
+
+def _radius_of(answer: Certification) -> str:
+    """Rounded down to four digits: a printed radius is certified, too."""
+    if not answer.radius > 0:
+        return "radius=0"
+    digits = Context(prec=4, rounding=ROUND_DOWN).create_decimal_from_float(answer.radius)
+    return f"radius={float(digits):g}"

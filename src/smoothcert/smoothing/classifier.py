@@ -29,9 +29,11 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.inputs import as_array, by_column, numbered_inputs
+from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.inputs import as_array, by_column, from_loader, naming_rows, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.smoothing.progress import with_progress
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import RadiusForecast
@@ -142,9 +144,17 @@ class SmoothedClassifier:
         return self._prepared.classes
 
     def certify(
-        self, x: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
-    ) -> Certification | list[Certification]:
-        """Certify one input, or each input of a batch: then a list comes back.
+        self,
+        x: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certification | Certifications:
+        """Certify one input, or each input of a batch: then a list comes back, which has columns as well.
+
+        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets aren't looked at). ``progress``
+        shows a bar.
 
         One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
         otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
@@ -152,17 +162,28 @@ class SmoothedClassifier:
         answers and different ones independent noise. ``labels`` are for plans that stop at wrong classes.
         """
         inputs, single = self._split(x)
-        answers = self.certify_batch(inputs, index, labels)
+        answers = self.certify_batch(inputs, index, labels, progress=progress)
         return answers[0] if single else answers
 
     def certify_batch(
-        self, inputs: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
-    ) -> list[Certification]:
+        self,
+        inputs: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certifications:
         """Certify every input of a batch, in order."""
         numbered = numbered_inputs(as_array(inputs), index)
         label_of = None if labels is None else _label_of([i for i, _ in numbered], labels)
-        found = {answer.index: answer for answer in self.certify_each(numbered, labels=label_of)}
-        return [found[i] for i, _ in numbered]
+        with naming_rows(numbered, index):
+            answers = self.certify_each(numbered, labels=label_of)
+            if progress:
+                answers = with_progress(answers, len(numbered))
+            found = {answer.index: answer for answer in answers}
+        return Certifications(
+            (replace(found[i], row=row) for row, (i, _) in enumerate(numbered)), self._class_names()
+        )
 
     def certify_each(
         self,
@@ -264,8 +285,9 @@ class SmoothedClassifier:
         """
         inputs, single = self._split(x)
         numbered = numbered_inputs(inputs, index)
-        found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
-        answers = [found[i] for i, _ in numbered]
+        with naming_rows(numbered, index):
+            found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
+        answers = [replace(found[i], row=row) for row, (i, _) in enumerate(numbered)]
         return answers[0] if single else answers
 
     def predict_each(
@@ -356,12 +378,15 @@ class SmoothedClassifier:
             own = replace(plan, noise=found.noise_like(plan.noise), search=None)
             yield i, x, own, found.drawn(own.noise)
 
+    def _class_names(self) -> tuple[Any, ...] | None:
+        """What the model calls its classes, in the order of their numbers here."""
+        names, order = self.base.class_names, self._order
+        return names if names is None or order is None else tuple(names[place] for place in order)
+
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""
-        names, predicted = self.base.class_names, answer.predicted
-        if names is None or predicted == ABSTAIN:
-            return answer
-        return replace(answer, label=names[predicted if self._order is None else self._order[predicted]])
+        names, predicted = self._class_names(), answer.predicted
+        return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
 
     def _run(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
@@ -388,7 +413,7 @@ class SmoothedClassifier:
             yield index, x
 
     def _split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
-        array, shape = as_array(by_column(x, self.base.feature_names)), self._input_shape
+        array, shape = as_array(by_column(from_loader(x), self.base.feature_names)), self._input_shape
         if shape and array.shape != shape and array.shape[1:] != shape:
             rows = ", ".join(["rows", *map(str, shape)])
             raise InvalidValueError(
