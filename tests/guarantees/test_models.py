@@ -667,6 +667,31 @@ def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:
         certify_dataset(classifier, data, tmp_path / "run")
 
 
+# ---------------------------------------------------------------------------------------------------- whole numbers
+
+
+def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says() -> None:
+    """f answers 1 where the byte is at least 130, so where x + ε ≥ 129.5: g changes there, and nowhere else."""
+
+    class Bright(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype == torch.uint8
+            bright = (x[:, :1] >= 130).float()
+            return torch.cat([1 - bright, bright], 1)
+
+    edge = 129.5
+    inputs = np.array([[100], [120], [125], [134], [140], [200]], dtype=np.uint8)
+    classifier = SmoothedClassifier(
+        Bright(), sigma=16.0, n=200_000, seed=0, levels=1, input_dtype="uint8", execution=Execution(workers=1)
+    )
+    for x, answer in zip(inputs[:, 0].tolist(), classifier.certify_batch(inputs, index=0)):
+        assert answer.predicted == int(x > edge)
+        assert answer.shift == 0
+        assert answer.radius < abs(x - edge), "truncation would move the edge to 130"
+        if abs(x - edge) < 30:
+            assert answer.radius > abs(x - edge) - 0.5
+
+
 # ------------------------------------------------------------------------------------------------ what is asked for
 
 

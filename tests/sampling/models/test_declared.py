@@ -370,3 +370,34 @@ def test_an_onnx_file_of_bytes_gets_them_by_the_rule(tmp_path: Path) -> None:
         return np.clip(np.rint(batch), 0, 255) @ WEIGHTS.numpy()
 
     assert counts(path, x, constants={"offset": np.zeros(3)}) == counts(by_hand, x)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "longer"),
+    [
+        ("svm", "LinearSVC", True),
+        ("linear_model", "LogisticRegression", True),
+        ("neural_network", "MLPClassifier", True),
+        ("svm", "SVC", False),
+        ("neighbors", "KNeighborsClassifier", False),
+        ("tree", "DecisionTreeClassifier", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_passes_are_longer_where_rows_are_cheap(module: str, name: str, longer: bool) -> None:
+    pytest.importorskip("sklearn")
+    from importlib import import_module
+
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    kind = getattr(import_module(f"sklearn.{module}"), name)
+    options = {"max_iter": 5} if name == "MLPClassifier" else {}
+    for estimator in (kind(**options), make_pipeline(StandardScaler(), kind(**options))):
+        base = adapt(estimator.fit(x, x[:, 0] > 0), "hard")
+        layout = base.prepare(Numerics(), (2,)).numerics.layout()
+        assert layout.block == (1024 if longer else 64)
+        assert (layout.chunk > 1024) == longer
+        asked = base.prepare(Numerics(chunk=32), (2,)).numerics.layout()
+        assert asked.chunk == 32

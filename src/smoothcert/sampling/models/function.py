@@ -21,6 +21,10 @@ from smoothcert.sampling.models.whole_numbers import as_whole, whole_type
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _BLOCK = 64  # votes that share a random state
+# Where rows cost less than the bookkeeping of a pass, passes and blocks are longer; what a row costs is read off the
+# weights and never timed, because the votes depend on it.
+_CHEAP_BLOCK, _CHEAP_CHUNK = 1024, 4096
+_CHEAP_WEIGHTS = 1 << 14
 _PROBED = 64  # rows of a probe whose answers are hashed, at most
 _KINDS = ["labels", "probabilities", "scores"]
 
@@ -100,8 +104,10 @@ class FunctionClassifier(BaseClassifier):
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return self._outputs(batch.to(dtype))
 
-        settled = numerics.settled("eager", rows_within(4 * math.prod(input_shape)), _BLOCK)
-        return Opened(settled, lambda: outputs)
+        return Opened(self._settled(numerics, rows_within(4 * math.prod(input_shape))), lambda: outputs)
+
+    def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        return numerics.settled("eager", rows, _BLOCK)
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As given, or as many as there are scores in a row."""
@@ -182,6 +188,13 @@ class EstimatorClassifier(FunctionClassifier):
         )
         self.class_names = tuple(labels.tolist())
         self._graded = _graded(estimator, given)
+        self._cheap = _layers(estimator)
+
+    def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        if not 0 < sum(layer.size for layer in self._cheap) <= _CHEAP_WEIGHTS:
+            return super()._settled(numerics, rows)
+        widest = max(max(layer.shape) for layer in self._cheap)
+        return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""
@@ -195,6 +208,18 @@ class EstimatorClassifier(FunctionClassifier):
         graded = FunctionClassifier(self._graded, name=self.name)
         graded._input_dtype = self._input_dtype
         return found + graded.answers(input_shape)
+
+
+def _layers(estimator: Any) -> list[NDArray[Any]]:
+    """The matrices that a row is multiplied with, of linear models, perceptrons and pipelines that end in one.
+
+    None of any other estimator, which may compare a row with many: neighbours, support vectors, trees.
+    """
+    last = estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
+    if hasattr(last, "support_vectors_"):
+        return []
+    found = getattr(last, "coefs_", None) or [getattr(last, "coef_", None)]
+    return [layer for layer in found if isinstance(layer, np.ndarray) and layer.ndim == 2]
 
 
 def _feature_names(estimator: Any) -> tuple[str, ...] | None:
