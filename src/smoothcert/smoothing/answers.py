@@ -6,10 +6,31 @@ from dataclasses import dataclass, field
 from decimal import ROUND_DOWN, Context
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from smoothcert.bounds import ClassBounds
+from smoothcert.errors import InvalidValueError
 from smoothcert.regions import CertifiedRegion
 from smoothcert.sigma_search import SearchResult
 from smoothcert.tally import ABSTAIN, Tally
+
+
+@dataclass(frozen=True, eq=False)
+class HeldPart:
+    """Coordinates of an input that noise was never added to, and their values: a certificate is about these alone."""
+
+    mask: NDArray[np.bool_]
+    values: NDArray[Any]
+
+    def free(self, point: ArrayLike) -> NDArray[Any] | None:
+        """The other coordinates of a point, in their order; None if one of these differs."""
+        given = np.asarray(point)
+        if given.shape != self.mask.shape:
+            raise InvalidValueError(
+                f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
+            )
+        return given[~self.mask] if np.array_equal(given[self.mask], self.values) else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +50,8 @@ class Certification:
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
 
     ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
-    input's place in the array that was given, ``index`` the number of its random streams.
+    input's place in the array that was given, ``index`` the number of its random streams. Where coordinates were
+    ``held``, the region has the others alone, and nothing is said of inputs whose held ones differ.
     """
 
     index: int
@@ -50,6 +72,12 @@ class Certification:
     radius_off_grid: float = 0.0
     label: Any = None
     row: int | None = field(default=None, compare=False)
+    held: HeldPart | None = field(default=None, compare=False)
+
+    def covers(self, point: ArrayLike) -> bool:
+        """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
+        inside = np.asarray(point) if self.held is None else self.held.free(point)
+        return self.region is not None and inside is not None and self.region.contains(inside)
 
     def __repr__(self) -> str:
         """A line: what was certified, and of which input; the radius is rounded down."""

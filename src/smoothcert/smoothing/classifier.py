@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from smoothcert.smoothing.adaptive import (
 )
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.inputs import as_array, by_column, from_loader, naming_rows, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
@@ -102,6 +103,21 @@ class SmoothedClassifier:
         numbered._order, numbered._prepared = order, None
         return numbered
 
+    def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
+        """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
+
+        Certificates are then about changes of the others.
+        """
+        return HoldingClassifier(self, columns)
+
+    def of(self, base: BaseClassifier) -> SmoothedClassifier:
+        """The same plan, seed, execution and order of classes for another model."""
+        if self.plan.search is not None:
+            self.plan.search.check(base)
+        other = copy.copy(self)
+        other.base, other._input_shape, other._prepared = base, base.input_shape, None
+        return other
+
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         self.plan.check_shape(tuple(input_shape))
@@ -161,7 +177,7 @@ class SmoothedClassifier:
         stream (of the first input); by default it follows from the input's values, so equal inputs get equal
         answers and different ones independent noise. ``labels`` are for plans that stop at wrong classes.
         """
-        inputs, single = self._split(x)
+        inputs, single = self.split(x)
         answers = self.certify_batch(inputs, index, labels, progress=progress)
         return answers[0] if single else answers
 
@@ -182,7 +198,7 @@ class SmoothedClassifier:
                 answers = with_progress(answers, len(numbered))
             found = {answer.index: answer for answer in answers}
         return Certifications(
-            (replace(found[i], row=row) for row, (i, _) in enumerate(numbered)), self._class_names()
+            (replace(found[i], row=row) for row, (i, _) in enumerate(numbered)), self.class_names
         )
 
     def certify_each(
@@ -220,7 +236,7 @@ class SmoothedClassifier:
         self.settle_seed()
         check_streams(self.plan)
         self._check_rules(label is not None)
-        inputs, single = self._split(x)
+        inputs, single = self.split(x)
         if not single:
             raise InvalidValueError(
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
@@ -283,7 +299,7 @@ class SmoothedClassifier:
 
         It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
         """
-        inputs, single = self._split(x)
+        inputs, single = self.split(x)
         numbered = numbered_inputs(inputs, index)
         with naming_rows(numbered, index):
             found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
@@ -378,14 +394,15 @@ class SmoothedClassifier:
             own = replace(plan, noise=found.noise_like(plan.noise), search=None)
             yield i, x, own, found.drawn(own.noise)
 
-    def _class_names(self) -> tuple[Any, ...] | None:
+    @property
+    def class_names(self) -> tuple[Any, ...] | None:
         """What the model calls its classes, in the order of their numbers here."""
         names, order = self.base.class_names, self._order
         return names if names is None or order is None else tuple(names[place] for place in order)
 
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""
-        names, predicted = self._class_names(), answer.predicted
+        names, predicted = self.class_names, answer.predicted
         return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
 
     def _run(
@@ -412,7 +429,8 @@ class SmoothedClassifier:
                 self.prepare(x.shape)
             yield index, x
 
-    def _split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
+    def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
+        """Inputs as a batch, and whether ``x`` was one of them alone."""
         array, shape = as_array(by_column(from_loader(x), self.base.feature_names)), self._input_shape
         if shape and array.shape != shape and array.shape[1:] != shape:
             rows = ", ".join(["rows", *map(str, shape)])
