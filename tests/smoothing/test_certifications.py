@@ -63,6 +63,10 @@ def test_figures_are_those_of_runs() -> None:
     assert answers.acr(torch.tensor([0, 0, 0, 0])) == pytest.approx(answers.radius[[0, 3]].sum() / 4)
     with pytest.raises(InvalidValueError, match="a label for each of 4 answers, got 2"):
         answers.acr([0, 1])
+    assert answers.acr(np.zeros(4)) == answers.acr([0, 0, 0, 0])
+    for bad in (np.nan, np.inf, -1, 0.5, "a", None):
+        with pytest.raises(InvalidValueError, match="no class of the model"):
+            answers.acr([bad] * 4)
     with pytest.raises(SmoothcertError, match="nothing to average"):
         answers[:0].acr([])
 

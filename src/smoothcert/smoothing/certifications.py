@@ -151,7 +151,7 @@ class Certifications(list[Certification]):
         names = self.class_names
         # Names that are text leave numbers free to be numbers; of others a number that isn't there is a mistake.
         numbered = names is None or all(isinstance(name, str) for name in names)
-        whole = isinstance(label, int) and not isinstance(label, bool) and label >= 0
+        whole = isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label == label // 1
         if numbered and whole and (names is None or label < len(names)):
             return int(label)
         known = "0, 1, 2, …" if names is None else ", ".join(map(repr, names[:8]))

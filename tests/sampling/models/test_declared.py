@@ -105,9 +105,11 @@ def test_an_output_is_chosen_by_name_or_place() -> None:
         (lambda y: (y, y), {}, "a tuple with the outputs 0, 1, none of them 'logits': choose .* output="),
         (lambda y: {"a": y, "b": y}, {}, "the outputs a, b, none of them"),
         (lambda y: {"a": y, "scores": y}, {"output": "score"}, "did you mean 'scores'|scores"),
-        (lambda y: {"logits": 3}, {}, "returned a int as 'logits', not a tensor"),
+        (lambda y: {"logits": 3}, {}, "returned a int as its output 'logits', not a tensor"),
         (lambda y: y, {"output": "logits"}, "has no output 'logits': leave output= out"),
+        (lambda y: {"out": {"logits": y}}, {}, "returned a dict as its output 'out'"),
         (lambda y: None, {}, "returned a NoneType"),
+        (lambda y: y[:, :1], {"classes": "2"}, "classes must be an integer of at least 2, got '2'"),
         (lambda y: {}, {}, "the outputs none"),
         (lambda y: y, {"classes": 2}, "returned 3 scores a row, but classes=2"),
     ],
@@ -198,6 +200,8 @@ def test_one_number_a_row_is_two_classes_if_declared() -> None:
             counts(model, classes=2)
     sigmoid = nn.Sequential(Logit(False), nn.Sigmoid())
     assert counts(sigmoid, classes=2, outputs="probabilities") == expected
+    with pytest.raises(ModelError, match=r"declared a probability .* a logit is outputs=\"scores\""):
+        counts(Logit(False), classes=2, outputs="probabilities")
     soft = [
         SmoothedClassifier(model, sigma=1.0, n=1000, seed=0, bound="hoeffding", classes=2, outputs=kind)
         .certify_batch(POINT, index=1)[0]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import nn
 
 from smoothcert.bounds import VoteKind
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Prepared
 from smoothcert.sampling.models.class_names import class_order, labelled_for
@@ -53,6 +53,8 @@ def adapt(
     What a make of model has no use for is refused.
     """
     output = None if output is None else str(output)
+    if classes is not None:
+        check_count("classes", classes, least=2)
     if not isinstance(model, str | Path):
         _refuse(type(model).__name__, "only ONNX files have inputs by name", constants=constants)
     if isinstance(model, BaseClassifier):

@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from smoothcert.sampling.models.probes import (
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
 
+_REASON = 240  # characters of a foreign message
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
@@ -194,7 +196,7 @@ class BaseClassifier(ABC):
         except ModelError:
             raise
         except Exception as error:  # foreign code: whatever it raises is reported as the model's failure
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
                 "Check the input shape; normalisation and reshaping belong inside the model. One that takes whole "

@@ -44,7 +44,7 @@ class VotingModule(nn.Module):
 
 def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
     """The tensor that votes: the output asked for; else ``logits`` where there are some; else the only one there is."""
-    parts = _parts_of(answer)
+    parts, taken = _parts_of(answer), output
     if parts is None:
         if output is not None:
             raise ModelError(
@@ -56,9 +56,9 @@ def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
             raise unknown_name(f"output of {name}", output, list(parts))
         found = parts[output]
     elif LOGITS in parts:
-        found = parts[LOGITS]
+        taken, found = LOGITS, parts[LOGITS]
     elif len(parts) == 1:
-        (found,) = parts.values()
+        ((taken, found),) = parts.items()
     else:
         shown = ", ".join(parts) or "none"
         raise ModelError(
@@ -66,7 +66,7 @@ def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
             "scores with output= (--output)"
         )
     if not isinstance(found, torch.Tensor):
-        where = "" if parts is None else f" as {output or LOGITS!r}"
+        where = "" if parts is None else f" as its output {taken!r}"
         raise ModelError(
             f"{name} returned a {type(found).__name__}{where}, not a tensor: wrap it so that it returns its scores"
         )
@@ -95,4 +95,9 @@ def two_columns(answers: torch.Tensor, kind: OutputKind) -> torch.Tensor:
         answers = answers[:, 0]
     if answers.ndim != 1:
         return answers
+    if kind == "probabilities" and not bool(((answers >= 0) & (answers <= 1)).all()):
+        raise ModelError(
+            'one number a row was declared a probability (outputs="probabilities"), and the model returned one outside '
+            'of [0, 1], or NaN: a logit is outputs="scores"'
+        )
     return torch.stack([1 - answers if kind == "probabilities" else torch.zeros_like(answers), answers], 1)
