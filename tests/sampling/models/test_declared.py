@@ -277,6 +277,16 @@ def test_estimators_of_several_targets_are_refused_in_a_line() -> None:
         counts(forest)
 
 
+def test_a_column_of_labels_is_labels() -> None:
+    def labels(batch: np.ndarray) -> np.ndarray:
+        return (batch @ WEIGHTS.numpy()).argmax(1)
+
+    flat = counts(labels, outputs="labels", classes=3)
+    assert counts(lambda b: labels(b)[:, None], outputs="labels", classes=3) == flat
+    with pytest.raises(ModelError, match="one integer a row"):
+        counts(lambda b: np.stack([labels(b)] * 2, 1), outputs="labels", classes=3)
+
+
 class Frame:
     """Enough of a DataFrame."""
 

@@ -120,6 +120,8 @@ class FunctionClassifier(BaseClassifier):
         if self._input_dtype is not None:
             batch = as_whole(batch, self._input_dtype)
         answers = self._numbers(batch)
+        if self.kind == "labels" and answers.ndim == 2 and answers.shape[1] == 1:
+            return answers[:, 0]  # a column of labels, as some libraries return them
         return two_columns(answers, self.kind) if self._one_number else answers
 
     def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
@@ -258,6 +260,11 @@ def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int
         raise ModelError(
             f"{name}.predict returned shape {found.shape}; expected one label a row. Certify one target at a time"
         )
+    if found.dtype == labels.dtype and found.dtype.kind in "biufU":  # NaN among them is left to what follows
+        order = labels.argsort()
+        place = np.minimum(np.searchsorted(labels[order], found), len(labels) - 1)
+        if (labels[order][place] == found).all():
+            return np.asarray(order[place], dtype=np.int64)
     places = {label: place for place, label in enumerate(labels.tolist())}
     try:
         return np.array([places[label] for label in found.tolist()], dtype=np.int64)
