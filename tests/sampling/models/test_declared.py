@@ -415,3 +415,23 @@ def test_passes_are_longer_where_rows_are_cheap(module: str, name: str, longer: 
         assert (layout.chunk > 1024) == longer
         asked = base.prepare(Numerics(chunk=32), (2,)).numerics.layout()
         assert asked.chunk == 32
+
+
+def test_an_onnx_file_with_one_number_a_row(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    made = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["logit"])],
+        "logit",
+        [helper.make_tensor_value_info("x", kind, ["rows", 2])],
+        [helper.make_tensor_value_info("logit", kind, ["rows", 1])],
+        [onnx.numpy_helper.from_array(np.array([[1.0], [0.0]], dtype=np.float32), "w")],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    expected = counts(lambda b: b[:, 0], classes=2, outputs="scores")
+    assert counts(path, classes=2, outputs="scores") == expected
+    with pytest.raises(ModelError, match="one number a row"):
+        counts(path)
