@@ -231,3 +231,13 @@ def test_the_tabular_example_runs_as_written() -> None:
     assert int(fitted[1]) >= int(spread[1]) - 8 > int(plain[1])
     assert float(fitted[2]) > 2 * float(spread[2])
     assert "least safe to get wrong" in done.stdout
+
+
+def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("sklearn")
+    page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
+    first, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(first, {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("Certification(row=0, predicted=0, label=0, radius=")
+    assert printed[-1] == "True False"

@@ -16,6 +16,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "ABSTAIN": "smoothcert.tally",
     "Certification": "smoothcert.smoothing",
+    "Certifications": "smoothcert.smoothing",
     "CertifyPlan": "smoothcert.smoothing",
     "DiagonalGaussian": "smoothcert.noise",
     "DiagonalUniform": "smoothcert.noise",
@@ -25,11 +26,17 @@ _HOMES = {
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing",
     "Uniform": "smoothcert.noise",
+    "load_run": "smoothcert.analysis.notebook",
+    "plot_curves": "smoothcert.analysis.notebook",
+    "table": "smoothcert.analysis.notebook",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]
 
 if TYPE_CHECKING:
+    from smoothcert.analysis.notebook import load_run as load_run
+    from smoothcert.analysis.notebook import plot_curves as plot_curves
+    from smoothcert.analysis.notebook import table as table
     from smoothcert.errors import SmoothcertError as SmoothcertError
     from smoothcert.noise import DiagonalGaussian as DiagonalGaussian
     from smoothcert.noise import DiagonalUniform as DiagonalUniform
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from smoothcert.noise import Uniform as Uniform
     from smoothcert.sampling import Execution as Execution
     from smoothcert.smoothing import Certification as Certification
+    from smoothcert.smoothing import Certifications as Certifications
     from smoothcert.smoothing import CertifyPlan as CertifyPlan
     from smoothcert.smoothing import Prediction as Prediction
     from smoothcert.smoothing import SmoothedClassifier as SmoothedClassifier

@@ -46,3 +46,12 @@ def test_what_it_refuses(digits_model: Path, tmp_path: Path, capsys: pytest.Capt
     assert "unknown noise, fit directory or .npy file 'laplace'" in refusal(capsys, *words, "laplace")
     assert "sigmas of shape (4,)" in refusal(capsys, *words, tmp_path / "small.npy")
     assert "leave --sigma out" in refusal(capsys, *words, tmp_path / "small.npy", "--sigma", "0.5")
+
+
+def test_json_has_the_models_own_names(digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    main(["predict", str(digits_model), "--sigma", "0.25", *WORDS])
+    found = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["name"] for row in found] == [
+        None if row["predict"] < 0 else str(row["predict"]) for row in found
+    ]

@@ -331,7 +331,7 @@ class Pair(nn.Module):
     [
         (complex_scores, "complex"),
         (Complex(), "real numbers"),
-        (Pair(), "returned a tuple, not one tensor"),
+        (Pair(), "returned a tuple with the outputs 0, 1"),
         (lambda b: {"scores": b}, "an array of object|one answer a row"),
         (lambda b: b.sum(), "one answer a row"),
         (lambda b: np.array(["yes", "no"] * (len(b) // 2)), "votes are made from numbers"),
@@ -665,6 +665,31 @@ def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:
     data = Dataset("points", POINTS[:2], np.array([0, 1]), ("yes", "perhaps"))
     with pytest.raises(DataError, match="'perhaps', but Estimator knows 'no', 'yes'"):
         certify_dataset(classifier, data, tmp_path / "run")
+
+
+# ---------------------------------------------------------------------------------------------------- whole numbers
+
+
+def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says() -> None:
+    """f answers 1 where the byte is at least 130: g changes where x + ε, rounded to the grid's quarters, gets there."""
+
+    class Bright(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype == torch.uint8
+            bright = (x[:, :1] >= 130).float()
+            return torch.cat([1 - bright, bright], 1)
+
+    edge = 129.5 - 1 / 8  # 129.5 is rounded to 130, and from here on to 129.5
+    inputs = np.array([[100], [120], [125], [134], [140], [200]], dtype=np.uint8)
+    classifier = SmoothedClassifier(
+        Bright(), sigma=16.0, n=200_000, seed=0, levels=1, input_dtype="uint8", execution=Execution(workers=1)
+    )
+    for x, answer in zip(inputs[:, 0].tolist(), classifier.certify_batch(inputs, index=0)):
+        assert answer.predicted == int(x > edge)
+        assert answer.shift == 0
+        assert answer.radius < abs(x - edge)
+        if abs(x - edge) < 15:
+            assert answer.radius > abs(x - edge) - 0.3, "truncation would move the edge by a half"
 
 
 # ------------------------------------------------------------------------------------------------ what is asked for

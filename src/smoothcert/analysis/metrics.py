@@ -18,6 +18,10 @@ from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
 from smoothcert.runs import Run
 from smoothcert.runs.columns import UNKNOWN, Records, Rows
+from smoothcert.runs.record_figures import average_certified_radius as average_certified_radius
+from smoothcert.runs.record_figures import certified_accuracy as certified_accuracy
+from smoothcert.runs.record_figures import check_some
+from smoothcert.runs.record_figures import correct_radii as correct_radii
 from smoothcert.runs.statement import DataStatement
 
 _LEAST_SECONDS = 1e-9
@@ -123,14 +127,6 @@ def certified_count(records: Rows, radius: float) -> int:
     return int(np.count_nonzero(columns.correct & (columns.radius >= radius)))
 
 
-def certified_accuracy(records: Rows, radii: Sequence[float]) -> NDArray[np.float64]:
-    """For each r of ``radii`` the fraction of all inputs that are correct, not abstained and have radius ≥ r."""
-    _check_some(records)
-    certified = correct_radii(records)
-    below = np.searchsorted(certified, np.asarray(radii, dtype=np.float64), side="left")
-    return np.asarray((certified.size - below) / len(records), dtype=np.float64)
-
-
 def smoothed_accuracy(records: Rows) -> float:
     """The fraction of all inputs on which the *smoothed* classifier was found right: certified accuracy at radius 0.
 
@@ -144,7 +140,7 @@ def base_accuracy(records: Rows) -> float | None:
 
     No certificate is about the base classifier.
     """
-    _check_some(records)
+    check_some(records)
     columns = Records.of(records)
     if (columns.base == UNKNOWN).any():
         return None
@@ -156,7 +152,7 @@ def noisy_accuracy(records: Rows) -> float | None:
 
     Where voting could end early, the numbers of those depend on what they are: then the selection votes are taken.
     """
-    _check_some(records)
+    check_some(records)
     early = any(record.stopped is not None for record in records)
     right = votes = 0
     for record in records:
@@ -168,21 +164,15 @@ def noisy_accuracy(records: Rows) -> float | None:
     return right / votes
 
 
-def average_certified_radius(records: Rows) -> float:
-    """ACR: the mean over all inputs of the radius, counted as 0 where the answer is wrong or missing."""
-    _check_some(records)
-    return math.fsum(correct_radii(records)) / len(records)
-
-
 def abstention_rate(records: Rows) -> float:
     """The fraction of all inputs that were not decided."""
-    _check_some(records)
+    check_some(records)
     return int(np.count_nonzero(Records.of(records).abstained)) / len(records)
 
 
 def median_radius(records: Rows) -> float:
     """The largest radius at which at least half of all inputs are certified and correct; 0 if there is none."""
-    _check_some(records)
+    check_some(records)
     counted = _counted_radii(records)
     return float(counted[(len(counted) - 1) // 2])
 
@@ -194,7 +184,7 @@ def acr_share_of_top(records: Rows, fraction: float = 0.1) -> float | None:
     ``fraction`` itself, and a share far above it says that few inputs carry the figure. The number of inputs is
     rounded up.
     """
-    _check_some(records)
+    check_some(records)
     if not 0 < fraction <= 1:
         raise InvalidValueError(f"fraction must lie above 0 and be at most 1, got {fraction}")
     counted = _counted_radii(records)
@@ -217,7 +207,7 @@ class Runtime:
 
 def runtime(records: Rows) -> Runtime | None:
     """The time the records state; None for logs without times."""
-    _check_some(records)
+    check_some(records)
     total = math.fsum(Records.of(records).seconds)
     if total < _LEAST_SECONDS:
         return None
@@ -225,12 +215,6 @@ def runtime(records: Rows) -> Runtime | None:
     votes = [tally.stop - tally.start for tally in tallies if tally is not None]
     rate = sum(votes) / total if len(votes) == len(tallies) else None
     return Runtime(total, total / len(records), rate)
-
-
-def correct_radii(records: Rows) -> NDArray[np.float64]:
-    """The radii of the correct answers, in ascending order."""
-    columns = Records.of(records)
-    return np.sort(columns.radius[columns.correct])
 
 
 def largest_radius(records: Rows) -> float:
@@ -266,11 +250,6 @@ def _counted_radii(records: Rows) -> NDArray[np.float64]:
     right = correct_radii(records)
     counted[: right.size] = right[::-1]
     return counted
-
-
-def _check_some(records: Rows) -> None:
-    if not records:
-        raise RunError("no input has been certified yet, so there is nothing to average")
 
 
 def _named(data: DataStatement) -> str:

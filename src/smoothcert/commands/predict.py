@@ -98,6 +98,7 @@ def predict(
             "p_value": answer.p_value,
             "correct": int(answer.predicted == inputs.labels[answer.index]),
             "time": round(answer.seconds, 6),
+            **({"name": answer.label} if output.json and classifier.base.class_names is not None else {}),
         }
         for answer in answers
     ]

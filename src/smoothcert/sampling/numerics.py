@@ -85,11 +85,11 @@ class Numerics:
                     f"block must be a multiple or a divisor of chunk, got {self.block} and {self.chunk}"
                 )
 
-    def settled(self, route: str, rows: int, votes: int) -> Numerics:
-        """The same with nothing left open: passes of ``rows`` rows and blocks of about ``votes`` votes, unless
-        something else was asked for.
+    def settled(self, route: str, rows: int, votes: int, *, most: int = _LARGEST_CHUNK) -> Numerics:
+        """The same with nothing left open: passes of ``rows`` rows, at ``most``, and blocks of about ``votes`` votes,
+        unless something else was asked for.
         """
-        chunk = self.chunk or min(_LARGEST_CHUNK, rows)
+        chunk = self.chunk or min(most, rows)
         dtype = "float32" if self.dtype == AUTO_DTYPE else self.dtype
         return Numerics(dtype, route, chunk, self.block or _fitting_block(chunk, votes))
 

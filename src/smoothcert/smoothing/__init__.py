@@ -2,12 +2,14 @@
 
 from smoothcert.smoothing.adaptive import CertifyState, stopping_procedure
 from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import certify_procedure, decide, predict_procedure
 
 __all__ = [
     "Certification",
+    "Certifications",
     "CertifyPlan",
     "CertifyState",
     "Prediction",

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from decimal import ROUND_DOWN, Context
 from typing import Any
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from smoothcert.bounds import ClassBounds
+from smoothcert.errors import InvalidValueError
 from smoothcert.regions import CertifiedRegion
 from smoothcert.sigma_search import SearchResult
 from smoothcert.tally import ABSTAIN, Tally
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class HeldPart:
+    """Coordinates of an input that noise was never added to, and their values: a certificate is about these alone."""
+
+    mask: NDArray[np.bool_]
+    values: NDArray[Any]
+
+    def free(self, point: ArrayLike) -> NDArray[Any] | None:
+        """The other coordinates of a point, in their order; None if one of these differs."""
+        given = np.asarray(point)
+        if given.shape != self.mask.shape:
+            raise InvalidValueError(
+                f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
+            )
+        return given[~self.mask] if np.array_equal(given[self.mask], self.values) else None
+
+
+@dataclass(frozen=True, repr=False)
 class Certification:
     """CERTIFY's answer for one input.
 
@@ -27,7 +49,9 @@ class Certification:
     Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
 
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
+    input's place in the array that was given, ``index`` the number of its random streams. Where coordinates were
+    ``held``, the region has the others alone, and nothing is said of inputs whose held ones differ.
     """
 
     index: int
@@ -47,6 +71,17 @@ class Certification:
     shift: float = 0.0
     radius_off_grid: float = 0.0
     label: Any = None
+    row: int | None = field(default=None, compare=False)
+    held: HeldPart | None = field(default=None, compare=False)
+
+    def covers(self, point: ArrayLike) -> bool:
+        """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
+        inside = np.asarray(point) if self.held is None else self.held.free(point)
+        return self.region is not None and inside is not None and self.region.contains(inside)
+
+    def __repr__(self) -> str:
+        """A line: what was certified, and of which input; the radius is rounded down."""
+        return f"Certification({_where(self)}, {_class_of(self)}, {_radius_of(self)}, sigma={self.sigma:g})"
 
     @property
     def seed(self) -> int:
@@ -59,11 +94,12 @@ class Certification:
         return self.predicted == ABSTAIN
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN.
 
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers.
+    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
+    input's place in the array that was given, ``index`` the number of its random streams.
     """
 
     index: int
@@ -72,8 +108,31 @@ class Prediction:
     tally: Tally
     seconds: float = 0.0
     label: Any = None
+    row: int | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """A line: the answer, and to which input."""
+        return f"Prediction({_where(self)}, {_class_of(self)}, p_value={self.p_value:.3g})"
 
     @property
     def abstained(self) -> bool:
         """Whether the two classes ahead were too close to tell apart."""
         return self.predicted == ABSTAIN
+
+
+def _where(answer: Certification | Prediction) -> str:
+    return f"index={answer.index}" if answer.row is None else f"row={answer.row}"
+
+
+def _class_of(answer: Certification | Prediction) -> str:
+    if answer.abstained:
+        return "abstained"
+    return f"predicted={answer.predicted}" + ("" if answer.label is None else f", label={answer.label!r}")
+
+
+def _radius_of(answer: Certification) -> str:
+    """Rounded down to four digits: a printed radius is certified, too."""
+    if not answer.radius > 0:
+        return "radius=0"
+    digits = Context(prec=4, rounding=ROUND_DOWN).create_decimal_from_float(answer.radius)
+    return f"radius={float(digits):g}"

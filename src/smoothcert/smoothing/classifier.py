@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -29,9 +29,12 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.inputs import as_array, numbered_inputs
+from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.inputs import as_array, by_column, from_loader, naming_rows, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.smoothing.progress import with_progress
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import RadiusForecast
@@ -44,9 +47,9 @@ class SmoothedClassifier:
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
     Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
-    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output`` and ``thread_safe`` say what the
-    model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one input from a batch where the number
-    of dimensions can't (see :meth:`certify`).
+    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output``, ``input_dtype``, ``constants``
+    and ``thread_safe`` say what the model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one
+    input from a batch where the number of dimensions can't (see :meth:`certify`).
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class SmoothedClassifier:
         outputs: OutputKind | None = None,
         classes: int | None = None,
         output: str | None = None,
+        input_dtype: str | None = None,
+        constants: Mapping[str, ArrayLike] | None = None,
         thread_safe: bool | None = None,
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
@@ -73,7 +78,14 @@ class SmoothedClassifier:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
         self.plan = plan
         self.base: BaseClassifier = adapt(
-            model, plan.confidence_bound.votes, outputs, classes, output=output, thread_safe=thread_safe
+            model,
+            plan.confidence_bound.votes,
+            outputs,
+            classes,
+            output=output,
+            thread_safe=thread_safe,
+            input_dtype=input_dtype,
+            constants=constants,
         )
         if plan.search is not None:
             plan.search.check(self.base)
@@ -89,6 +101,21 @@ class SmoothedClassifier:
         numbered = copy.copy(self)
         numbered._order, numbered._prepared = order, None
         return numbered
+
+    def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
+        """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
+
+        Certificates are then about changes of the others.
+        """
+        return HoldingClassifier(self, columns)
+
+    def of(self, base: BaseClassifier) -> SmoothedClassifier:
+        """The same plan, seed, execution and order of classes for another model."""
+        if self.plan.search is not None:
+            self.plan.search.check(base)
+        other = copy.copy(self)
+        other.base, other._input_shape, other._prepared = base, base.input_shape, None
+        return other
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
@@ -132,27 +159,46 @@ class SmoothedClassifier:
         return self._prepared.classes
 
     def certify(
-        self, x: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
-    ) -> Certification | list[Certification]:
-        """Certify one input, or each input of a batch: then a list comes back.
+        self,
+        x: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certification | Certifications:
+        """Certify one input, or each input of a batch: then a list comes back, which has columns as well.
+
+        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets aren't looked at). ``progress``
+        shows a bar.
 
         One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
         otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
         stream (of the first input); by default it follows from the input's values, so equal inputs get equal
         answers and different ones independent noise. ``labels`` are for plans that stop at wrong classes.
         """
-        inputs, single = self._split(x)
-        answers = self.certify_batch(inputs, index, labels)
+        inputs, single = self.split(x)
+        answers = self.certify_batch(inputs, index, labels, progress=progress)
         return answers[0] if single else answers
 
     def certify_batch(
-        self, inputs: ArrayLike, index: int | None = None, labels: ArrayLike | None = None
-    ) -> list[Certification]:
+        self,
+        inputs: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certifications:
         """Certify every input of a batch, in order."""
         numbered = numbered_inputs(as_array(inputs), index)
         label_of = None if labels is None else _label_of([i for i, _ in numbered], labels)
-        found = {answer.index: answer for answer in self.certify_each(numbered, labels=label_of)}
-        return [found[i] for i, _ in numbered]
+        with naming_rows(numbered, index):
+            answers = self.certify_each(numbered, labels=label_of)
+            if progress:
+                answers = with_progress(answers, len(numbered))
+            found = {answer.index: answer for answer in answers}
+        return Certifications(
+            (replace(found[i], row=row) for row, (i, _) in enumerate(numbered)), self.class_names
+        )
 
     def certify_each(
         self,
@@ -189,7 +235,7 @@ class SmoothedClassifier:
         self.settle_seed()
         check_streams(self.plan)
         self._check_rules(label is not None)
-        inputs, single = self._split(x)
+        inputs, single = self.split(x)
         if not single:
             raise InvalidValueError(
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
@@ -252,10 +298,11 @@ class SmoothedClassifier:
 
         It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
         """
-        inputs, single = self._split(x)
+        inputs, single = self.split(x)
         numbered = numbered_inputs(inputs, index)
-        found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
-        answers = [found[i] for i, _ in numbered]
+        with naming_rows(numbered, index):
+            found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
+        answers = [replace(found[i], row=row) for row, (i, _) in enumerate(numbered)]
         return answers[0] if single else answers
 
     def predict_each(
@@ -346,12 +393,16 @@ class SmoothedClassifier:
             own = replace(plan, noise=found.noise_like(plan.noise), search=None)
             yield i, x, own, found.drawn(own.noise)
 
+    @property
+    def class_names(self) -> tuple[Any, ...] | None:
+        """What the model calls its classes, in the order of their numbers here."""
+        names, order = self.base.class_names, self._order
+        return names if names is None or order is None else tuple(names[place] for place in order)
+
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""
-        names, predicted = self.base.class_names, answer.predicted
-        if names is None or predicted == ABSTAIN:
-            return answer
-        return replace(answer, label=names[predicted if self._order is None else self._order[predicted]])
+        names, predicted = self.class_names, answer.predicted
+        return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
 
     def _run(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
@@ -377,9 +428,16 @@ class SmoothedClassifier:
                 self.prepare(x.shape)
             yield index, x
 
-    def _split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
-        array = as_array(x)
-        single = array.shape == self._input_shape if self._input_shape else array.ndim in (1, 3)
+    def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
+        """Inputs as a batch, and whether ``x`` was one of them alone."""
+        array, shape = as_array(by_column(from_loader(x), self.base.feature_names)), self._input_shape
+        if shape and array.shape != shape and array.shape[1:] != shape:
+            rows = ", ".join(["rows", *map(str, shape)])
+            raise InvalidValueError(
+                f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
+                f"input nor a batch of shape ({rows})"
+            )
+        single = array.shape == shape if shape else array.ndim in (1, 3)
         return (array[np.newaxis], True) if single else (array, False)
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.errors import InvalidValueError, SmoothcertError, check_count
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
 
@@ -37,12 +40,51 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     return array
 
 
+def from_loader(x: Any) -> Any:
+    """All inputs of a torch ``DataLoader``, in its order, without their targets; anything else as it is."""
+    if not (hasattr(x, "dataset") and hasattr(x, "__iter__")):
+        return x
+    batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
+    arrays = [as_numpy(batch) for batch in batches]
+    if not arrays:
+        raise InvalidValueError("there is no input to certify: the loader is empty")
+    return np.concatenate(arrays)
+
+
+def by_column(x: Any, names: tuple[str, ...] | None) -> Any:
+    """A table's columns in the order in which the model was taught them; arrays have no names and stay as they are."""
+    columns = getattr(x, "columns", None)
+    if columns is None or names is None or list(columns) == list(names):
+        return x
+    held = list(columns)
+    for missing in (name for name in names if name not in held):
+        raise InvalidValueError(
+            f"the inputs have no column {missing!r}; they have {', '.join(map(str, held))}"
+        )
+    return x[list(names)]
+
+
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
     """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
     if index is not None:
         check_count("index", index, least=0)
         return [(index + i, x) for i, x in enumerate(inputs)]
     return [(content_index(x), x) for x in inputs]
+
+
+@contextmanager
+def naming_rows(numbered: Sequence[tuple[int, object]], index: int | None) -> Iterator[None]:
+    """Errors name an input by its row in the caller's array, not by a stream number that follows from its values."""
+    if index is not None:
+        yield
+        return
+    rows = {str(number): str(row) for row, (number, _) in reversed(list(enumerate(numbered)))}
+    try:
+        yield
+    except SmoothcertError as error:
+        told = re.sub(r"\b\d+\b", lambda found: rows.get(found[0], found[0]), str(error))
+        error.args = (told, *error.args[1:])
+        raise
 
 
 def content_index(x: NDArray[Any]) -> int:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from numpy.typing import ArrayLike
 from torch import nn
 
 from smoothcert.bounds import VoteKind
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Prepared
 from smoothcert.sampling.models.class_names import class_order, labelled_for
@@ -37,16 +40,32 @@ def adapt(
     *,
     output: str | None = None,
     thread_safe: bool | None = None,
+    input_dtype: str | None = None,
+    constants: Mapping[str, ArrayLike] | None = None,
 ) -> BaseClassifier:
     """Wrap a torch module, an ``.onnx`` path, a scikit-learn classifier or any function of a batch.
 
-    ``outputs`` says what the model returns, ``classes`` how many classes a function that returns labels has,
-    ``output`` which output of an ONNX file votes. ``thread_safe``: whether several threads may evaluate the model at
+    ``outputs`` says what the model returns; ``classes`` how many classes there are, where a function returns labels, or
+    where one number a row tells two apart (``classes=2``, and ``outputs``); ``output`` which of several outputs of a
+    module or an ONNX file votes. ``input_dtype`` ("uint8") is for models that take whole numbers, ``constants`` for the
+    inputs of an ONNX file that aren't smoothed. ``thread_safe``: whether several threads may evaluate the model at
     once, each with a copy of a torch module; by default torch modules and ONNX files, not functions and estimators.
     What a make of model has no use for is refused.
     """
+    output = None if output is None else str(output)
+    if classes is not None:
+        check_count("classes", classes, least=2)
+    if not isinstance(model, str | Path):
+        _refuse(type(model).__name__, "only ONNX files have inputs by name", constants=constants)
     if isinstance(model, BaseClassifier):
-        _refuse(model.name, "an adapted model says all of this itself", output, thread_safe, classes)
+        _refuse(
+            model.name,
+            "an adapted model says all of this itself",
+            output=output,
+            thread_safe=thread_safe,
+            classes=classes,
+            input_dtype=input_dtype,
+        )
         if outputs not in (None, model.kind):
             raise InvalidValueError(
                 f"{model.name} was adapted for outputs={model.kind!r}, got outputs={outputs!r}"
@@ -55,34 +74,37 @@ def adapt(
     if isinstance(model, (str, Path)):
         if Path(model).suffix != ".onnx":
             raise InvalidValueError(f"a model given by path must be an .onnx file, got {str(model)!r}")
-        _refuse(str(model), "the file itself says how many there are", classes=classes)
-        return OnnxClassifier(Path(model), outputs, output, thread_safe)
+        _refuse(str(model), "the file itself says what it takes", input_dtype=input_dtype)
+        return OnnxClassifier(Path(model), outputs, output, thread_safe, classes=classes, constants=constants)
     if isinstance(model, nn.Module):
-        _refuse(
-            type(model).__name__, "it has one output and as many classes as that has", output, classes=classes
+        return TorchClassifier(
+            model,
+            outputs=outputs,
+            thread_safe=thread_safe,
+            output=output,
+            classes=classes,
+            input_dtype=input_dtype,
         )
-        return TorchClassifier(model, outputs=outputs, thread_safe=thread_safe)
     if is_estimator(model):
-        _refuse(type(model).__name__, "a fitted classifier knows its classes", output, classes=classes)
-        return EstimatorClassifier(model, votes, outputs, thread_safe)
+        _refuse(type(model).__name__, "a fitted classifier knows its classes", output=output, classes=classes)
+        return EstimatorClassifier(model, votes, outputs, thread_safe, input_dtype=input_dtype)
     if callable(model):
-        _refuse("a function", "return the scores alone", output)
-        return FunctionClassifier(model, outputs or "scores", classes, thread_safe=thread_safe)
+        _refuse("a function", "return the scores alone", output=output)
+        name = str(getattr(model, "__qualname__", type(model).__name__))
+        if isinstance(model, torch.jit.ScriptFunction):
+            scripted: Any = model
+            model, name = (lambda batch: scripted(torch.from_numpy(batch))), scripted.name
+        return FunctionClassifier(
+            model, outputs, classes, name, thread_safe=thread_safe, input_dtype=input_dtype
+        )
     raise InvalidValueError(
         f"can't use a {type(model).__name__} as a model: need a torch module, an .onnx path, a fitted "
         "scikit-learn classifier or a function from a batch to labels, scores or probabilities"
     )
 
 
-def _refuse(
-    name: str,
-    reason: str,
-    output: str | None = None,
-    thread_safe: bool | None = None,
-    classes: int | None = None,
-) -> None:
+def _refuse(name: str, reason: str, **given: object) -> None:
     """Refuse what would be ignored."""
-    given = {"output": output, "thread_safe": thread_safe, "classes": classes}
     for option, value in given.items():
         if value is not None:
             raise InvalidValueError(f"{option}={value!r} has no meaning for {name}: {reason}; leave it out")

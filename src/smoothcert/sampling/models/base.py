@@ -6,6 +6,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
+from smoothcert.sampling.execution import check_device
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.models.probes import (
     Outputs,
@@ -26,6 +28,7 @@ from smoothcert.sampling.models.probes import (
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import one_openmp_thread
 
+_REASON = 240  # characters of a foreign message
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
@@ -95,6 +98,10 @@ class BaseClassifier(ABC):
     """Shape of one input where the model says so; None where only the data can tell."""
     class_names: tuple[Any, ...] | None = None
     """What the model itself calls its classes, in their order; None where it has only numbers."""
+    classes: int | None = None
+    """How many classes there are, where somebody said so."""
+    feature_names: tuple[str, ...] | None = None
+    """What the model calls the columns of a table; None where they go by their place."""
     most_workers: int | None = None
     """How many threads may evaluate the model at once; None for any number."""
 
@@ -125,6 +132,7 @@ class BaseClassifier(ABC):
     def prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str = "cpu") -> Prepared:
         """Settle route and shape, count the classes, and make sure that neither rows nor passes influence others."""
         self.check_shape(input_shape)
+        check_device(device)
         # Under the settings of the workers: compilers specialise on the number of threads.
         generator = torch.get_rng_state()
         with one_openmp_thread(), torch.inference_mode():
@@ -139,14 +147,18 @@ class BaseClassifier(ABC):
             first = Probe(rows, ask(rows))
             classes = self.count_classes(first.answers)
             eps = torch.finfo(opened.numerics.torch_dtype()).eps
-            second = check_rows(self.name, ask, first, self.kind, eps)
-            check_again(self.name, ask, first, self.kind, eps)
+            check_again(self.name, ask, first, self.kind, eps)  # before: randomness would pass for mixed rows
+            second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
             if self.most_workers != 1:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
         return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending)
+
+    def mixing_cause(self) -> str:
+        """What usually makes a model of this make answer a row by the rest of its batch."""
+        return "statistics of the batch (a layer in training mode?)"
 
     def check_shape(self, input_shape: tuple[int, ...]) -> None:
         """Refuse inputs of another shape than the model says it takes."""
@@ -157,12 +169,20 @@ class BaseClassifier(ABC):
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """Number of classes, from the outputs of a probe."""
+        if outputs.ndim == 1 or (outputs.ndim == 2 and outputs.shape[1] == 1):
+            raise ModelError(
+                f"{self.name} returned one number a row, and one score for each of at least two classes is needed. If "
+                'it tells two classes apart, say so: classes=2 with outputs="scores" if the number is the logit of the '
+                'second class, outputs="probabilities" if it is its probability'
+            )
         if outputs.ndim != 2 or outputs.shape[1] < 2:
             raise ModelError(
                 f"{self.name} must return one score for each of at least two classes, got shape "
                 f"{tuple(outputs.shape)} for {outputs.shape[0] if outputs.ndim else 0} rows"
             )
         found = int(outputs.shape[1])
+        if self.classes not in (None, found):
+            raise ModelError(f"{self.name} returned {found} scores a row, but classes={self.classes}")
         if self.class_names is not None and found != len(self.class_names):
             raise ModelError(
                 f"{self.name} returned {found} scores a row, but names {len(self.class_names)} classes"
@@ -176,10 +196,11 @@ class BaseClassifier(ABC):
         except ModelError:
             raise
         except Exception as error:  # foreign code: whatever it raises is reported as the model's failure
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
-                "Check the input shape; normalisation and reshaping belong inside the model"
+                "Check the input shape; normalisation and reshaping belong inside the model. One that takes whole "
+                'numbers needs input_dtype="uint8" or another such type'
             ) from error
         check_answers(self.name, answer, len(rows))
         return answer.clone()

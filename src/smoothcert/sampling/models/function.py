@@ -16,9 +16,15 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
+from smoothcert.sampling.models.voting_module import two_columns
+from smoothcert.sampling.models.whole_numbers import as_whole, whole_type
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _BLOCK = 64  # votes that share a random state
+# Where rows cost less than the bookkeeping of a pass, passes and blocks are longer; what a row costs is read off the
+# weights and never timed, because the votes depend on it.
+_CHEAP_BLOCK, _CHEAP_CHUNK = 1024, 4096
+_CHEAP_WEIGHTS = 1 << 14
 _PROBED = 64  # rows of a probe whose answers are hashed, at most
 _KINDS = ["labels", "probabilities", "scores"]
 
@@ -28,18 +34,24 @@ class FunctionClassifier(BaseClassifier):
 
     ``outputs`` says what comes back: "labels" (integers 0..classes−1, one a row), "scores" (higher is better)
     or "probabilities" (rows that sum to one); only the last two can be soft votes. One worker calls the function,
-    never two threads at once, unless it is declared ``thread_safe``.
+    never two threads at once, unless it is declared ``thread_safe``. One number a row is the logit, or the probability,
+    of the second of two classes if that is declared: ``classes=2`` and ``outputs``. With ``input_dtype`` the batch
+    holds whole numbers: see :func:`~smoothcert.sampling.models.whole_numbers.as_whole`.
     """
 
     def __init__(
         self,
         function: Callable[[np.ndarray[Any, np.dtype[Any]]], Any],
-        outputs: OutputKind = "scores",
+        outputs: OutputKind | None = None,
         classes: int | None = None,
         name: str | None = None,
         input_shape: tuple[int, ...] | None = None,
         thread_safe: bool | None = None,
+        *,
+        input_dtype: str | None = None,
     ) -> None:
+        self._one_number = classes == 2 and outputs in ("scores", "probabilities")
+        outputs = outputs or "scores"
         if outputs not in _KINDS:
             raise unknown_name("kind of output", outputs, _KINDS)
         if outputs == "labels":
@@ -51,11 +63,13 @@ class FunctionClassifier(BaseClassifier):
         self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
         self.input_shape = input_shape
         self.most_workers = None if thread_safe else 1
-        self._classes = classes
+        self.classes = classes
+        self._input_dtype = whole_type(input_dtype)
+        self._declared = "" if input_dtype is None else f" {input_dtype}"
 
     def identity(self) -> bytes:
         """Code can't be hashed: the name stands for the function, beside its answers."""
-        return f"{self.name} {self._classes}".encode()
+        return f"{self.name} {self.classes}{self._declared}".encode()
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
         """Answers to probes at several scales, since the units of the inputs are unknown."""
@@ -78,6 +92,10 @@ class FunctionClassifier(BaseClassifier):
         if numerics.route not in ("auto", "eager"):
             raise ModelError(f"{self.name}: a Python function has no route {numerics.route!r}; use auto")
         dtype = numerics.torch_dtype()
+        if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
+            raise ModelError(
+                f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
+            )
         if dtype == torch.bfloat16:
             raise ModelError(
                 f"{self.name}: NumPy has no bfloat16, in which a function could get its batch; drop --dtype"
@@ -86,20 +104,27 @@ class FunctionClassifier(BaseClassifier):
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return self._outputs(batch.to(dtype))
 
-        settled = numerics.settled("eager", rows_within(4 * math.prod(input_shape)), _BLOCK)
-        return Opened(settled, lambda: outputs)
+        return Opened(self._settled(numerics, rows_within(4 * math.prod(input_shape))), lambda: outputs)
+
+    def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        return numerics.settled("eager", rows, _BLOCK)
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As given, or as many as there are scores in a row."""
         if self.kind == "labels":
-            assert self._classes is not None  # refused by __init__ otherwise
-            return self._classes
-        found = super().count_classes(outputs)
-        if self._classes is not None and found != self._classes:
-            raise ModelError(f"{self.name} returned {found} scores a row, but classes={self._classes}")
-        return found
+            assert self.classes is not None  # refused by __init__ otherwise
+            return self.classes
+        return super().count_classes(outputs)
 
     def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
+        if self._input_dtype is not None:
+            batch = as_whole(batch, self._input_dtype)
+        answers = self._numbers(batch)
+        if self.kind == "labels" and answers.ndim == 2 and answers.shape[1] == 1:
+            return answers[:, 0]  # a column of labels, as some libraries return them
+        return two_columns(answers, self.kind) if self._one_number else answers
+
+    def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
         answer = self.function(batch.numpy())
         if isinstance(answer, torch.Tensor):
             return answer.detach().cpu()
@@ -130,9 +155,13 @@ class EstimatorClassifier(FunctionClassifier):
         votes: VoteKind,
         outputs: OutputKind | None = None,
         thread_safe: bool | None = None,
+        *,
+        input_dtype: str | None = None,
     ) -> None:
         name = type(estimator).__name__
         labels = _checked_classes(name, estimator.classes_)
+        self.feature_names = _feature_names(estimator)
+        given = _as_fitted(self.feature_names)
         kind: OutputKind = outputs or ("probabilities" if votes == "soft" else "labels")
         if kind == "scores":
             raise InvalidValueError(
@@ -144,19 +173,30 @@ class EstimatorClassifier(FunctionClassifier):
             raise ModelError(f"{name} has no predict_proba: soft votes need probabilities")
 
         def predicted(batch: np.ndarray[Any, np.dtype[Any]]) -> NDArray[np.int64]:
-            return places_of(name, labels, estimator.predict(batch))
+            return places_of(name, labels, estimator.predict(given(batch)))
+
+        def shares(batch: np.ndarray[Any, np.dtype[Any]]) -> Any:
+            return estimator.predict_proba(given(batch))
 
         features = getattr(estimator, "n_features_in_", None)
         super().__init__(
-            estimator.predict_proba if kind == "probabilities" else predicted,
+            shares if kind == "probabilities" else predicted,
             outputs=kind,
             classes=len(labels),
             name=name,
             input_shape=None if features is None else (int(features),),
             thread_safe=thread_safe,
+            input_dtype=input_dtype,
         )
         self.class_names = tuple(labels.tolist())
-        self._graded = _graded(estimator)
+        self._graded = _graded(estimator, given)
+        self._cheap = _layers(estimator)
+
+    def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        if not 0 < sum(layer.size for layer in self._cheap) <= _CHEAP_WEIGHTS:
+            return super()._settled(numerics, rows)
+        widest = max(max(layer.shape) for layer in self._cheap)
+        return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""
@@ -168,15 +208,47 @@ class EstimatorClassifier(FunctionClassifier):
         if self._graded is None:
             return found
         graded = FunctionClassifier(self._graded, name=self.name)
+        graded._input_dtype = self._input_dtype
         return found + graded.answers(input_shape)
 
 
-def _graded(estimator: Any) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
+def _layers(estimator: Any) -> list[NDArray[Any]]:
+    """The matrices that a row is multiplied with, of linear models, perceptrons and pipelines that end in one.
+
+    None of any other estimator, which may compare a row with many: neighbours, support vectors, trees.
+    """
+    last = estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
+    if hasattr(last, "support_vectors_"):
+        return []
+    found = getattr(last, "coefs_", None) or [getattr(last, "coef_", None)]
+    return [layer for layer in found if isinstance(layer, np.ndarray) and layer.ndim == 2]
+
+
+def _feature_names(estimator: Any) -> tuple[str, ...] | None:
+    """The columns that an estimator was fitted with, where they had names."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else tuple(str(name) for name in names)
+
+
+def _as_fitted(names: tuple[str, ...] | None) -> Callable[[NDArray[Any]], Any]:
+    """Batches as the estimator was fitted: as a pandas DataFrame where its columns have names."""
+    if names is None:
+        return lambda batch: batch
+    try:
+        from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:  # it was fitted to something else with columns; it knows arrays, too
+        return lambda batch: batch
+    return lambda batch: DataFrame(batch, columns=list(names))
+
+
+def _graded(
+    estimator: Any, given: Callable[[NDArray[Any]], Any]
+) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
     """Its probabilities or margins, a row of them for each input; None if it has neither."""
     method = getattr(estimator, "predict_proba", None) or getattr(estimator, "decision_function", None)
     if method is None:
         return None
-    return lambda batch: np.asarray(method(batch)).reshape(len(batch), -1)
+    return lambda batch: np.asarray(method(given(batch))).reshape(len(batch), -1)
 
 
 def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int64]:
@@ -185,7 +257,14 @@ def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.ndim != 1:
-        raise ModelError(f"{name}.predict returned shape {found.shape}; expected one label a row")
+        raise ModelError(
+            f"{name}.predict returned shape {found.shape}; expected one label a row. Certify one target at a time"
+        )
+    if found.dtype == labels.dtype and found.dtype.kind in "biufU":  # NaN among them is left to what follows
+        order = labels.argsort()
+        place = np.minimum(np.searchsorted(labels[order], found), len(labels) - 1)
+        if (labels[order][place] == found).all():
+            return np.asarray(order[place], dtype=np.int64)
     places = {label: place for place, label in enumerate(labels.tolist())}
     try:
         return np.array([places[label] for label in found.tolist()], dtype=np.int64)
@@ -204,6 +283,11 @@ def _is_in(label: Any, places: dict[Any, int]) -> bool:
 
 
 def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
+    if any(np.ndim(one) > 0 for one in classes):
+        raise ModelError(
+            f"{name} predicts {len(classes)} targets at once (classes_ holds the classes of each), and a certificate "
+            "is about one of them: fit a classifier for each, or give a function that returns the labels of one"
+        )
     labels = np.asarray(classes)
     if labels.ndim != 1 or len(labels) < 2:
         raise ModelError(

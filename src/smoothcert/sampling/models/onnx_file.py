@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, MissingExtraError, ModelError
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.onnx_bytes import read_model
+from smoothcert.sampling.models.voting_module import two_columns
+from smoothcert.sampling.models.whole_numbers import WHOLE_TYPES, as_whole, whole_type
 from smoothcert.sampling.numerics import Numerics, rows_within
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-_WHOLE = {f"tensor({sign}int{bits})" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_WHOLE = {
+    f"tensor({name})": np.dtype(name).type
+    for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+}
+_GIVEN = _TYPES | _WHOLE | {"tensor(bool)": np.bool_}
 _BLOCK = 128  # votes that share a random state
 
 
 class OnnxClassifier(BaseClassifier):
-    """A graph with one float input of shape (rows, …) and an output of shape (rows, classes) that holds scores.
+    """A graph with one input of shape (rows, …) and an output of shape (rows, classes) that holds scores.
+
+    Inputs beside the one that is smoothed are ``constants``, given by name: the same for every row. An input of whole
+    numbers gets them by the rule of :func:`~smoothcert.sampling.models.whole_numbers.as_whole`.
 
     Where several outputs could be the scores, ``output`` names the one that votes. ``kind`` says whether it holds
     scores (logits) or probabilities; only soft votes care. The session is made from the very bytes that the
@@ -35,6 +46,9 @@ class OnnxClassifier(BaseClassifier):
         outputs: OutputKind | None = None,
         output: str | None = None,
         thread_safe: bool | None = None,
+        *,
+        classes: int | None = None,
+        constants: Mapping[str, ArrayLike] | None = None,
     ) -> None:
         if outputs == "labels":
             raise InvalidValueError(
@@ -47,19 +61,24 @@ class OnnxClassifier(BaseClassifier):
         self.most_workers = 1 if thread_safe is False else None
         content, self._sha256 = read_model(path)
         self._session = session_from_bytes(content, path.name)
-        inputs = self._session.get_inputs()
-        if len(inputs) != 1 or inputs[0].type not in _TYPES:
-            raise ModelError(
-                f"{path.name}: needs exactly one float input, got {[(i.name, i.type) for i in inputs]}"
-            )
-        self._input = inputs[0]
+        self.classes, self._one_number = classes, classes == 2 and outputs is not None
+        self._input, others = _smoothed_input(self._session, path.name, constants or {})
+        self._constants = {
+            one.name: _constant(path.name, one, (constants or {})[one.name], self._input.shape[0])
+            for one in others
+        }
+        self._whole = whole_type(self._input.type[7:-1]) if self._input.type in _WHOLE else None
         self._output = _scores_output(self._session, path.name, output)
         shape = self._input.shape[1:]
         self.input_shape = tuple(shape) if all(isinstance(size, int) for size in shape) else None
 
     def identity(self) -> bytes:
-        """SHA-256 of the file and of every file it takes weights from, and which output votes."""
-        return f"{self._sha256} {self._output}".encode()
+        """SHA-256 of the file and of every file it takes weights from, which output votes, and the constants."""
+        told = b"".join(
+            f" {name} {one.dtype.str} {one.shape} ".encode() + one.tobytes()
+            for name, (one, _) in sorted(self._constants.items())
+        )
+        return f"{self._sha256} {self._output}".encode() + told
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:  # noqa: ARG002
         """Nothing: all that decides an answer has been hashed byte for byte, and answers would add their rounding."""
@@ -77,10 +96,16 @@ class OnnxClassifier(BaseClassifier):
         rows = (
             fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
         )
-        wanted = _TYPES[self._input.type]
+        wanted = _GIVEN[self._input.type]
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
-            return run_session(self._session, self._input.name, self._output, batch, wanted)
+            batch = batch if self._whole is None else as_whole(batch, self._whole)
+            given = {
+                name: np.broadcast_to(one, (len(batch), *one.shape)) if repeated else one
+                for name, (one, repeated) in self._constants.items()
+            }
+            answers = run_session(self._session, self._input.name, self._output, batch, wanted, given)
+            return two_columns(answers, self.kind) if self._one_number else answers
 
         # A session keeps nothing between passes: the workers share it.
         return Opened(numerics.settled("onnxruntime", rows, _BLOCK), lambda: outputs)
@@ -103,12 +128,60 @@ def session_from_bytes(model: bytes, name: str = "exported model") -> Any:
 
 
 def run_session(
-    session: Any, source: str, target: str, batch: torch.Tensor, dtype: type = np.float32
+    session: Any,
+    source: str,
+    target: str,
+    batch: torch.Tensor,
+    dtype: type = np.float32,
+    constants: Mapping[str, NDArray[Any]] | None = None,
 ) -> torch.Tensor:
     """Evaluate a batch; arrays are shared with torch, not copied."""
     rows = batch.numpy()
-    (answer,) = session.run([target], {source: rows if rows.dtype == dtype else rows.astype(dtype)})
+    feed = {source: rows if rows.dtype == dtype else rows.astype(dtype), **(constants or {})}
+    (answer,) = session.run([target], feed)
     return torch.from_numpy(answer)
+
+
+def _smoothed_input(session: Any, name: str, constants: Mapping[str, object]) -> tuple[Any, list[Any]]:
+    """The one input that isn't given as a constant, and the others."""
+    inputs = session.get_inputs()
+    names = [str(one.name) for one in inputs]
+    for unknown in constants.keys() - set(names):
+        raise unknown_name(f"input of {name}", unknown, names)
+    free = [one for one in inputs if one.name not in constants]
+    if len(free) != 1:
+        raise ModelError(
+            f"{name} has the inputs {', '.join(names)}, of which {len(free)} are left to be smoothed, and that must be "
+            "one: give the others as constants={name: array}"
+        )
+    if free[0].type not in _TYPES and free[0].type[7:-1] not in WHOLE_TYPES:
+        raise ModelError(f"{name}: noise can't be added to the input {free[0].name} of {free[0].type}")
+    return free[0], [one for one in inputs if one.name in constants]
+
+
+def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple[NDArray[Any], bool]:
+    """The array in the graph's type, and whether it is given anew for every row.
+
+    It is, where the graph's first dimension is as open as that of the rows: then the value is of one row.
+    """
+    if declared.type not in _GIVEN:
+        raise ModelError(
+            f"{name}: the input {declared.name} is of {declared.type}, which can't be a constant"
+        )
+    found = np.ascontiguousarray(value, dtype=_GIVEN[declared.type])
+    shape = list(declared.shape)
+    repeated = bool(shape) and not isinstance(shape[0], int) and shape[0] == rows
+    if repeated and found.ndim == len(shape) and found.shape[0] == 1:
+        found = found[0]
+    wanted = shape[1:] if repeated else shape
+    if found.ndim != len(wanted) or any(
+        isinstance(size, int) and size != held for size, held in zip(wanted, found.shape)
+    ):
+        raise ModelError(
+            f"{name}: the constant {declared.name} must have shape {tuple(wanted)}"
+            f"{' (that of one row)' if repeated else ''}, got {found.shape}"
+        )
+    return found, repeated
 
 
 def _scores_output(session: Any, name: str, wanted: str | None) -> str:

@@ -47,8 +47,8 @@ class Probe:
     answers: torch.Tensor
 
 
-def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> Probe:
-    """Refuse a model that gives any row another answer in another place and among other rows.
+def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float, cause: str) -> Probe:
+    """Refuse a model that gives any row another answer in another place and among other rows; ``cause``: the usual one.
 
     Half of the rows are moved among new rows in one pass, the other half in another; the last of them is returned.
     """
@@ -68,7 +68,7 @@ def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: flo
         if not same_answers(first.answers[order[half::2]], probe.answers[half::2], kind, eps):
             raise ModelError(
                 f"{name} gives a row another answer when the rest of the batch changes, or its place; votes must be "
-                "independent. The usual causes: batch statistics (a layer in training mode?) and random layers"
+                f"independent. The usual cause: {cause}"
             )
     return probe
 

@@ -18,6 +18,8 @@ from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
+from smoothcert.sampling.models.voting_module import VotingModule
+from smoothcert.sampling.models.whole_numbers import whole_type
 from smoothcert.sampling.numerics import Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 
@@ -34,6 +36,11 @@ class TorchClassifier(BaseClassifier):
 
     Every worker has a copy of its own, which shares the weights. ``thread_safe=False`` is for modules whose copies
     still meet somewhere: one worker does all the work.
+
+    Of several outputs (a tuple, a mapping, a data class) ``output`` names the one that votes, by its name or its place;
+    else it is ``logits``. A module that returns one number a row tells two classes apart if that is declared:
+    ``classes=2``, with ``outputs`` to say whether the number is a logit or a probability. ``input_dtype`` is for
+    modules that take whole numbers: see :func:`~smoothcert.sampling.models.whole_numbers.as_whole`.
     """
 
     def __init__(
@@ -43,6 +50,10 @@ class TorchClassifier(BaseClassifier):
         outputs: OutputKind | None = None,
         class_names: tuple[Any, ...] | None = None,
         thread_safe: bool | None = None,
+        *,
+        output: str | None = None,
+        classes: int | None = None,
+        input_dtype: str | None = None,
     ) -> None:
         if outputs == "labels":
             raise InvalidValueError(
@@ -62,15 +73,21 @@ class TorchClassifier(BaseClassifier):
             parameter.requires_grad_(False)
         self.kind = outputs or "scores"
         self.class_names = class_names
+        self.classes = classes
         self.most_workers = 1 if thread_safe is False else None
+        self.one_number = classes == 2 and outputs is not None
+        self._input_dtype = whole_type(input_dtype)
+        self._declared = "".join(f" {each}" for each in (output, input_dtype) if each is not None)
+        if self._declared or self.one_number:
+            self.module = self._voting_only(self.module, output)
 
     def identity(self) -> bytes:
-        """SHA-256 over the structure and every tensor of the module."""
+        """SHA-256 over the structure and every tensor of the module, and what was declared of it."""
+        module = self.module.module if isinstance(self.module, VotingModule) else self.module
         # Addresses of objects that a representation mentions are others in every process.
-        digest = hashlib.sha256(re.sub(r" at 0x[0-9a-fA-F]+", "", repr(self.module)).encode())
-        held = (
-            dict(self.module.named_buffers()) | self.module.state_dict()
-        )  # buffers may be left out of the state
+        shown = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(module)) + self._declared
+        digest = hashlib.sha256(shown.encode())
+        held = dict(module.named_buffers()) | module.state_dict()  # buffers may be left out of the state
         for key, value in sorted(held.items()):
             if isinstance(value, torch.Tensor):
                 digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
@@ -91,7 +108,8 @@ class TorchClassifier(BaseClassifier):
         tried = [(dtype, batch) for dtype in (torch.float64, torch.float32) for batch in (spread, rows)]
         for attempt, (dtype, batch) in enumerate(tried, start=1):
             try:
-                answer = self.probe(private_copy(self.module).to(dtype), batch.to(dtype))
+                module = self._one_tensor(private_copy(self.module).to(dtype), batch[:1].to(dtype))
+                answer = self.probe(module, batch.to(dtype))
                 break
             except ModelError:
                 if attempt == len(tried):
@@ -102,8 +120,13 @@ class TorchClassifier(BaseClassifier):
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
-        module = private_copy(self.module).to(device=device, dtype=dtype)
-        sizes = self._activations(module, probe_rows(1, input_shape, dtype).to(device))
+        if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
+            raise ModelError(
+                f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
+            )
+        row = probe_rows(1, input_shape, dtype).to(device)
+        module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
+        sizes = self._activations(module, row)
         # Bookkeeping costs the same for a pass of any length: light models share it among several passes.
         votes = _LIGHT_BLOCK if sum(sizes) < _LIGHT_MODEL else _BLOCK
         settled = numerics.settled(numerics.route, rows_within(max(sizes)), votes)
@@ -126,9 +149,32 @@ class TorchClassifier(BaseClassifier):
 
         return Opened(settled.on_route(route), placed, check)
 
+    def mixing_cause(self) -> str:
+        """No layer is in training mode: the copies that are evaluated never are."""
+        if any("quantized.dynamic" in type(part).__module__ for part in self.module.modules()):
+            return "dynamic quantisation, which scales a row by the whole batch: quantise it statically"
+        return "statistics that its forward computes over the batch (it was evaluated in evaluation mode)"
+
     def lend(self, module: nn.Module) -> Lending[nn.Module]:
         """Copies of a module made from this one's, each for one thread at a time; they share its weights."""
         return Lending(lambda: private_copy(module, sharing_weights=True), self.most_workers)
+
+    def _voting_only(self, module: nn.Module, output: str | None = None) -> VotingModule:
+        return VotingModule(module, self.kind, output, self._input_dtype, one_number=self.one_number)
+
+    def _one_tensor(self, module: nn.Module, row: torch.Tensor) -> nn.Module:
+        """The module as it is if it returns a tensor, else the same that returns its scores alone."""
+        if isinstance(module, VotingModule):
+            return module
+        try:
+            answer = private_copy(module, sharing_weights=True)(row.clone())
+        except Exception:  # reported by the probe that follows
+            return module
+        if isinstance(answer, torch.Tensor):
+            return module
+        if not isinstance(self.module, VotingModule):
+            self.module = self._voting_only(self.module)  # gradients need the scores alone as well
+        return self._voting_only(module)
 
     def _activations(self, module: nn.Module, row: torch.Tensor) -> list[int]:
         """Bytes of each array that one row makes the module compute."""

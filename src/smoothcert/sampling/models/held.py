@@ -1,0 +1,76 @@
+"""A model with some coordinates of its input held at given values: a function of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.errors import ModelError
+from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.probes import Outputs
+from smoothcert.sampling.numerics import Numerics
+
+
+class HeldClassifier(BaseClassifier):
+    """u ↦ f(u, v): rows hold the coordinates where ``held`` is False, in their order; the others are ``values``.
+
+    Equal values are the same function: −0 is given to the model as 0.
+    """
+
+    def __init__(self, base: BaseClassifier, held: NDArray[np.bool_], values: NDArray[Any]) -> None:
+        self.base, self.held = base, held
+        self.values = np.ascontiguousarray(values, dtype=np.float64) + 0.0
+        self.name, self.kind = base.name, base.kind
+        self.input_shape = (int(held.size - held.sum()),)
+        self.class_names, self.classes, self.most_workers = base.class_names, base.classes, base.most_workers
+
+    def identity(self) -> bytes:
+        """The model, which coordinates are held, and at what."""
+        told = repr(self.held.shape).encode() + self.held.tobytes() + self.values.tobytes()
+        return self.base.identity() + told
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:  # noqa: ARG002
+        """The model's own."""
+        return self.base.answers(self.held.shape)
+
+    def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:  # noqa: ARG002
+        """The model's own route, on whole rows."""
+        opened = self.base.open_route(numerics, self.held.shape, device)
+        row = torch.zeros(self.held.shape, dtype=torch.float64)
+        row[torch.from_numpy(self.held.copy())] = torch.from_numpy(self.values)
+        whole = row.to(opened.numerics.noise_dtype())
+        if not bool(whole.isfinite().all()):
+            raise ModelError(
+                f"{self.name}: a value that is held, {row[~whole.isfinite()][0]:g}, is too large for {whole.dtype}; "
+                "use float64 (--dtype float64)"
+            )
+        free = torch.from_numpy(~self.held)
+        own = opened.check
+        check = None if own is None else lambda used: own([one.outputs for one in used])
+        return Opened(opened.numerics, lambda: _Filled(opened.make(), whole, free), check)
+
+    def count_classes(self, outputs: torch.Tensor) -> int:
+        """As the model does."""
+        return self.base.count_classes(outputs)
+
+    def mixing_cause(self) -> str:
+        """The model's."""
+        return self.base.mixing_cause()
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """A function of whole rows, given the coordinates that aren't held."""
+
+    outputs: Outputs
+    row: torch.Tensor
+    free: torch.Tensor
+
+    def __call__(self, batch: torch.Tensor) -> torch.Tensor:
+        rows = self.row.to(batch.dtype).expand(len(batch), *self.row.shape).clone()
+        rows[:, self.free] = batch
+        return self.outputs(rows)

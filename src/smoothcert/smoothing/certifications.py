@@ -1,0 +1,169 @@
+"""Certifications: the answers for many inputs as a list, and as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs.columns import Records
+from smoothcert.runs.record_figures import average_certified_radius, certified_accuracy
+from smoothcert.runs.records import Record
+from smoothcert.smoothing.answers import Certification
+from smoothcert.smoothing.inputs import as_numpy
+
+_SHOWN = 3  # answers at either end of a long list
+
+
+class Certifications(list[Certification]):
+    """A list of answers, in the order of the inputs, with a column for each of their fields that is a number or a name.
+
+    ``class_names``: what the model calls its classes; labels are then given by name, as the model was taught them.
+    """
+
+    def __init__(
+        self, answers: Iterable[Certification] = (), class_names: Sequence[Any] | None = None
+    ) -> None:
+        super().__init__(answers)
+        self.class_names = None if class_names is None else tuple(class_names)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Certification: ...
+    @overload
+    def __getitem__(self, place: slice) -> Certifications: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> Certification | Certifications:
+        if isinstance(place, slice):
+            return Certifications(super().__getitem__(place), self.class_names)
+        return super().__getitem__(place)
+
+    @property
+    def predicted(self) -> NDArray[np.int64]:
+        """The certified classes by number; ABSTAIN (−1) where nothing was certified."""
+        return np.array([answer.predicted for answer in self], dtype=np.int64)
+
+    @property
+    def radius(self) -> NDArray[np.float64]:
+        """The certified radii; 0 where nothing was certified."""
+        return np.array([answer.radius for answer in self], dtype=np.float64)
+
+    @property
+    def abstained(self) -> NDArray[np.bool_]:
+        """Where nothing was certified."""
+        return np.array([answer.abstained for answer in self], dtype=np.bool_)
+
+    @property
+    def label(self) -> NDArray[np.object_]:
+        """What the model calls the certified classes; None where it abstained or has only numbers."""
+        return _objects(answer.label for answer in self)
+
+    @property
+    def sigma(self) -> NDArray[np.float64]:
+        """The noise of each."""
+        return np.array([answer.sigma for answer in self], dtype=np.float64)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """The worker time that the votes took."""
+        return np.array([answer.seconds for answer in self], dtype=np.float64)
+
+    def records(self, y: ArrayLike) -> Records:
+        """The answers beside their labels ``y``, as a run keeps them; numbered by their place."""
+        labels = self._numbers(y)
+        return Records.of(
+            Record(
+                place,
+                label,
+                answer.predicted,
+                answer.radius,
+                answer.sigma,
+                answer.seconds,
+                answer.selection,
+                answer.estimation,
+                None,
+                answer.volume_radius,
+                answer.stopped,
+            )
+            for place, (answer, label) in enumerate(zip(self, labels))
+        )
+
+    def accuracy(self, y: ArrayLike, radii: float | Sequence[float] = 0.0) -> Any:
+        """Certified accuracy: the share of inputs that are right and certified at radius ≥ r, for each of ``radii``.
+
+        One number for one radius. A wrong answer and an abstention both count against it.
+        """
+        found = certified_accuracy(
+            self.records(y), np.atleast_1d(np.asarray(radii, dtype=np.float64)).tolist()
+        )
+        return float(found[0]) if np.ndim(radii) == 0 else found
+
+    def acr(self, y: ArrayLike) -> float:
+        """Average certified radius: wrong answers and abstentions count as 0."""
+        return average_certified_radius(self.records(y))
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, as plain values."""
+        return {
+            "row": [place if answer.row is None else answer.row for place, answer in enumerate(self)],
+            "predicted": self.predicted.tolist(),
+            "label": list(self.label),
+            "radius": self.radius.tolist(),
+            "abstained": self.abstained.tolist(),
+            "sigma": self.sigma.tolist(),
+            "seconds": self.seconds.tolist(),
+        }
+
+    def to_dataframe(self) -> Any:
+        """The columns as a pandas DataFrame, a row for each input."""
+        try:
+            from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise InvalidValueError(
+                "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
+            ) from None
+        return DataFrame(self.to_dict())
+
+    def __repr__(self) -> str:
+        """A line for each answer; of many the first and the last."""
+        shown = [repr(answer) for answer in list(self)]
+        if len(shown) > 2 * _SHOWN:
+            shown = [*shown[:_SHOWN], f"… {len(shown) - 2 * _SHOWN} more …", *shown[-_SHOWN:]]
+        return (
+            "Certifications([" + "".join(f"\n  {line}," for line in shown) + "\n])"
+            if shown
+            else "Certifications([])"
+        )
+
+    def _numbers(self, y: ArrayLike) -> list[int]:
+        """The number of each label: its place among the model's names, or the number that it is."""
+        given = as_numpy(y).reshape(-1)
+        if len(given) != len(self):
+            raise InvalidValueError(f"y must have a label for each of {len(self)} answers, got {len(given)}")
+        return [self._number(label) for label in given.tolist()]
+
+    def _number(self, label: Any) -> int:
+        found = self._places.get(label)
+        if found is not None:
+            return found
+        names = self.class_names
+        # Names that are text leave numbers free to be numbers; of others a number that isn't there is a mistake.
+        numbered = names is None or all(isinstance(name, str) for name in names)
+        whole = isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label == label // 1
+        if numbered and whole and (names is None or label < len(names)):
+            return int(label)
+        known = "0, 1, 2, …" if names is None else ", ".join(map(repr, names[:8]))
+        raise InvalidValueError(f"y holds {label!r}, which is no class of the model; it has {known}")
+
+    @cached_property
+    def _places(self) -> dict[Any, int]:
+        return {name: place for place, name in enumerate(self.class_names or ())}
+
+
+def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
+    listed = list(values)
+    column = np.empty(len(listed), dtype=object)
+    column[:] = listed
+    return column

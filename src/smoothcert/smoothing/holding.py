@@ -1,0 +1,125 @@
+"""Noise on some coordinates of an input and none on the others: categories, and columns nobody can change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.noise import NOISES
+from smoothcert.registry import unknown_name
+from smoothcert.sampling import BaseClassifier
+from smoothcert.sampling.models.held import HeldClassifier
+from smoothcert.sampling.passes import checked_input
+from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
+from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.inputs import naming_rows, numbered_inputs
+
+if TYPE_CHECKING:
+    from smoothcert.smoothing.classifier import SmoothedClassifier
+
+Answer = TypeVar("Answer", Certification, Prediction)
+
+
+class HoldingClassifier:
+    """g(u, v) = the class the model most often gives to (u + noise, v), where v are the coordinates that are held.
+
+    Each answer is about one v: with probability at least 1−α, g is the same at every (u′, v) with u′ in the region,
+    which has the coordinates that aren't held, in their order. Of another v it says nothing.
+    """
+
+    def __init__(self, classifier: SmoothedClassifier, held: ArrayLike | Sequence[str]) -> None:
+        if classifier.plan.noise.name not in NOISES:
+            raise InvalidValueError(
+                "the noise has a sigma for each coordinate: give noise of one sigma, or no columns to hold"
+            )
+        self.classifier = classifier
+        self._held = held
+
+    def certify(self, x: ArrayLike, index: int | None = None) -> Certification | Certifications:
+        """CERTIFY as :meth:`SmoothedClassifier.certify` does, with the coordinates held."""
+
+        def certified(one: SmoothedClassifier, free: NDArray[Any], number: int) -> Certification:
+            return one.certify_batch(free[np.newaxis], number)[0]
+
+        answers, single = self._each(x, index, certified)
+        found = Certifications(
+            (replace(answer, held=part) for answer, part in answers), self.classifier.class_names
+        )
+        return found[0] if single else found
+
+    def predict(
+        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
+    ) -> Prediction | list[Prediction]:
+        """PREDICT as :meth:`SmoothedClassifier.predict` does, with the coordinates held."""
+
+        def predicted(one: SmoothedClassifier, free: NDArray[Any], number: int) -> Prediction:
+            return next(one.predict_each([(number, free)], n, alpha))
+
+        answers, single = self._each(x, index, predicted)
+        return answers[0][0] if single else [answer for answer, _ in answers]
+
+    def _each(
+        self,
+        x: ArrayLike,
+        index: int | None,
+        ask: Callable[[SmoothedClassifier, NDArray[Any], int], Answer],
+    ) -> tuple[list[tuple[Answer, HeldPart]], bool]:
+        """Every input asked about as a function of its free coordinates.
+
+        The random stream follows from the whole input: two that differ in what is held have independent votes.
+        """
+        inputs, single = self.classifier.split(x)
+        numbered = numbered_inputs(inputs, index)
+        mask = held_mask(self._held, inputs.shape[1:], self.classifier.base)
+        self.classifier.settle_seed()
+        found = []
+        with naming_rows(numbered, index):
+            for row, (number, one) in enumerate(numbered):
+                checked = checked_input(number, one, inputs.shape[1:])
+                values = np.array(checked[mask])
+                values.setflags(write=False)
+                smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+                answer = ask(smoothed, checked[~mask], number)
+                found.append((replace(answer, row=row), HeldPart(mask, values)))
+        return found, single
+
+
+def held_mask(
+    held: ArrayLike | Sequence[str], shape: tuple[int, ...], base: BaseClassifier
+) -> NDArray[np.bool_]:
+    """Where an input of this shape is held: from a mask of the shape, places, or names of columns."""
+    given = np.asarray(held)
+    if given.dtype == bool:
+        if given.shape != shape:
+            raise InvalidValueError(f"a mask of shape {given.shape} doesn't fit inputs of shape {shape}")
+        mask = given.copy()
+    else:
+        mask = np.zeros(shape, dtype=bool)
+        if len(shape) != 1:
+            raise InvalidValueError(
+                f"inputs of shape {shape} have no columns: say what is held by a mask of that shape"
+            )
+        for one in given.reshape(-1).tolist():
+            mask[_place(one, shape[0], base)] = True
+    if not mask.any() or mask.all():
+        raise InvalidValueError(
+            f"some coordinates must be held and some not, got {int(mask.sum())} of {mask.size} held"
+        )
+    mask.setflags(write=False)
+    return mask
+
+
+def _place(column: Any, columns: int, base: BaseClassifier) -> int:
+    if isinstance(column, str):
+        names = base.feature_names or ()
+        if column not in names:
+            raise unknown_name(f"column of {base.name}", column, list(names))
+        return names.index(column)
+    if not isinstance(column, int) or not 0 <= column < columns:
+        raise InvalidValueError(f"columns to hold are numbers from 0 to {columns - 1}, got {column!r}")
+    return column

@@ -1,0 +1,186 @@
+"""Coordinates that are held: certificates of f(·, v), and of no other v."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import ABSTAIN, Certification, Certifications, DiagonalGaussian, SmoothedClassifier
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling import Numerics
+from smoothcert.smoothing import CertifyPlan
+
+A, B = np.array([3.0, -1.0]), 2.0  # class 1 where A·u + B·v > 0
+HELD = 1
+INPUTS = np.array([[1.0, 2.0, 0.5], [0.25, -3.0, 1.0], [0.5, 0.0, 1.25], [0.0, 40.0, 0.0]])
+
+
+def linear(batch: np.ndarray) -> np.ndarray:
+    margin = batch[:, [0, 2]] @ A.astype(batch.dtype) + B * batch[:, HELD]
+    return np.stack([-margin, margin], 1)
+
+
+class Linear(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        margin = 3 * x[:, 0] - x[:, 2] + 2 * x[:, 1]
+        return torch.stack([-margin, margin], 1)
+
+
+def smoothed(model: Any = linear, **options: Any) -> SmoothedClassifier:
+    options = {"n": 20_000, "seed": 0} | options
+    return SmoothedClassifier(model, sigma=1.0, **options)
+
+
+def certified(model: Any = linear, **options: Any) -> Certifications:
+    answers = smoothed(model, **options).holding([HELD]).certify(INPUTS)
+    assert isinstance(answers, Certifications)
+    return answers
+
+
+@pytest.mark.parametrize("model", [linear, Linear()])
+def test_regions_end_where_the_held_problem_does(model: Any) -> None:
+    for x, answer in zip(INPUTS, certified(model)):
+        margin = A @ x[[0, 2]] + B * x[HELD]
+        distance = abs(margin) / np.linalg.norm(A)
+        if answer.abstained:
+            assert distance < 0.1
+            continue
+        assert answer.predicted == int(margin > 0)
+        assert answer.radius < distance + 1e-9
+        assert distance > 3 or answer.radius > distance - 0.15
+        # The nearest point where g changes, just outside; noise on the held column would have moved it.
+        edge = x.copy()
+        edge[[0, 2]] -= margin * A / (A @ A) * (1 + 1e-6)
+        assert not answer.covers(edge)
+
+
+def test_it_is_the_certificate_of_the_other_coordinates() -> None:
+    numerics = Numerics(chunk=64, block=64)
+    for number, x in enumerate(INPUTS):
+
+        def of_others(batch: np.ndarray, v: float = x[HELD]) -> np.ndarray:
+            return linear(np.stack([batch[:, 0], np.full(len(batch), v, batch.dtype), batch[:, 1]], 1))
+
+        alone = smoothed(of_others, numerics=numerics).certify_batch(x[[0, 2]][np.newaxis], number)[0]
+        held = smoothed(numerics=numerics).holding([HELD]).certify(x, index=number)
+        assert isinstance(held, Certification)
+        assert (held.predicted, held.radius) == (alone.predicted, alone.radius)
+        assert held.estimation.counts == alone.estimation.counts
+
+
+def test_the_model_sees_what_is_held_and_nothing_else_there() -> None:
+    seen = set()
+
+    def spy(batch: np.ndarray) -> np.ndarray:
+        seen.update(batch[:, HELD].tolist())
+        return linear(batch)
+
+    x = np.array([0.5, 7.0, 0.5])
+    smoothed(spy, n=500).holding([HELD]).certify(x)
+    assert seen == {7.0}
+    smoothed(spy, n=500).holding([HELD]).predict(x)
+    assert seen == {7.0}
+
+
+def test_nothing_is_said_of_another_value() -> None:
+    """The attacker changes the held column alone, as little as floats allow."""
+
+    def lookup(batch: np.ndarray) -> np.ndarray:
+        yes = (batch[:, HELD] == 2.0).astype(float)
+        return np.stack([1 - yes, yes], 1)
+
+    x = np.array([0.0, 2.0, 0.0])
+    answer = smoothed(lookup, n=2000).holding([HELD]).certify(x)
+    assert isinstance(answer, Certification)
+    assert answer.predicted == 1
+    assert answer.covers(x)
+    assert answer.covers(x + np.array([0.1, 0.0, -0.1]))
+    for v in (np.nextafter(2.0, 3.0), np.nextafter(2.0, 1.0), -2.0, 3.0, np.nan):
+        assert not answer.covers([0.0, v, 0.0])
+    for point in (np.zeros(2), np.zeros(4), np.zeros((1, 3))):  # the region alone knows nothing of v
+        with pytest.raises(InvalidValueError, match="isn't an input of shape"):
+            answer.covers(point)
+    assert answer.region is not None
+    with pytest.raises(InvalidValueError, match="can't be compared"):
+        answer.region.contains(x)
+
+
+def test_zeros_of_either_sign_are_one_value() -> None:
+    """They compare as equal, so a model that tells them apart must not be asked about one and answer for the other."""
+
+    def sign_of_zero(batch: np.ndarray) -> np.ndarray:
+        negative = np.signbit(batch[:, HELD]).astype(float)
+        return np.stack([1 - negative, negative], 1)
+
+    holding = smoothed(sign_of_zero, n=500).holding([HELD])
+    answers = [holding.certify(np.array([0.0, zero, 0.0])) for zero in (0.0, -0.0)]
+    assert [answer.predicted for answer in answers] == [0, 0]  # type: ignore[union-attr]
+    assert all(answer.covers([0.0, -0.0, 0.0]) for answer in answers)  # type: ignore[union-attr]
+
+
+def test_votes_differ_where_what_is_held_differs() -> None:
+    one, other = (smoothed(n=500).holding([HELD]).certify(np.array([0.1, v, 0.2])) for v in (0.0, 1e-9))
+    assert one.index != other.index  # type: ignore[union-attr]
+    again = smoothed(n=500).holding([HELD]).certify(np.array([0.1, 0.0, 0.2]))
+    assert again.estimation == one.estimation  # type: ignore[union-attr]
+
+
+def test_masks_of_pictures_names_and_rows() -> None:
+    mask = np.zeros((1, 2, 2), dtype=bool)
+    mask[0, 0, 0] = True
+
+    def corner(batch: np.ndarray) -> np.ndarray:
+        first = batch[:, 0, 0, 0] + batch[:, 0, 1, 1]
+        return np.stack([first, -first], 1)
+
+    pictures = np.zeros((2, 1, 2, 2))
+    pictures[:, 0, 0, 0] = [9.0, -9.0]
+    answers = smoothed(corner, n=500).holding(mask).certify(pictures)
+    assert isinstance(answers, Certifications)
+    assert answers.predicted.tolist() == [0, 1]
+    assert [answer.row for answer in answers] == [0, 1]
+    pictures[1, 0, 0, 0] = np.nan
+    with pytest.raises(InvalidValueError, match=r"^input 1 holds nan"):
+        smoothed(corner, n=500).holding(mask).certify(pictures)
+
+    class Estimator:
+        classes_ = np.array(["no", "yes"])
+        feature_names_in_ = np.array(["age", "kind", "weight"])
+        n_features_in_ = 3
+
+        def predict(self, batch: np.ndarray) -> np.ndarray:
+            return self.classes_[linear(np.asarray(batch)).argmax(1)]
+
+    named = smoothed(Estimator(), n=500).holding(["kind"]).certify(INPUTS)
+    assert isinstance(named, Certifications)
+    assert [label for label in named.label if label is not None] == [
+        ["no", "yes"][place] for place in named.predicted if place != ABSTAIN
+    ]
+    assert named.accuracy(["yes", "no", "yes", "yes"]) > 0
+
+
+def test_what_cant_be_held_is_refused() -> None:
+    for held, message in (
+        ([], "some coordinates must be held"),
+        ([0, 1, 2], "some coordinates must be held and some not, got 3 of 3"),
+        ([3], "numbers from 0 to 2, got 3"),
+        ([-1], "numbers from 0 to 2, got -1"),
+        ([0.5], "got 0.5"),
+        (["kind"], "kind"),
+        ([True, False], r"a mask of shape \(2,\) doesn't fit"),
+    ):
+        with pytest.raises(InvalidValueError, match=message):
+            smoothed().holding(held).certify(INPUTS)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="have no columns"):
+        smoothed(lambda b: b[:, 0, 0, :2]).holding([0]).certify(np.zeros((1, 1, 2, 2)))
+    plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
+    with pytest.raises(InvalidValueError, match="noise of one sigma"):
+        SmoothedClassifier(linear, plan).holding([0])
+    with pytest.raises(ModelError, match=r"1e\+300, is too large for torch.float32"):
+        smoothed().holding([1]).certify(np.array([0.0, 1e300, 0.0]))
+    with pytest.raises(ModelError, match="the rest of the batch changes"):
+        smoothed(lambda b: linear(b - b.mean(0))).holding([0]).certify(INPUTS)

@@ -1,0 +1,437 @@
+"""What models take and return beside floats and scores: taken where it is clear, refused in a line where it isn't."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling import Numerics, adapt
+from smoothcert.sampling.models.whole_numbers import WHOLE_TYPES, as_whole
+
+WEIGHTS = torch.tensor([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]])
+POINT = np.array([[0.3, 0.1]], dtype=np.float32)
+
+
+class Returning(nn.Module):
+    """Linear scores, handed out as ``shape`` makes them."""
+
+    def __init__(self, shape: Callable[[torch.Tensor], Any] = lambda y: y) -> None:
+        super().__init__()
+        self.register_buffer("weights", WEIGHTS)
+        self.shape = shape
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.shape(x @ self.weights.to(x.dtype))
+
+
+def counts(model: Any, x: np.ndarray = POINT, **options: Any) -> tuple[int, ...]:
+    classifier = SmoothedClassifier(
+        model, sigma=1.0, n=1000, seed=0, numerics=Numerics(chunk=64, block=64), **options
+    )
+    return classifier.certify_batch(x, index=1)[0].estimation.counts
+
+
+# ------------------------------------------------------------------------------------------------ several outputs
+
+Named = namedtuple("Named", "hidden logits")
+
+
+class ModelOutput(OrderedDict[str, Any]):
+    """As Hugging Face has it: a mapping whose keys are attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Answer:
+    hidden: torch.Tensor
+    logits: torch.Tensor
+
+
+class Plain:
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        lambda y: {"hidden": -y, "logits": y},
+        lambda y: Named(-y, y),
+        lambda y: ModelOutput(hidden=-y, logits=y),
+        lambda y: Answer(-y, y),
+        Plain,
+        lambda y: (y,),
+        lambda y: {"only": y},
+    ],
+)
+def test_logits_and_only_outputs_vote(shape: Any) -> None:
+    assert counts(Returning(shape)) == counts(Returning())
+    base = adapt(Returning(shape), "hard")
+    before = base.fingerprint((2,))
+    base.prepare(Numerics(), (2,))
+    assert base.fingerprint((2,)) == before
+
+
+def test_an_output_is_chosen_by_name_or_place() -> None:
+    expected, opposite = counts(Returning()), counts(Returning(torch.neg))
+    pair = Returning(lambda y: (-y, y))
+    assert counts(pair, output="1") == expected
+    assert counts(pair, output="0") == opposite
+    assert counts(Returning(lambda y: {"a": y, "logits": -y}), output="a") == expected
+    prints = {adapt(pair, "hard", output=place).fingerprint((2,)) for place in ("0", "1")}
+    assert len(prints) == 2
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        (lambda y: (y, y), {}, "a tuple with the outputs 0, 1, none of them 'logits': choose .* output="),
+        (lambda y: {"a": y, "b": y}, {}, "the outputs a, b, none of them"),
+        (lambda y: {"a": y, "scores": y}, {"output": "score"}, "did you mean 'scores'|scores"),
+        (lambda y: {"logits": 3}, {}, "returned a int as its output 'logits', not a tensor"),
+        (lambda y: y, {"output": "logits"}, "has no output 'logits': leave output= out"),
+        (lambda y: {"out": {"logits": y}}, {}, "returned a dict as its output 'out'"),
+        (lambda y: None, {}, "returned a NoneType"),
+        (lambda y: y[:, :1], {"classes": "2"}, "classes must be an integer of at least 2, got '2'"),
+        (lambda y: {}, {}, "the outputs none"),
+        (lambda y: y, {"classes": 2}, "returned 3 scores a row, but classes=2"),
+    ],
+)
+def test_doubtful_outputs_are_refused_in_a_line(shape: Any, options: Any, message: str) -> None:
+    with pytest.raises((ModelError, InvalidValueError), match=message) as caught:
+        counts(Returning(shape), **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_searches_by_gradients_see_the_scores_alone() -> None:
+    from smoothcert.sigma_search import GradientSearch
+
+    classifier = SmoothedClassifier(
+        Returning(lambda y: {"logits": y, "a": y}), sigma=0.5, n=200, seed=0, search=GradientSearch()
+    )
+    assert classifier.certify_batch(POINT, index=0)[0].search is not None
+
+
+# ------------------------------------------------------------------------------------------------ makes of torch
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_functions_and_modules_vote() -> None:
+    expected = counts(Returning())
+    assert counts(torch.jit.trace(lambda x: x @ WEIGHTS, torch.zeros(2, 2))) == expected
+    module = nn.Linear(2, 3, bias=False)
+    module.weight.data = WEIGHTS.T.clone()
+    assert counts(torch.jit.script(module)) == expected
+    assert counts(torch.jit.freeze(torch.jit.script(module.eval()))) == expected
+
+
+@pytest.mark.parametrize("device", ["cuda", "gpu"])
+@pytest.mark.parametrize("model", [Returning(), lambda b: b])
+def test_a_device_that_isnt_there_is_refused(model: Any, device: str) -> None:
+    if device == "cuda" and torch.cuda.is_available():
+        pytest.skip("it is there")
+    with pytest.raises(InvalidValueError, match=f"device '{device}' can't be used"):
+        counts(model, execution=Execution(device=device))
+
+
+def test_refusals_name_the_true_cause() -> None:
+    class Centering(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x - x.mean(0)
+
+    class Random(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + torch.rand_like(x)
+
+    with pytest.raises(ModelError, match="forward computes over the batch") as caught:
+        counts(Centering())
+    assert "training mode" not in str(caught.value)
+    with pytest.raises(ModelError, match=r"another answer to the same rows.*random layer"):
+        counts(Random())
+    with pytest.raises(ModelError, match="training mode"):
+        counts(lambda b: b - b.mean(0))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_dynamic_quantisation_is_named() -> None:
+    network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
+    with pytest.raises(ModelError, match="dynamic quantisation"):
+        counts(torch.ao.quantization.quantize_dynamic(network, {nn.Linear}))
+
+
+# ------------------------------------------------------------------------------------------------ two classes
+
+
+def test_one_number_a_row_is_two_classes_if_declared() -> None:
+    def two(batch: np.ndarray) -> np.ndarray:
+        return np.stack([np.zeros(len(batch), np.float32), batch[:, 0]], 1)
+
+    class Logit(nn.Module):
+        def __init__(self, flat: bool) -> None:
+            super().__init__()
+            self.flat = flat
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, 0] if self.flat else x[:, :1]
+
+    expected = counts(two)
+    for model in (Logit(True), Logit(False), lambda b: b[:, 0], lambda b: b[:, :1]):
+        assert counts(model, classes=2, outputs="scores") == expected
+        with pytest.raises(ModelError, match='classes=2 with outputs="scores"'):
+            counts(model)
+        with pytest.raises(ModelError, match="one number a row"):  # a logit or a probability?
+            counts(model, classes=2)
+    sigmoid = nn.Sequential(Logit(False), nn.Sigmoid())
+    assert counts(sigmoid, classes=2, outputs="probabilities") == expected
+    with pytest.raises(ModelError, match=r"declared a probability .* a logit is outputs=\"scores\""):
+        counts(Logit(False), classes=2, outputs="probabilities")
+    soft = [
+        SmoothedClassifier(model, sigma=1.0, n=1000, seed=0, bound="hoeffding", classes=2, outputs=kind)
+        .certify_batch(POINT, index=1)[0]
+        .bounds.lower
+        for model, kind in ((sigmoid, "probabilities"), (Logit(False), "scores"))
+    ]
+    assert soft[0] == pytest.approx(soft[1], abs=1e-6)
+
+
+# ------------------------------------------------------------------------------------------------ whole numbers
+
+
+@pytest.mark.parametrize("name", sorted(WHOLE_TYPES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_rule_rounds_and_clips(name: str, dtype: torch.dtype) -> None:
+    kind = WHOLE_TYPES[name]
+    least, most = torch.iinfo(kind).min, torch.iinfo(kind).max
+    found = as_whole(torch.tensor([0.4, 0.5, 1.5, 2.5, 1e30, -1e30], dtype=dtype), kind)
+    assert found.dtype == kind
+    assert found[:4].tolist() == [0, 0, 2, 2]
+    assert most - found[4].item() <= most * 2**-23  # no wrapping around
+    assert found[5].item() == least
+    everything = torch.arange(max(least, -300), min(most, 300) + 1, dtype=dtype)
+    assert as_whole(everything, kind).tolist() == everything.tolist()
+
+
+def test_models_of_whole_numbers_get_them() -> None:
+    seen = set()
+
+    class Bytes(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert x.dtype == torch.uint8
+            seen.update(x.reshape(-1).tolist())
+            return torch.stack([x[:, 0].float(), 255 - x[:, 0].float()], 1)
+
+    def function(batch: np.ndarray) -> np.ndarray:
+        assert batch.dtype == np.uint8
+        return np.stack([batch[:, 0].astype(float), 255.0 - batch[:, 0]], 1)
+
+    def by_hand(batch: np.ndarray) -> np.ndarray:
+        return function(np.clip(np.rint(batch), 0, 255).astype(np.uint8))
+
+    x = np.array([[130, 250]], dtype=np.uint8)
+
+    def votes(model: Any, **options: Any) -> Any:
+        options = {"numerics": Numerics(chunk=64, block=64)} | options
+        classifier = SmoothedClassifier(model, sigma=20.0, n=2000, seed=0, levels=1, **options)
+        return classifier.certify_batch(x, index=0)[0].estimation.counts
+
+    expected = votes(by_hand)
+    assert votes(Bytes(), input_dtype="uint8") == expected
+    assert votes(function, input_dtype="uint8") == expected
+    assert {0, 255} <= seen
+    names = {adapt(Bytes(), "hard", input_dtype=kind).identity() for kind in ("uint8", "int16", None)}
+    assert len(names) == 3, "the rule is a part of the function"
+    with pytest.raises(ModelError, match='input_dtype="uint8"'):
+        votes(Bytes())
+    with pytest.raises(InvalidValueError, match="uint8"):
+        votes(Bytes(), input_dtype="uint")
+    with pytest.raises(ModelError, match="would round"):
+        votes(Bytes(), input_dtype="uint8", numerics=Numerics(dtype="bfloat16"))
+
+
+# ------------------------------------------------------------------------------------------------ estimators
+
+
+def test_estimators_of_several_targets_are_refused_in_a_line() -> None:
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    targets = np.c_[x[:, 0] > 0, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)]
+    forest = ensemble.RandomForestClassifier(3).fit(x, targets)
+    with pytest.raises(ModelError, match="predicts 2 targets at once"):
+        counts(forest)
+
+
+def test_a_column_of_labels_is_labels() -> None:
+    def labels(batch: np.ndarray) -> np.ndarray:
+        return (batch @ WEIGHTS.numpy()).argmax(1)
+
+    flat = counts(labels, outputs="labels", classes=3)
+    assert counts(lambda b: labels(b)[:, None], outputs="labels", classes=3) == flat
+    with pytest.raises(ModelError, match="one integer a row"):
+        counts(lambda b: np.stack([labels(b)] * 2, 1), outputs="labels", classes=3)
+
+
+class Frame:
+    """Enough of a DataFrame."""
+
+    def __init__(self, values: Any, columns: list[str]) -> None:
+        self.values, self.columns = np.asarray(values), columns
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.values, dtype=dtype)
+
+    def __getitem__(self, names: list[str]) -> Frame:
+        return Frame(self.values[:, [self.columns.index(name) for name in names]], names)
+
+
+class ByColumn:
+    """An estimator that looks its columns up by name, as a ColumnTransformer does."""
+
+    classes_ = np.array(["no", "yes"])
+    feature_names_in_ = np.array(["age", "weight"], dtype=object)
+    n_features_in_ = 2
+
+    def predict(self, batch: Any) -> np.ndarray:
+        age = batch.values[:, batch.columns.index("age")]
+        return self.classes_[(age > 0).astype(int)]
+
+
+@pytest.fixture
+def _frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = Frame  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+
+
+@pytest.mark.usefixtures("_frames")
+def test_estimators_fitted_to_named_columns_get_named_columns() -> None:
+    classifier = SmoothedClassifier(ByColumn(), sigma=0.5, n=200, seed=0)
+    (answer,) = classifier.certify(Frame([[3.0, -3.0]], ["age", "weight"]))  # type: ignore[misc,arg-type]
+    assert answer.label == "yes"
+    (answer,) = classifier.certify(Frame([[-3.0, 3.0]], ["weight", "age"]))  # type: ignore[misc,arg-type]
+    assert answer.label == "yes", "columns go by name, not by place"
+    with pytest.raises(InvalidValueError, match=r"no column 'age'.*height"):
+        classifier.certify(Frame([[-3.0, 3.0]], ["weight", "height"]))  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------------ ONNX
+
+
+def graph(path: Path, kind: str = "FLOAT", per_row: bool = False) -> Path:
+    """scores = cast(x) @ WEIGHTS + offset, x and offset being inputs."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, types = onnx.helper, onnx.TensorProto
+    made = helper.make_graph(
+        [
+            helper.make_node("Cast", ["x"], ["float"], to=types.FLOAT),
+            helper.make_node("MatMul", ["float", "w"], ["product"]),
+            helper.make_node("Add", ["product", "offset"], ["scores"]),
+        ],
+        "linear",
+        [
+            helper.make_tensor_value_info("x", getattr(types, kind), ["rows", 2]),
+            helper.make_tensor_value_info("offset", types.FLOAT, ["rows", 3] if per_row else [3]),
+        ],
+        [helper.make_tensor_value_info("scores", types.FLOAT, ["rows", 3])],
+        [onnx.numpy_helper.from_array(WEIGHTS.numpy(), "w")],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("per_row", [False, True])
+def test_an_onnx_file_with_constants(tmp_path: Path, per_row: bool) -> None:
+    path = graph(tmp_path / "m.onnx", per_row=per_row)
+    assert counts(path, constants={"offset": [0.0, 0.0, 0.0]}) == counts(Returning())
+    assert counts(path, constants={"offset": [99.0, 0.0, 0.0]}) == (1000, 0, 0)
+    prints = {
+        adapt(path, "hard", constants={"offset": [first, 0.0, 0.0]}).fingerprint((2,)) for first in (0, 9)
+    }
+    assert len(prints) == 2
+    with pytest.raises(ModelError, match=r"the inputs x, offset, of which 2 are left .* constants="):
+        counts(path)
+    with pytest.raises(InvalidValueError, match="offset"):
+        counts(path, constants={"ofset": [0.0]})
+    with pytest.raises(ModelError, match=r"the constant offset must have shape \(3,\).*, got \(2,\)"):
+        counts(path, constants={"offset": [0.0, 1.0]})
+    with pytest.raises(InvalidValueError, match="only ONNX files"):
+        counts(Returning(), constants={"offset": 0})
+
+
+def test_an_onnx_file_of_bytes_gets_them_by_the_rule(tmp_path: Path) -> None:
+    path = graph(tmp_path / "m.onnx", "UINT8")
+    x = np.array([[3.0, 1.0]], dtype=np.float32)
+
+    def by_hand(batch: np.ndarray) -> np.ndarray:
+        return np.clip(np.rint(batch), 0, 255) @ WEIGHTS.numpy()
+
+    assert counts(path, x, constants={"offset": np.zeros(3)}) == counts(by_hand, x)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "longer"),
+    [
+        ("svm", "LinearSVC", True),
+        ("linear_model", "LogisticRegression", True),
+        ("neural_network", "MLPClassifier", True),
+        ("svm", "SVC", False),
+        ("neighbors", "KNeighborsClassifier", False),
+        ("tree", "DecisionTreeClassifier", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_passes_are_longer_where_rows_are_cheap(module: str, name: str, longer: bool) -> None:
+    pytest.importorskip("sklearn")
+    from importlib import import_module
+
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    kind = getattr(import_module(f"sklearn.{module}"), name)
+    options = {"max_iter": 5} if name == "MLPClassifier" else {}
+    for estimator in (kind(**options), make_pipeline(StandardScaler(), kind(**options))):
+        base = adapt(estimator.fit(x, x[:, 0] > 0), "hard")
+        layout = base.prepare(Numerics(), (2,)).numerics.layout()
+        assert layout.block == (1024 if longer else 64)
+        assert (layout.chunk > 1024) == longer
+        asked = base.prepare(Numerics(chunk=32), (2,)).numerics.layout()
+        assert asked.chunk == 32
+
+
+def test_an_onnx_file_with_one_number_a_row(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    made = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["logit"])],
+        "logit",
+        [helper.make_tensor_value_info("x", kind, ["rows", 2])],
+        [helper.make_tensor_value_info("logit", kind, ["rows", 1])],
+        [onnx.numpy_helper.from_array(np.array([[1.0], [0.0]], dtype=np.float32), "w")],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    expected = counts(lambda b: b[:, 0], classes=2, outputs="scores")
+    assert counts(path, classes=2, outputs="scores") == expected
+    with pytest.raises(ModelError, match="one number a row"):
+        counts(path)

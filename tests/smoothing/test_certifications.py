@@ -1,0 +1,184 @@
+"""Answers for many inputs: a list and columns; errors name rows; answers read in a line."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert import ABSTAIN, Certification, Certifications, SmoothedClassifier
+from smoothcert.errors import InvalidValueError, SmoothcertError
+
+X = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.0], [4.0, 1.0]])
+
+
+def sign(batch: np.ndarray) -> np.ndarray:
+    return np.stack([batch[:, 0], -batch[:, 0]], 1)
+
+
+class Named:
+    """An estimator whose names are numbers, and not their own places."""
+
+    def __init__(self, names: list[Any]) -> None:
+        self.classes_ = np.array(names)
+
+    def predict(self, batch: np.ndarray) -> np.ndarray:
+        return self.classes_[(batch[:, 0] <= 0).astype(int)]
+
+
+def smoothed(model: Any = sign, **options: Any) -> SmoothedClassifier:
+    return SmoothedClassifier(model, sigma=1.0, n=400, seed=0, **options)
+
+
+def certified(model: Any = sign) -> Certifications:
+    answers = smoothed(model).certify(X)
+    assert isinstance(answers, Certifications)
+    return answers
+
+
+def test_answers_are_a_list_and_columns() -> None:
+    answers = certified()
+    assert isinstance(answers, list)
+    assert len(answers) == 4
+    assert [answer.row for answer in answers] == [0, 1, 2, 3]
+    assert answers.predicted.tolist() == [answer.predicted for answer in answers] == [0, 1, ABSTAIN, 0]
+    assert answers.radius.tolist() == [answer.radius for answer in answers]
+    assert answers.abstained.tolist() == [False, False, True, False]
+    assert list(answers.label) == [None] * 4
+    assert isinstance(answers[1], Certification)
+    assert isinstance(answers[1:], Certifications)
+    assert answers[1:].predicted.tolist() == [1, ABSTAIN, 0]
+    assert isinstance(smoothed().certify(X[0]), Certification), "one input has one answer"
+
+
+def test_figures_are_those_of_runs() -> None:
+    answers = certified()
+    least = answers.radius[[0, 1, 3]].min()
+    assert answers.accuracy([0, 1, 0, 0]) == 0.75
+    assert answers.accuracy([0, 0, 0, 0], [0.0, least, 99.0]).tolist() == [0.5, 0.5, 0.0]
+    assert answers.acr(torch.tensor([0, 0, 0, 0])) == pytest.approx(answers.radius[[0, 3]].sum() / 4)
+    with pytest.raises(InvalidValueError, match="a label for each of 4 answers, got 2"):
+        answers.acr([0, 1])
+    assert answers.acr(np.zeros(4)) == answers.acr([0, 0, 0, 0])
+    for bad in (np.nan, np.inf, -1, 0.5, "a", None):
+        with pytest.raises(InvalidValueError, match="no class of the model"):
+            answers.acr([bad] * 4)
+    with pytest.raises(SmoothcertError, match="nothing to average"):
+        answers[:0].acr([])
+
+
+@pytest.mark.parametrize(
+    ("names", "y", "right"),
+    [
+        (["yes", "no"], ["yes", "no", "no", "yes"], 0.75),
+        (["yes", "no"], [0, 1, 1, 0], 0.75),  # text leaves numbers free
+        ([7, 3], [7, 3, 3, 7], 0.75),
+        ([1, 0], [1, 0, 0, 1], 0.75),  # by name, never by place
+        ([7, 3], [0, 1, 1, 0], InvalidValueError),
+        (["yes", "no"], ["yes", "no", "perhaps", "yes"], InvalidValueError),
+        (["yes", "no"], [0, 1, 2, 0], InvalidValueError),
+    ],
+)
+def test_labels_go_by_the_models_own_names(names: list[Any], y: list[Any], right: Any) -> None:
+    answers = certified(Named(names))
+    assert list(answers.label) == [names[0], names[1], None, names[0]]
+    if right is InvalidValueError:
+        with pytest.raises(InvalidValueError, match="which is no class of the model"):
+            answers.accuracy(y)
+    else:
+        assert answers.accuracy(y) == right
+
+
+def test_classes_in_another_order_keep_their_names() -> None:
+    answers = smoothed(Named(["yes", "no"])).in_order((1, 0)).certify(X)
+    assert isinstance(answers, Certifications)
+    assert answers.predicted.tolist() == [1, 0, ABSTAIN, 1]
+    assert list(answers.label) == ["yes", "no", None, "yes"]
+    assert answers.accuracy(["yes", "no", "no", "yes"]) == 0.75
+
+
+def test_answers_read_in_a_line() -> None:
+    answers = certified(Named(["yes", "no"]))
+    first = repr(answers[0])
+    assert first.startswith("Certification(row=0, predicted=0, label='yes', radius=")
+    assert "\n" not in first
+    assert len(first) < 100
+    shown = float(first.split("radius=")[1].split(",")[0])
+    assert 0 <= answers[0].radius - shown < 1e-3, "a printed radius is certified, too"
+    assert "abstained, radius=0" in repr(answers[2])
+    assert repr(answers).count("\n") == 5
+    many = repr(Certifications([answers[0]] * 100))
+    assert "94 more" in many
+    assert many.count("\n") < 12
+    prediction = smoothed(Named(["yes", "no"])).predict(X)[1]  # type: ignore[index]
+    assert repr(prediction).startswith("Prediction(row=1, predicted=1, label='no', p_value=")
+
+
+def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = certified(Named(["yes", "no"]))
+    columns = answers.to_dict()
+    assert columns["row"] == [0, 1, 2, 3]
+    assert columns["label"] == ["yes", "no", None, "yes"]
+    assert columns["radius"] == answers.radius.tolist()
+    pandas = ModuleType("pandas")
+    pandas.DataFrame = dict  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    assert answers.to_dataframe() == columns
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InvalidValueError, match="needs pandas"):
+        answers.to_dataframe()
+
+
+def test_a_bar_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = smoothed().certify(X)
+    assert capsys.readouterr() == ("", "")
+    shown = smoothed().certify(X, progress=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "4/4" in printed.err
+    assert shown.radius.tolist() == plain.radius.tolist()  # type: ignore[union-attr]
+
+
+def test_loaders() -> None:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    inputs = torch.from_numpy(X)
+    for data in (TensorDataset(inputs, torch.zeros(4)), TensorDataset(inputs)):
+        answers = smoothed().certify(DataLoader(data, batch_size=3))  # type: ignore[arg-type]
+        assert answers.radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
+
+
+# ------------------------------------------------------------------------------------------------------------- rows
+
+
+def test_errors_name_the_row() -> None:
+    bad = X.copy()
+    bad[2, 1] = np.nan
+    for ask in (smoothed().certify, smoothed().predict):
+        with pytest.raises(InvalidValueError, match=r"^input 2 holds nan at position \(1,\)"):
+            ask(bad)
+    with pytest.raises(InvalidValueError, match="input 12 holds nan"):
+        smoothed().certify(bad, index=10)  # the number that the caller gave
+
+    def broken(batch: np.ndarray) -> np.ndarray:
+        return np.where(batch > 20, np.nan, sign(batch))
+
+    far = np.array([[1.0, 1.0], [1.0, 30.0]])
+    with pytest.raises(SmoothcertError, match=r"input 1:|inputs \[(0, 1|1, 0)\]"):
+        smoothed(broken).certify(far)
+    far[1, 1] = 1e30
+    with pytest.raises(SmoothcertError, match=r"^input 1 reaches 1e\+30"):
+        smoothed().certify(far)
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 13)])
+def test_inputs_of_another_shape_are_told_both(shape: tuple[int, ...]) -> None:
+    classifier = smoothed(input_shape=(13,))
+    with pytest.raises(InvalidValueError) as caught:
+        classifier.certify(np.zeros(shape))
+    assert "(13,)" in str(caught.value)
+    assert f"shape {shape}" in str(caught.value)
