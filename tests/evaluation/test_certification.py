@@ -224,3 +224,9 @@ def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> No
     with pytest.raises(InvalidValueError, match="sigmas of shape"):
         certify_dataset(diagonal([0.5, 1.0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_classifier_that_holds_columns_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="got HoldingClassifier: certificates that hold some columns"):
+        certify_dataset(smoothed().holding([0]), dataset(), tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()

@@ -21,7 +21,7 @@ def by_hand(index: int, sigma: float, samples: int) -> np.ndarray:
     bits, rows = BlockBits(), []
     for block in range(-(-samples // 32)):
         unit = torch.empty((32, 2))
-        draw_unit(Gaussian(1.0), unit, bits.seek(Stream(0, index, Phase.SEARCH), block))
+        draw_unit(Gaussian, unit.numpy(), bits.seek(Stream(0, index, Phase.SEARCH), block))
         rows.append(unit)
     steps = Grid.of(None).steps_per_unit(sigma)
     return HalfSpace(0.4)((torch.round(sigma * torch.cat(rows)[:samples] * steps) / steps).numpy())

@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, check_count
+from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.noise import save_sigmas
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
@@ -72,6 +72,11 @@ def certify_dataset(
     kept in ``sigmas.npy``. Where it spreads a total, ``allocation.json`` holds each input's number of votes before any
     of them is cast.
     """
+    if not isinstance(classifier, SmoothedClassifier):
+        raise InvalidValueError(
+            f"a data set is certified by a SmoothedClassifier, got {type(classifier).__name__}: certificates that hold "
+            "some columns fixed are given input by input (its certify)"
+        )
     choice, progress = choice or Choice(), progress or Progress()
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_for(dataset.levels, dataset.largest)
