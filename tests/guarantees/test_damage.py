@@ -329,10 +329,11 @@ def test_damages_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_damages(tmp_path: Path) -> None:
-    told, wrong = damages.campaign(tmp_path, 1100, seed=2)
+def test_more_damages(tmp_path: Path) -> None:
+    """``python -m tests.guarantees.damages`` does it for longer."""
+    told, wrong = damages.campaign(tmp_path, 550, seed=2)
     assert wrong == []
-    assert told["damages"] >= 1000
+    assert told["damages"] >= 500
 
 
 def test_kills_at_random(tmp_path: Path) -> None:
