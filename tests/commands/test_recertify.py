@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.evaluation import record_of
 from smoothcert.noise import Gaussian
 from smoothcert.runs import Manifest, create_run, read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.smoothing.certifications import record_of
 from smoothcert.tally import Phase, Stream, Tally
 
 PLAN = CertifyPlan(Gaussian(0.5), bound="clopper-pearson", n0=10, n=100, alpha=0.01, seed=0, dimension=1)
@@ -27,7 +27,7 @@ def run(tmp_path: Path) -> Path:
         chosen = votes.index(max(votes))
         selection = Tally(Stream(0, i, Phase.SELECTION), 0, 10, tuple(10 * (c == chosen) for c in range(3)))
         estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 100, votes)
-        records.append(record_of(decide([0.0], PLAN, selection, estimation), chosen, 0.5))
+        records.append(record_of(decide([0.0], PLAN, selection, estimation), i, chosen))
     data = {"name": "made-up", "sha256": "d" * 64, "inputs": 9, "skip": 1}
     create_run(tmp_path / "run", Manifest.of("certify", PLAN.as_json(), {}, data), records)
     return tmp_path / "run"
@@ -107,7 +107,7 @@ def test_bits_that_certify_would_not_give_are_said(
     source = read_run(run)
     plan = replace(PLAN, bound="mixture", stop=("gain:1%",))
     records = [
-        record_of(decide([0.0], plan, record.selection, record.estimation), record.label, 0.5)
+        record_of(decide([0.0], plan, record.selection, record.estimation), record.index, record.label)
         for record in source.records
         if record.selection is not None and record.estimation is not None
     ]

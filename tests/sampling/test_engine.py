@@ -118,6 +118,43 @@ def test_a_stream_goes_on_where_the_last_draw_stopped(inputs: np.ndarray) -> Non
     assert done.answer == whole
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_blocks_of_several_passes_go_on_anywhere_and_ask_the_model_for_what_is_wanted(
+    inputs: np.ndarray, workers: int
+) -> None:
+    """Votes that begin amid a block are those of the whole, and passes that hold none of them aren't shown."""
+    pieces = (40, 1, 23, 64, 372)  # ends at 40, 41, 64, 128 and 500
+
+    def drawing(*votes: int) -> Procedure[Tally]:
+        tally = yield Draw(Phase.ESTIMATION, votes[0])
+        for more in votes[1:]:
+            tally = tally + (yield Draw(Phase.ESTIMATION, more))
+        return tally
+
+    rows: list[int] = []
+    module = network()
+    numerics = Numerics(chunk=16, block=64)
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        rows.append(len(batch))
+        return module(torch.from_numpy(batch)).detach().numpy()
+
+    def counted(*votes: int) -> tuple[Tally, int]:
+        prepared = adapt(model, "hard", outputs="scores").prepare(numerics, SHAPE)
+        rows.clear()
+        engine = Engine(prepared, "hard", 7, Execution(workers=workers), GRID)
+        (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), drawing(*votes))])
+        assert set(rows) == {16}
+        return done.answer, len(rows)
+
+    whole, passes = counted(500)
+    assert passes == 32
+    in_pieces, passes = counted(*pieces)
+    assert in_pieces == whole
+    # Passes of 16 that hold votes 0–39; 40; 41–63; 64–127; 128–499.
+    assert passes == 3 + 1 + 2 + 4 + 24
+
+
 def test_inputs_are_admitted_only_as_needed(inputs: np.ndarray) -> None:
     admitted = []
 

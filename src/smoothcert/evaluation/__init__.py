@@ -1,5 +1,5 @@
 """Evaluation: a data set certified into a run, and a run's stored votes certified anew."""
 
-from smoothcert.evaluation.certification import Choice, Progress, certify_dataset, record_of
+from smoothcert.evaluation.certification import Choice, Progress, certify_dataset
 
-__all__ = ["Choice", "Progress", "certify_dataset", "record_of"]
+__all__ = ["Choice", "Progress", "certify_dataset"]

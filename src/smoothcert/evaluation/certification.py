@@ -25,6 +25,7 @@ from smoothcert.smoothing.allocation_files import (
     read_pilots,
     settled_votes,
 )
+from smoothcert.smoothing.certifications import record_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def certify_dataset(
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
                 append_found(out, answer.search)
-            record = record_of(answer, label, answer.sigma, base)
+            record = record_of(answer, answer.index, label, base)
             journal.append(record)
             if progress.record is not None:
                 progress.record(record)
@@ -142,23 +143,6 @@ def _answers(
         piloted[index] = one
     votes = settled_votes(classifier.prepare(dataset.input_shape), out, indices, piloted)
     yield from classifier.certify_allocated(inputs(missing), piloted, votes, label_of, progress.votes)
-
-
-def record_of(answer: Certification, label: int, sigma: float, base: int | None = None) -> Record:
-    """The journal's view of a certification."""
-    return Record(
-        answer.index,
-        label,
-        answer.predicted,
-        answer.radius,
-        sigma,
-        answer.seconds,
-        answer.selection,
-        answer.estimation,
-        base,
-        answer.volume_radius,
-        answer.stopped,
-    )
 
 
 def _manifest(

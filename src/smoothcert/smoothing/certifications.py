@@ -74,20 +74,7 @@ class Certifications(list[Certification]):
         """The answers beside their labels ``y``, as a run keeps them; numbered by their place."""
         labels = self._numbers(y)
         return Records.of(
-            Record(
-                place,
-                label,
-                answer.predicted,
-                answer.radius,
-                answer.sigma,
-                answer.seconds,
-                answer.selection,
-                answer.estimation,
-                None,
-                answer.volume_radius,
-                answer.stopped,
-            )
-            for place, (answer, label) in enumerate(zip(self, labels))
+            record_of(answer, place, label) for place, (answer, label) in enumerate(zip(self, labels))
         )
 
     def accuracy(self, y: ArrayLike, radii: float | Sequence[float] = 0.0) -> Any:
@@ -160,6 +147,23 @@ class Certifications(list[Certification]):
     @cached_property
     def _places(self) -> dict[Any, int]:
         return {name: place for place, name in enumerate(self.class_names or ())}
+
+
+def record_of(answer: Certification, index: int, label: int, base: int | None = None) -> Record:
+    """What a run keeps of an answer to the input called ``index``."""
+    return Record(
+        index,
+        label,
+        answer.predicted,
+        answer.radius,
+        answer.sigma,
+        answer.seconds,
+        answer.selection,
+        answer.estimation,
+        base,
+        answer.volume_radius,
+        answer.stopped,
+    )
 
 
 def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
