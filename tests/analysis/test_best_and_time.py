@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.best import best_rows, render_best
 from smoothcert.analysis.sigmas import own_sigmas
+from smoothcert.analysis.tables.best import best_rows, render_best
+from smoothcert.analysis.tables.training_time import render_training_times, training_time
 from smoothcert.analysis.trained import stated_training
-from smoothcert.analysis.training_time import render_training_times, training_time
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
 from smoothcert.runs.statement import OriginStatement
@@ -61,7 +61,7 @@ def test_the_envelope_in_every_format(format: str) -> None:
 
 
 def test_the_best_of_other_inputs_is_none() -> None:
-    with pytest.raises(InvalidValueError, match="small and few are on different inputs"):
+    with pytest.raises(InvalidValueError, match="few and small certify different inputs"):
         best_rows([RUNS[0], run_of("few", [3.0], "x")], [0.0])
     with pytest.raises(InvalidValueError, match="norm"):
         best_rows([RUNS[0], run_of("ball", [3.0, 1.0, 1.0], "x", norm="l1")], [0.0])

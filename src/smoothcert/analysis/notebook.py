@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.plots import plot_certified_accuracy
-from smoothcert.analysis.tables import default_radii, parse_radii, render_table
-from smoothcert.analysis.tables.paper import paper_table
-from smoothcert.analysis.tables.paper_formats import render_paper_table
+from smoothcert.analysis.tables import default_radii, parse_radii
+from smoothcert.analysis.tables.layouts import render_layout
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run, read_run
 
@@ -26,7 +24,7 @@ def table(
     runs: RunOrPath | Sequence[RunOrPath],
     radii: Sequence[float] | str | None = None,
     *,
-    layout: Literal["runs", "paper"] = "runs",
+    layout: Literal["runs", "paper", "best", "training"] = "runs",
     format: str = "markdown",
 ) -> str:
     """Certified accuracies and ACR as text, as ``smoothcert table`` prints them."""
@@ -37,11 +35,7 @@ def table(
         typed = parse_radii(
             radii if isinstance(radii, str) else ",".join(f"{radius:.15g}" for radius in radii)
         )
-    if layout == "paper":
-        return render_paper_table(paper_table(read, typed), format)
-    if layout != "runs":
-        raise InvalidValueError(f"layout must be 'runs' or 'paper', got {layout!r}")
-    return render_table([summarise(run, [float(radius) for radius in typed]) for run in read], typed, format)
+    return render_layout(read, typed, layout, format)
 
 
 def plot_curves(

@@ -39,14 +39,10 @@ def table(
         markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
         dataset,sigma,method,seeds,inputs,acr,acr_sd,…). best and training: all but latex.
     """
-    from smoothcert.analysis.best import best_rows, render_best
-    from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.sigmas import own_sigmas
-    from smoothcert.analysis.tables import default_radii, parse_radii, render_table
+    from smoothcert.analysis.tables import default_radii, parse_radii
+    from smoothcert.analysis.tables.layouts import render_layout
     from smoothcert.analysis.tables.naming import coverage
-    from smoothcert.analysis.tables.paper import paper_table
-    from smoothcert.analysis.tables.paper_formats import render_paper_table
-    from smoothcert.analysis.training_time import render_training_times, training_time
     from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
@@ -56,16 +52,7 @@ def table(
         raise InvalidValueError("name at least one run: smoothcert table RUN…")
     typed = parse_radii(radii) if radii is not None else None
     read = [read_run(path) for path in runs]
-    typed = typed or default_radii(read)
-    chosen = [float(radius) for radius in typed]
-    if layout == "best":
-        rendered = render_best(best_rows(read, chosen), typed, read[0].norm, format)
-    elif layout == "training":
-        rendered = render_training_times([training_time(run) for run in read], format)
-    elif layout == "paper":
-        rendered = render_paper_table(paper_table(read, typed), format)
-    else:
-        rendered = render_table([summarise(run, chosen) for run in read], typed, format)
+    rendered = render_layout(read, typed or default_radii(read), layout, format)
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)

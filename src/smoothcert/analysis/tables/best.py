@@ -8,12 +8,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from smoothcert.analysis.metrics import check_same_norm, summarise
+from smoothcert.analysis.metrics import check_same_indices, check_same_norm, summarise
 from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
 from smoothcert.analysis.tables.naming import check_one_dataset, method_of
-from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 from smoothcert.runs import Run
@@ -45,17 +42,12 @@ def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
 
 
 def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
-    first = runs[0]
-    for run in runs:
-        if not np.array_equal(run.records.index, first.records.index):
-            raise InvalidValueError(
-                f"{first.path} and {run.path} are on different inputs: the best would be that of the easier ones"
-            )
+    check_same_indices(runs)  # the best would be that of the easier ones
     summaries = [(summarise(run, radii), str(run.path)) for run in runs]
     return BestRow(
         method,
         len(runs),
-        len(first.records),
+        len(runs[0].records),
         max((summary.acr, path) for summary, path in summaries),
         tuple(max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))),
     )
