@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,9 +143,9 @@ def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path: Path) -> None
 
 def test_many_classes_and_abstentions(tmp_path: Path) -> None:
     """Counts of every size, also below one half, where two-class certifies and others abstain."""
-    from smoothcert.evaluation import record_of
     from smoothcert.noise import Gaussian
     from smoothcert.smoothing import CertifyPlan, decide
+    from smoothcert.smoothing.certifications import record_of
     from smoothcert.tally import Phase, Stream, Tally
 
     for bound in ("two-class", "mixture-two-class", "clopper-pearson", "looks-two-class"):
@@ -159,9 +158,7 @@ def test_many_classes_and_abstentions(tmp_path: Path) -> None:
             votes = (share, rest // 3, rest - 2 * (rest // 3), rest // 3)
             selection = Tally(Stream(0, i, Phase.SELECTION), 0, 10, (10, 0, 0, 0))
             estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 1000, votes)
-            records.append(
-                replace(record_of(decide([0.0], plan, selection, estimation), 0, 0.5), label=i % 4)
-            )
+            records.append(record_of(decide([0.0], plan, selection, estimation), i, i % 4))
         data = {"name": "made-up", "sha256": "d" * 64, "inputs": 11, "skip": 1}
         create_run(tmp_path / bound, Manifest("certify", plan.as_json(), {}, data), records)
         report = verify_run(tmp_path / bound).report
