@@ -34,7 +34,7 @@ FLOORS = [
     {"noise", "tally"},
     {"knobs"},
     {"npy"},
-    {"registry", "rounding", "files", "databases", "plain_text", "checksums"},
+    {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

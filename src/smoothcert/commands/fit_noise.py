@@ -63,12 +63,14 @@ def fit_noise(
     dataset
         Data set (default: what the model was trained on).
     """
+    from smoothcert.analysis.figures import require_matplotlib
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
     from smoothcert.noise_fit import feature_names, fit_into, starting_constants
     from smoothcert.sampling.models import TorchClassifier
 
+    require_matplotlib()
     execution = execution_of(speed)
     named = load_named_model(model, model_options, "hard")
     base = named.classifier
@@ -98,7 +100,6 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
     """One fit, its sub-epochs as they end, and its picture."""
     from smoothcert.analysis.plots import plot_noise
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.errors import MissingExtraError
     from smoothcert.noise_fit import Progress, SubEpoch
 
     def told(one: SubEpoch) -> None:
@@ -118,24 +119,21 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
 
         fit = start(out=out, plan=plan, progress=Progress(bar.begin, bar.advance, step))
     assert fit.noise is not None
-    try:
-        plot_noise([(f"{out.name}, σ", fit.noise.sigmas)], out / "sigma.png")
-    except MissingExtraError as error:
-        note(f"no sigma.png: {error}", quiet)
+    plot_noise([(f"{out.name}, σ", fit.noise.sigmas)], out / "sigma.png")
     return fit
 
 
 def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
     from smoothcert.analysis.plots import plot_clean_accuracy
     from smoothcert.commands.console import note
-    from smoothcert.errors import InvalidValueError, MissingExtraError
+    from smoothcert.errors import InvalidValueError
     from smoothcert.noise_fit import ladder_points, write_blanket
 
     points = ladder_points(fits)
     write_blanket(out, points)
     try:
         plot_clean_accuracy([(f"{out.name}, {split_of(fits[0])}", points)], out / "clean-accuracy.png")
-    except (MissingExtraError, InvalidValueError) as error:
+    except InvalidValueError as error:
         note(f"no clean-accuracy.png: {error}", quiet)
 
 

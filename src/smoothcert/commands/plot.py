@@ -41,6 +41,7 @@ def plot(
     width
         page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
     """
+    from smoothcert.analysis.figures import check_picture_path
     from smoothcert.analysis.plots import PLOTS
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
@@ -59,6 +60,7 @@ def plot(
     for knob in KNOBS[kind]:
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
+    check_picture_path(out)
     things = [thing for path in runs for thing in _read(path, chosen.reads)]
     chosen.draw(things, out=out, width=width, **values)
     for thing in things:

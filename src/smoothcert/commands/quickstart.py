@@ -27,6 +27,7 @@ def quickstart(
     """
     from smoothcert import datasets
     from smoothcert.analysis import plot_certified_accuracy, plot_gallery
+    from smoothcert.analysis.figures import require_matplotlib
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, render_table
     from smoothcert.architectures.weights import WEIGHTS_NAME, load_model
@@ -38,6 +39,7 @@ def quickstart(
     from smoothcert.training import Recipe, TrainPlan, train_into
 
     quiet = output.quiet or output.json
+    require_matplotlib()
     train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")
     runs = []
     for sigma in _SIGMAS:

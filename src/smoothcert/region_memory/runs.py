@@ -19,6 +19,7 @@ from smoothcert.noise import DIAGONAL_NOISES, sigmas_files
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
@@ -51,6 +52,7 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
     Answers are noted in ``answers.jsonl`` as they come. Killed at any moment, the same call goes on, to the same bits
     and the same account, unless others have asked the memory meanwhile.
     """
+    store_for(address)  # what it needs is installed, before anything is written
     _check(run, dataset)
     offers = _Offers(run, dataset)
     digest = run.records.digest
