@@ -33,7 +33,7 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy"},
+    {"npy", "hints"},
     {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"errors"},
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -146,14 +145,16 @@ def attack(
 
 def _model_missing(run: Run) -> Exception:
     from smoothcert.errors import RunError
-    from smoothcert.runs.data_check import suggested_options
+    from smoothcert.hints import command
 
     origin = run.manifest.origin
     if origin.model is None:
         return RunError(
             f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
-    options = suggested_options(
+    again = command(
+        "attack",
+        run.path,
         model=origin.model,
         architecture=origin.architecture,
         dataset=origin.dataset,
@@ -161,7 +162,7 @@ def _model_missing(run: Run) -> Exception:
     )
     return RunError(
         f"--model is missing: what a run names is never opened unasked, because runs may be untrusted. If you "
-        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {options}"
+        f"trust what it names: `{again}`"
     )
 
 

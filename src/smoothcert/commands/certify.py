@@ -76,6 +76,7 @@ def certify(
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
+    from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.plan import AUTO
 
@@ -118,7 +119,7 @@ def certify(
             note(warning, quiet)
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
-            "inside the region. `plot --kind area` compares regions by volume.",
+            f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",
             quiet,
         )
     if classifier.plan.search is not None:

@@ -96,7 +96,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     if path.suffix in _PICKLES:
         raise ModelError(
             f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
-            "that: smoothcert certify mymodule:predict …"
+            "that as MODEL, such as mymodule:predict"
         )
     if ":" in name and not path.exists():
         return NamedModel(_adapted(_imported(name), options, votes))

@@ -46,6 +46,7 @@ def plot(
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.runs import Run
 
     chosen, values = PLOTS[kind], given(options)
@@ -56,7 +57,7 @@ def plot(
             )
             raise InvalidValueError(f"--{name} belongs to --kind {owners}, got --kind {kind}: leave it out")
     if len(runs) < chosen.fewest:
-        raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
+        raise InvalidValueError(f"name at least one run; `{usage('plot')}` shows how")
     for knob in KNOBS[kind]:
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")

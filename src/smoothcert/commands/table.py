@@ -46,10 +46,11 @@ def table(
     from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.runs import read_run
 
     if not runs:
-        raise InvalidValueError("name at least one run: smoothcert table RUN…")
+        raise InvalidValueError(f"name at least one run; `{usage('table')}` shows how")
     typed = parse_radii(radii) if radii is not None else None
     read = [read_run(path) for path in runs]
     rendered = render_layout(read, typed or default_radii(read), layout, format)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from smoothcert.analysis.metrics import average_certified_radius, certified_coun
 from smoothcert.analysis.tables.radii import radii_up_to
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
+from smoothcert.hints import command
 from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE
 from smoothcert.plain_text import norm_name
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
@@ -44,8 +45,8 @@ class ReportOptions:
             check_not_negative("radius", self.radius)
 
 
-def make_payload(runs: Sequence[Run], options: ReportOptions) -> dict[str, Any]:
-    """The page's data; runs in different norms are refused."""
+def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("report")) -> dict[str, Any]:
+    """The data of a page that will be in ``out``; runs in different norms are refused."""
     if not runs:
         raise InvalidValueError("a report needs at least one run, got none; name a run")
     check_same_norm([(run.name, run.norm) for run in runs])
@@ -63,7 +64,7 @@ def make_payload(runs: Sequence[Run], options: ReportOptions) -> dict[str, Any]:
             "of": sum(len(run.records) > 0 for run in runs),
             "most": MOST_RUNS,
         },
-        "command": _report_command(runs, options),
+        "command": _report_command(runs, options, out),
     }
 
 
@@ -192,12 +193,15 @@ def _banners(run: Run) -> list[str]:
     return found
 
 
-def _report_command(runs: Sequence[Run], options: ReportOptions) -> str:
-    words = ["smoothcert", "report", *(run.name for run in runs)]
-    if options.radius is not None:
-        words += ["--radius", f"{options.radius:g}"]
+def _report_command(runs: Sequence[Run], options: ReportOptions, out: Path) -> str:
     place = options.place
-    for name, value in (("dataset", place.dataset), ("split", place.split), ("data-dir", place.data_dir)):
-        if value is not None:
-            words += [f"--{name}", str(value)]
-    return shlex.join([*words, "--inputs", str(options.inputs), "--out", "report"])
+    return command(
+        "report",
+        *(run.path for run in runs),
+        radius=options.radius,
+        dataset=place.dataset,
+        split=place.split,
+        data_dir=place.data_dir,
+        inputs=options.inputs,
+        out=out,
+    )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE
+from smoothcert.hints import beside, command
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE, Grid
 from smoothcert.runs import Run
 from smoothcert.runs.manifest import FILE_NAME
 from smoothcert.runs.statement import PlanStatement
@@ -42,19 +43,24 @@ def _statement_sha256(run: Run) -> str | None:
 
 
 def certify_command(run: Run) -> str | None:
-    """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert.
+    """The command that certifies the same again, from the folder that the page was made in.
 
-    It names the run's own file of scales, where its noise has one, as seen from the folder that holds the run.
+    None where there is none: for imported logs, whose maker isn't smoothcert, and for runs made in Python, which don't
+    say where model and data are. It names the run's own file of scales, where its noise has one.
     """
     manifest = run.manifest
-    if manifest.kind != "certify":
-        return None
     origin, plan = manifest.origin, manifest.plan
-    words = ["smoothcert", "certify", str(origin.model or "MODEL")]
-    for option in ("dataset", "split", "data_dir", "architecture", "sharpen"):
+    if manifest.kind != "certify" or origin.model is None or origin.dataset is None:
+        return None
+    words = [origin.model]
+    for option in ("dataset", "split", "data_dir", "architecture", "outputs", "sharpen"):
         if (given := origin.value(option)) is not None:
             words += [f"--{option.replace('_', '-')}", str(given)]
-    words += _noise_words(plan, run.name)
+    if isinstance(alike := origin.value("thread_safe"), bool):
+        words.append("--thread-safe" if alike else "--no-thread-safe")
+    words += _noise_words(plan, run.path)
+    if plan.levels not in (None, manifest.data.levels) and plan.cells_per_sigma != Grid.of(None).cells:
+        words += ["--levels", str(plan.levels)]
     for option in _PLAN_OPTIONS:
         if (stated := plan.value(option)) is not None:
             words += [f"--{option}", f"{stated}"]
@@ -63,16 +69,16 @@ def certify_command(run: Run) -> str | None:
     asked = len(run.records) if manifest.data.asked_for is None else len(manifest.data.asked_for)
     if manifest.data.allowed is not None and asked < len(manifest.data.allowed):
         words += ["--max", str(asked)]
-    return shlex.join([*words, "--out", f"{run.name}-again"])
+    return command("certify", *words, out=beside(run.path, "again"))
 
 
-def _noise_words(plan: PlanStatement, directory: str) -> list[str]:
+def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
     """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
     name = str(plan.noise)
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
-        return ["--noise", f"{prefix}{directory}/{SIGMAS_FILE}"]
+        return ["--noise", f"{prefix}{directory / SIGMAS_FILE}"]
     return [
         word
         for option in ("sigma", "noise")

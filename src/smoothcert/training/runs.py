@@ -60,17 +60,19 @@ def train_into(
     on_step: Progress | None = None,
     listeners: Sequence[EpochListener] = (),
     processes: Processes | None = None,
+    data_dir: Path | None = None,
 ) -> tuple[EpochMetrics, ...]:
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
-    uninterrupted run. Another recipe, data set or kind of device is refused.
+    uninterrupted run. Another recipe, data set or kind of device is refused. The statement keeps, for the record, the
+    range of the inputs, and ``data_dir``, where the data set's files were said to be.
     """
     processes = processes or Processes()
     dataset = dataset.first(recipe.inputs)
     model, spec, digest = _starting_point(recipe, dataset)
     recipe = _resolved(recipe, spec, processes)
-    manifest = _manifest(recipe, spec, dataset, processes, digest)
+    manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
     # One process writes; the others must not read before it has claimed the run.
@@ -148,7 +150,12 @@ def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
 
 
 def _manifest(
-    recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes, digest: str | None
+    recipe: Recipe,
+    spec: ModelSpec,
+    dataset: Dataset,
+    processes: Processes,
+    digest: str | None,
+    data_dir: Path | None,
 ) -> Manifest:
     plan = recipe.to_json()
     objective = plan.pop("objective")
@@ -174,6 +181,11 @@ def _manifest(
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
         versions=current_versions() | {"threads": str(torch.get_num_threads())},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
+        origin={
+            "dataset": recipe.dataset,
+            "data_dir": None if data_dir is None else str(data_dir),
+            "input_range": list(dataset.value_range()),
+        },
     )
 
 
