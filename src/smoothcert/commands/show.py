@@ -81,8 +81,9 @@ def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | st
 
 
 def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
-
+    from smoothcert.analysis.about import data_in_words, sigma_mark
     from smoothcert.analysis.evidence import printed_radii
+    from smoothcert.analysis.tables.cells import sigma_text
     from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.console import stdout
 
@@ -90,6 +91,9 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
     console.print(f"{summary.run}: {held}", style="bold", soft_wrap=True)
+    sigma = sigma_text(summary.sigma, "not stated") + sigma_mark(summary.sigma_search, summary.sigma_per)
+    data = data_in_words(summary.dataset, summary.split) or "not stated"
+    console.print(f"  data: {data}; σ: {sigma}", soft_wrap=True)
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),

@@ -37,7 +37,8 @@ def table(
         training (what training its model took).
     format
         markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
-        dataset,sigma,method,seeds,inputs,acr,acr_sd,…). best and training: all but latex.
+        dataset,sigma,method,seeds,inputs,acr,acr_sd,…) and, after the radii, dataset,split,sigma_search,sigma_per,
+        planned,complete. best and training: all but latex.
     """
     from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import smoothcert
+from smoothcert.analysis.about import search_of, sigma_mark, sigma_per
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import percent_down, percent_up
 from smoothcert.analysis.metrics import average_certified_radius, certified_count, check_same_norm
@@ -114,7 +115,10 @@ def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: flo
     return {
         "name": run.name,
         "inputs": total,
+        "planned": None if run.planned is None else len(run.planned),
+        "complete": run.complete,
         "sigma": None if run.manifest.plan.sigma is None else float(f"{run.manifest.plan.sigma:.6g}"),
+        "sigmaMark": sigma_mark(search_of(run), sigma_per(run)).strip(),
         "n": plan.n,
         "n0": plan.n0,
         "votesUsed": None if used is None else used.in_words(),
