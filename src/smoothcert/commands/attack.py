@@ -101,7 +101,7 @@ def attack(
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.commands.console import progress_bar
+    from smoothcert.commands.console import progress_bar, warn
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
@@ -123,6 +123,8 @@ def attack(
         raise _model_missing(whole)
     named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")
     inputs = open_inputs_of(whole, dataset, split, data_dir)
+    for departure in named.departures(whole.manifest.plan.noise, whole.manifest.plan.sigma, inputs):
+        warn(departure, output.quiet)
     with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(

@@ -72,7 +72,7 @@ def certify(
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
     from smoothcert.commands.certify_view import certify_with_bar, show_run
-    from smoothcert.commands.console import note
+    from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
@@ -102,6 +102,9 @@ def certify(
     low, high = inputs.value_range()
     quiet = output.quiet or output.json
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    planned = classifier.plan.noise
+    for departure in named.departures(planned.name, planned.sigma, inputs):
+        warn(departure, output.quiet)
     if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
@@ -134,7 +137,10 @@ def certify(
         "dataset": data_name,
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
+        "input_range": [low, high],
     }
+    if named.trained_range is not None:
+        origin["trained_range"] = list(named.trained_range)
     described = {
         "outputs": model_options.outputs,
         "thread_safe": model_options.thread_safe,

@@ -183,6 +183,12 @@ def note(message: str, quiet: bool = False) -> None:
         stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
 
 
+def warn(message: str, quiet: bool = False) -> None:
+    """Something that the reader may not have meant, and that goes on all the same."""
+    if not quiet:
+        stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(message)), soft_wrap=True)
+
+
 def show_warnings() -> None:
     """Print the library's warnings as sentences instead of source lines."""
 
@@ -195,7 +201,7 @@ def show_warnings() -> None:
         line: str | None = None,
     ) -> None:
         if category.__module__.startswith("smoothcert"):
-            stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(str(message))), soft_wrap=True)
+            warn(str(message))
         else:
             sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 

@@ -16,6 +16,7 @@ from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import percent_down, percent_up
 from smoothcert.analysis.metrics import average_certified_radius, certified_count, check_same_norm
 from smoothcert.analysis.tables.radii import radii_up_to
+from smoothcert.analysis.trained import Departures
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.hints import command
@@ -178,7 +179,7 @@ def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str,
 def _banners(run: Run) -> list[str]:
     if not len(run.records):
         return [f"{run.name}: nothing has been certified yet."]
-    found = []
+    found = [f"{run.name}: {departure}." for departure in Departures.of(run.manifest).in_words()]
     if run.shortfall is not None:
         found.append(
             f"{run.name}: {run.shortfall}. All figures are counts of the inputs done, those decided quickly first: "

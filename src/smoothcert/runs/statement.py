@@ -258,6 +258,8 @@ class OriginStatement(Statement):
     feature_names = Stated(_texts)
     input_range = Stated(_range)
     """The smallest and the largest number among the inputs of the data set."""
+    trained_range = Stated(_range)
+    """The same of the inputs that the model was trained on."""
     trained = Stated(_anything)
 
 
