@@ -27,6 +27,7 @@ COMMANDS = (
     "sweep",
     "fit-noise",
     "certify",
+    "merge",
     "remember",
     "predict",
     "attack",

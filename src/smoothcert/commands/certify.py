@@ -32,6 +32,7 @@ def certify(
     stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
+    shard: str | None = None,
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -68,6 +69,9 @@ def certify(
         votes, mixture-two-class is the default.
     seed
         Names the random streams; the same seed gives the same votes.
+    shard
+        I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
+        one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
     """
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
@@ -77,10 +81,11 @@ def certify(
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
     from smoothcert.noise import NOISES
+    from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.plan import AUTO
 
     execution = execution_of(speed)
-    choice = Choice(data.skip, data.max)
+    choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
     data_name = named.dataset_or(dataset)
