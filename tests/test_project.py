@@ -26,6 +26,7 @@ FLOORS = [
         "region_memory",
         "noise_fit",
         "verification",
+        "estimator",
     },
     {"objectives", "smoothing"},
     {"sigma_search", "stopping"},

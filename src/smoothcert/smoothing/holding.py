@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
-from smoothcert.sampling import BaseClassifier
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
@@ -75,7 +74,7 @@ class HoldingClassifier:
         """
         inputs, single = self.classifier.split(x)
         numbered = numbered_inputs(inputs, index)
-        mask = held_mask(self._held, inputs.shape[1:], self.classifier.base)
+        mask = held_mask(self._held, inputs.shape[1:], self.classifier.base.feature_names)
         self.classifier.settle_seed()
         found = []
         with naming_rows(numbered, index):
@@ -90,9 +89,9 @@ class HoldingClassifier:
 
 
 def held_mask(
-    held: ArrayLike | Sequence[str], shape: tuple[int, ...], base: BaseClassifier
+    held: ArrayLike | Sequence[str], shape: tuple[int, ...], columns: Sequence[str] | None
 ) -> NDArray[np.bool_]:
-    """Where an input of this shape is held: from a mask of the shape, places, or names of columns."""
+    """Where an input of this shape is held: from a mask of the shape, places, or names among its ``columns``."""
     given = np.asarray(held)
     if given.dtype == bool:
         if given.shape != shape:
@@ -105,7 +104,7 @@ def held_mask(
                 f"inputs of shape {shape} have no columns: say what is held by a mask of that shape"
             )
         for one in given.reshape(-1).tolist():
-            mask[_place(one, shape[0], base)] = True
+            mask[_place(one, shape[0], columns)] = True
     if not mask.any() or mask.all():
         raise InvalidValueError(
             f"some coordinates must be held and some not, got {int(mask.sum())} of {mask.size} held"
@@ -114,12 +113,12 @@ def held_mask(
     return mask
 
 
-def _place(column: Any, columns: int, base: BaseClassifier) -> int:
+def _place(column: Any, width: int, columns: Sequence[str] | None) -> int:
     if isinstance(column, str):
-        names = base.feature_names or ()
+        names = [] if columns is None else list(columns)
         if column not in names:
-            raise unknown_name(f"column of {base.name}", column, list(names))
+            raise unknown_name("column of the model", column, names)
         return names.index(column)
-    if not isinstance(column, int) or not 0 <= column < columns:
-        raise InvalidValueError(f"columns to hold are numbers from 0 to {columns - 1}, got {column!r}")
+    if not isinstance(column, int) or not 0 <= column < width:
+        raise InvalidValueError(f"columns to hold are numbers from 0 to {width - 1}, got {column!r}")
     return column
