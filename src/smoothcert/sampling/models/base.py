@@ -102,6 +102,8 @@ class BaseClassifier(ABC):
     """How many classes there are, where somebody said so."""
     feature_names: tuple[str, ...] | None = None
     """What the model calls the columns of a table; None where they go by their place."""
+    differentiable: bool = False
+    """Whether gradients can be had, and mean something."""
     most_workers: int | None = None
     """How many threads may evaluate the model at once; None for any number."""
 
