@@ -101,7 +101,7 @@ def attack(
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
@@ -120,7 +120,7 @@ def attack(
     chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
-    named = load_named_model(model, model_options, "hard")
+    named = load_named_model(model, declared_as(model_options, whole.manifest.model.declared), "hard")
     if attack is None and not named.classifier.differentiable:
         note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)

@@ -24,6 +24,7 @@ from smoothcert.runs.statement import ModelStatement, PlanStatement
 from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.models import TorchClassifier, class_order
+from smoothcert.sampling.models.declared import difference
 from smoothcert.sampling.streams import BlockBits, unit_noise
 from smoothcert.sampling.values import ValuePasses
 from smoothcert.smoothing import CertifyPlan
@@ -283,6 +284,7 @@ def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> BaseCl
     if there != here:
         raise ModelError(
             f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "
-            f"run's is {there[:12]}…; give that one with --model"
+            f"run's is {there[:12]}…{difference(run.manifest.model.declared, base.declared)}; give that one with "
+            "--model"
         )
     return base

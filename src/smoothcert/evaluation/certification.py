@@ -167,6 +167,7 @@ def _manifest(
         model={
             "name": classifier.base.name,
             "sha256": classifier.base.fingerprint(dataset.input_shape),
+            **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
             # Which class is which follows from names, which no hash is of.
             **({} if order is None else {"order": list(order)}),
         },

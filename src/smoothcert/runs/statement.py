@@ -197,6 +197,8 @@ class ModelStatement(Statement):
     part = "model"
     name = Stated(_text)
     sha256 = Stated(_text)
+    declared = Stated(_anything)
+    """What the caller said of it; it is a part of the hash, too."""
 
 
 class DataStatement(Statement):

@@ -22,6 +22,7 @@ from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
+from smoothcert.sampling.models.declared import difference
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.tally import Tally
 from smoothcert.verification.beliefs import believed
@@ -186,7 +187,8 @@ def _check_model(statement: Statement, base: BaseClassifier, input_shape: tuple[
     if here != there:
         raise ModelError(
             f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "
-            f"{str(there)[:12]}…; give the model that was certified"
+            f"{str(there)[:12]}…{difference(statement.model.get('declared'), base.declared)}; give the model that was "
+            "certified"
         )
 
 
