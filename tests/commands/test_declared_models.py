@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from smoothcert import SmoothedClassifier, load_run
 from smoothcert.commands import main
 from tests.sampling.models.test_declared import graph
 
@@ -146,3 +147,53 @@ def test_a_forged_declaration_does_nothing() -> None:
     )
     assert taken_over("text", {}) == taken_over(None, {}) == {}
     assert taken_over({"classes": 3}, {"classes": 2}) == {}
+
+
+def test_columns_that_are_held_go_through_a_run(
+    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "declared_models:labels"
+    declared = ["--classes", "3", "--outputs", "labels"]
+    certify = ["certify", model, "-d", inputs, *SHORT, *declared, "--out", "run"]
+    main([*certify, "--hold", "0"])
+    stated = json.loads(Path("run/run.json").read_text())
+    assert stated["model"]["held"] == [0]
+    assert stated["model"]["name"] == "labels (1 of 2 coordinates held)"
+    assert stated["plan"]["dimension"] == 1
+    run = load_run("run")
+    with np.load("inputs.npz") as held:
+        x = held["x"]
+    # The votes are those that Python casts, so the run is the same as its answers.
+    answers = (
+        SmoothedClassifier(labels_of, sigma=0.5, n=200, seed=0, outputs="labels", classes=3, levels=1)
+        .holding([0])
+        .certify(x, index=0)
+    )
+    assert run.records.radius.tolist() == answers.radius.tolist()  # type: ignore[union-attr]
+    main([*certify, "--hold", "0"])
+    assert "model.held: the run has [0], now null" in refusal(capsys, *certify)
+    assert "model.held" in refusal(capsys, *certify, "--hold", "1")
+    main(["verify", "run", "--replay", "4", "--model", model, "--dataset", inputs])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the votes of 4 inputs, cast again" in shown
+    assert "radii are about changes of the coordinates that aren't held" in shown
+    main(["recertify", "run", "--alpha", "0.01", "--out", "again", "--quiet"])
+    assert json.loads(Path("again/run.json").read_text())["model"]["held"] == [0]
+    main(["verify", "again", "--quiet"])
+    assert "certify without --hold" in refusal(capsys, "attack", "run", "--model", model, "--dataset", inputs)
+    assert "without --hold" in refusal(
+        capsys, "remember", "run", "--dataset", inputs, "--memory", "m.db", "--out", "x"
+    )
+    for columns, message in (("2", "from 0 to 1"), ("age", "age"), ("0,1", "some not")):
+        words = [*certify[:-1], "other", "--hold", columns]
+        assert message in refusal(capsys, *words)
+    searched = [*certify[:-1], "other", "--hold", "0", "--sigma-search", "ladder"]
+    assert "leave out the search for σ" in refusal(capsys, *searched)
+    main(["predict", model, "-d", inputs, "--sigma", "0.5", *declared, "--hold", "0", "--json"])
+    predicted = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["predict"] for row in predicted] == run.records.predicted.tolist()
+
+
+def labels_of(batch: np.ndarray) -> np.ndarray:
+    weights = np.array([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]], dtype=np.float32)
+    return (batch @ weights).argmax(1)

@@ -124,6 +124,25 @@ class ModelOptions:
     ] = False
 
 
+Held = Annotated[
+    list[str] | None,
+    Parameter(
+        consume_multiple=True,
+        negative="",
+        help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
+        "changes of the others.",
+    ),
+]
+
+
+def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
+    """Numbers where all are numbers, else names; with spaces or commas between them."""
+    if words is None:
+        return None
+    columns = [word.strip() for each in words for word in each.split(",") if word.strip()]
+    return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
+
+
 @Parameter(name="*")
 @dataclass(frozen=True)
 class DataOptions:

@@ -89,6 +89,11 @@ def check_attackable(run: Run) -> None:
             f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
             "attack the run it was made from"
         )
+    if manifest.model.held is not None:
+        raise RunError(
+            f"{run.path} certifies changes of the coordinates that aren't held, and the attacks move all of them: "
+            "certify without --hold"
+        )
     noise = manifest.plan.noise
     if noise is None or noise not in NOISES or NOISES[noise].norm != "l2":
         raise RunError(
