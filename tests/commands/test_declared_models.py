@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from smoothcert import SmoothedClassifier, load_run
+from smoothcert.analysis.intervals import statement
 from smoothcert.commands import main
 from tests.sampling.models.test_declared import graph
 
@@ -180,6 +181,13 @@ def test_columns_that_are_held_go_through_a_run(
     main(["recertify", "run", "--alpha", "0.01", "--out", "again", "--quiet"])
     assert json.loads(Path("again/run.json").read_text())["model"]["held"] == [0]
     main(["verify", "again", "--quiet"])
+    main([*certify[:-1], "whole"])
+    capsys.readouterr()
+    main(["table", "run", "--radii", "0,0.1"])
+    assert "at ℓ2 (held: 0) radius" in " ".join(capsys.readouterr().out.split())
+    for words in (["table", "run", "whole"], ["compare", "run", "whole"]):
+        assert "l2 (held: 0)" in refusal(capsys, *words), "regions of other coordinates aren't compared"
+    assert "ℓ2 (held: 0) radius 0.1" in statement(run, 0.1)
     assert "certify without --hold" in refusal(capsys, "attack", "run", "--model", model, "--dataset", inputs)
     assert "without --hold" in refusal(
         capsys, "remember", "run", "--dataset", inputs, "--memory", "m.db", "--out", "x"
