@@ -9,9 +9,11 @@ from smoothcert.commands.options import (
     BoundName,
     DataName,
     DataOptions,
+    Held,
     ModelOptions,
     NoiseText,
     OutputOptions,
+    held_columns,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions, search_of
@@ -29,6 +31,7 @@ def certify(
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
     seed: int = 0,
+    hold: Held = None,
     stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
@@ -149,7 +152,9 @@ def certify(
         origin["method"] = named.method
     if named.trained:
         origin[TRAINED] = dict(named.trained)
-    run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
+    columns = held_columns(hold)
+    voting = classifier if columns is None else classifier.holding(columns)
+    run = certify_with_bar(voting, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found

@@ -23,6 +23,7 @@ from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.statement import DataStatement
 
 _MOST_NOTED = 100
+_HELD_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,16 @@ class Run:
 
     @property
     def norm(self) -> str:
-        """The norm of its radii; a run that states none has no radii to compare."""
+        """The norm of its radii; a run that states none has no radii to compare.
+
+        Of changes that leave some coordinates alone it is another norm, and named so.
+        """
         if (norm := self.manifest.plan.norm) is None:
             raise RunError(
                 f"{self.path} states no norm for its radii: it is no certification; name one that is"
             )
-        return norm
+        held = self.manifest.model.held
+        return norm if held is None else f"{norm} ({_held_in_words(held)})"
 
     @property
     def planned(self) -> Sequence[int] | None:
@@ -286,3 +291,11 @@ def _only_writer(path: Path) -> Iterator[int]:
         yield lock
     finally:
         os.close(lock)
+
+
+def _held_in_words(held: Sequence[int]) -> str:
+    """Which coordinates are held; of many the first, and a checksum that tells other sets apart."""
+    shown = ", ".join(map(str, held[:_HELD_SHOWN]))
+    if len(held) > _HELD_SHOWN:
+        shown += f", … {len(held)} in all, {checksum(list(held))[:6]}"
+    return f"held: {shown}"

@@ -110,6 +110,10 @@ def _texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(map(_text, value))
 
 
+def _places(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and bool(value) and all(map(is_count, value))
+
+
 def _flag(value: object) -> TypeGuard[bool]:
     return isinstance(value, bool)
 
@@ -208,6 +212,10 @@ class ModelStatement(Statement):
     part = "model"
     name = Stated(_text)
     sha256 = Stated(_text)
+    held = Stated(_places)
+    """The coordinates of an input, counted through, that have no noise: certificates are about the others."""
+    declared = Stated(_anything)
+    """What the caller said of it; it is a part of the hash, too."""
 
 
 class DataStatement(Statement):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import shorten
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -104,6 +105,10 @@ class BaseClassifier(ABC):
     """How many classes there are, where somebody said so."""
     feature_names: tuple[str, ...] | None = None
     """What the model calls the columns of a table; None where they go by their place."""
+    declared: Mapping[str, Any] = MappingProxyType({})
+    """What the caller said of it, as a run states it."""
+    differentiable: bool = False
+    """Whether gradients can be had, and mean something."""
     most_workers: int | None = None
     """How many threads may evaluate the model at once; None for any number."""
 
