@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, check_count
-from smoothcert.noise import save_sigmas
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier

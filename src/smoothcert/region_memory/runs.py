@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from smoothcert.databases import public_address
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
-from smoothcert.noise import DIAGONAL_NOISES, sigmas_files
+from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.statement import Statement
@@ -24,6 +24,7 @@ from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.noise_files import sigmas_files
 from smoothcert.runs.statement import ModelStatement, PlanStatement
 from smoothcert.sigma_search.log import read_found
 from smoothcert.sigma_search.problem import with_sigma

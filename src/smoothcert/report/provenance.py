@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES
 from smoothcert.runs import Run
-from smoothcert.runs.manifest import FILE_NAME
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import PlanStatement
 
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
@@ -21,7 +21,7 @@ def provenance_json(run: Run) -> dict[str, Any]:
     manifest = run.manifest
     hashes = [
         ("results", run.records.digest),
-        ("statement (run.json)", _statement_sha256(run)),
+        (f"statement ({RunFiles.statement.name})", _statement_sha256(run)),
         ("model", manifest.model.sha256),
         ("data", manifest.data.sha256),
         ("log", manifest.data.log_sha256),
@@ -37,7 +37,7 @@ def provenance_json(run: Run) -> dict[str, Any]:
 
 
 def _statement_sha256(run: Run) -> str | None:
-    statement = run.path / FILE_NAME
+    statement = RunFiles(run.path).statement
     return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
 
 
@@ -72,7 +72,7 @@ def _noise_words(plan: PlanStatement, directory: str) -> list[str]:
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
-        return ["--noise", f"{prefix}{directory}/{SIGMAS_FILE}"]
+        return ["--noise", f"{prefix}{directory}/{RunFiles.sigmas.name}"]
     return [
         word
         for option in ("sigma", "noise")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from smoothcert.files import (
 )
 from smoothcert.runs.columns import Rows
 from smoothcert.runs.field_log import MOST_LINES
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, check_record, results_digest
 from smoothcert.runs.run import Run
@@ -32,8 +32,6 @@ from smoothcert.tally import Tally
 _MANIFEST, _DIGEST = b"smoothcert.manifest", b"smoothcert.results_sha256"
 _CHECKSUM = b"smoothcert.checksum"
 _FILE = b"smoothcert.file:"
-# What a run keeps beside its statement and its journal. Nothing else is taken from a file: its names are paths.
-_KEPT = re.compile(r"sigmas\.npy|sigma_search\.jsonl|sigmas/[0-9]+\.npy|pilots\.jsonl|allocation\.json")
 _MOST_KEPT = 2**29  # Arrow writes metadata twice, and in all they must stay below 2 GiB
 _SIGNATURE = b"PAR1"
 _TALLIES = ("selection", "estimation")
@@ -132,17 +130,15 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
 def _packed_files(directory: Path) -> dict[bytes, bytes]:
     """Each kept file under its name; as text, because other readers of Parquet take metadata for UTF-8."""
     packed, size = {}, 0
-    for path in sorted([*directory.glob("*"), *directory.glob("sigmas/*")]):
-        name = path.relative_to(directory).as_posix()
-        if _KEPT.fullmatch(name) and path.is_file():
-            kept = read_file(path, 2**31, links=False)
-            packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
-            size += len(content)
-            if size > _MOST_KEPT:
-                raise OutputError(
-                    f"the files beside the records of {directory} are too large for a Parquet file's metadata: keep "
-                    "the directory itself, or export as tsv"
-                )
+    for name in RunFiles(directory).kept():
+        kept = read_file(directory / name, 2**31, links=False)
+        packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
+        size += len(content)
+        if size > _MOST_KEPT:
+            raise OutputError(
+                f"the files beside the records of {directory} are too large for a Parquet file's metadata: keep "
+                "the directory itself, or export as tsv"
+            )
     return packed
 
 
@@ -151,7 +147,7 @@ def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, byte
     for key, content in stated.items():
         if key.startswith(_FILE):
             name = key.removeprefix(_FILE).decode()
-            if not _KEPT.fullmatch(name):
+            if not RunFiles.keeps(name):  # names are paths
                 raise DataError(f"no run keeps a file {name!r}")
             inflater = zlib.decompressobj()
             files[name] = inflater.decompress(base64.b64decode(content, validate=True), left)

@@ -16,15 +16,13 @@ from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.plain_text import shown_name
-from smoothcert.runs import journal as journals
 from smoothcert.runs.columns import Records
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
-from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.records import Record
 from smoothcert.runs.statement import DataStatement
 
-_LOCK_NAME = ".lock"
 _MOST_NOTED = 100
 
 
@@ -113,7 +111,7 @@ def read_run(path: Path) -> Run:
         )
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
-    file = path / journals.FILE_NAME
+    file = RunFiles(path).journal
     with Journal(file, statement=manifest.seal, at_least=at_least) as journal:
         records = journal.records()
     if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
@@ -154,7 +152,7 @@ def create_run(
     One that a kill or a full disk left unfinished is gone on with. Records come last: one that counts has its files.
     """
     files = files or {}
-    if not (path / MANIFEST_NAME).exists():
+    if not RunFiles(path).statement.exists():
         for name, content in files.items():
             _check_own(path / name, content)
     with reserve_run(path) as write:
@@ -169,7 +167,7 @@ def _write_whole(
         for name, content in files.items():
             _check_own(path / name, content)
     except RunError as error:
-        if not (path / MANIFEST_NAME).exists():
+        if not RunFiles(path).statement.exists():
             raise
         raise RunError(f"{path} holds a run already; choose another --out ({error})") from None
     for name, content in files.items():
@@ -205,7 +203,7 @@ def _claimed(path: Path, manifest: Manifest) -> Iterator[int]:
 
 def _settle_statement(path: Path, manifest: Manifest) -> None:
     """Write the statement where there is none; one that is there must be the same."""
-    if (path / MANIFEST_NAME).exists():
+    if RunFiles(path).statement.exists():
         differences = Manifest.load(path).differences(manifest)
         if differences:
             raise RunError(
@@ -214,8 +212,10 @@ def _settle_statement(path: Path, manifest: Manifest) -> None:
                 + "\nChoose another --out, or give the options it was started with."
             )
         return
-    if (path / journals.FILE_NAME).exists():
-        raise RunError(f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out")
+    if RunFiles(path).journal.exists():
+        raise RunError(
+            f"{path} holds a journal but no {RunFiles.statement.name}: restore it or choose another --out"
+        )
     manifest.save(path)
 
 
@@ -225,7 +225,7 @@ def _writable_journal(path: Path, lock: int) -> Iterator[Journal]:
 
     What a write-ahead file held is lost with it, and nothing else would tell.
     """
-    file, seal = path / journals.FILE_NAME, Manifest.load(path).seal
+    file, seal = RunFiles(path).journal, Manifest.load(path).seal
 
     def opened() -> Journal:
         return Journal(file, True, seal, _noted_records(path), lambda count: _note_records(lock, count))
@@ -249,7 +249,7 @@ def _note_records(lock: int, count: int) -> None:
 
 def _noted_records(path: Path) -> int:
     try:
-        text = read_file(path / _LOCK_NAME, _MOST_NOTED, links=False)
+        text = read_file(RunFiles(path).lock, _MOST_NOTED, links=False)
         count = int(text.split()[0])
     except (OSError, DataError, ValueError, IndexError):
         return 0
@@ -273,9 +273,9 @@ def _make_directory(path: Path) -> None:
 def _only_writer(path: Path) -> Iterator[int]:
     """Hold the run's lock; it goes with the process, however that ends."""
     try:
-        lock = open_own(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR)
+        lock = open_own(RunFiles(path).lock, os.O_CREAT | os.O_RDWR)
     except OSError as error:
-        raise RunError(f"{path} can't be written to: {_LOCK_NAME}: {error.strerror}") from None
+        raise RunError(f"{path} can't be written to: {RunFiles.lock.name}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

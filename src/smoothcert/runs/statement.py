@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
 from smoothcert.errors import RunError
-from smoothcert.noise import Noise, stated_noise
+from smoothcert.noise import Noise
+from smoothcert.runs.noise_files import stated_noise
 
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -18,10 +17,10 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
-from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.json_lines import write_lines
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import TorchClassifier
-from smoothcert.training.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import (
     EpochMetrics,
@@ -35,8 +34,6 @@ from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
 
-RECIPE_NAME = "recipe.toml"
-METRICS_NAME = "metrics.jsonl"
 _LATER = (
     "optimizer",
     "nesterov",
@@ -76,7 +73,7 @@ def train_into(
     uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
     refused.
     """
-    processes = processes or Processes()
+    processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
     model, spec, digest = _starting_point(recipe, dataset)
     recipe = _resolved(recipe, spec, processes)
@@ -89,14 +86,14 @@ def train_into(
     # One process writes; the others must not read before it has claimed the run.
     with claim_run(out, manifest) if processes.is_first else nullcontext():
         if processes.is_first:
-            write_atomically(out / RECIPE_NAME, recipe.to_toml().encode())
+            write_atomically(files.recipe, recipe.to_toml().encode())
         processes.wait()
         state = load_state(out) or State()
 
         def record(state: State) -> None:
             if processes.is_first:
                 save_state(out, state)
-                _write_metrics(out, state.history)
+                write_lines(files.metrics, map(asdict, state.history))
                 for listener in listeners:
                     listener(state.history[-1])
 
@@ -114,7 +111,7 @@ def train_into(
         except TrainingDivergedError as error:
             raise TrainingDivergedError(f"{error}. {_what_is_left(out)}") from None
         if processes.is_first:
-            _write_metrics(out, history)
+            write_lines(files.metrics, map(asdict, history))
             save_model(model.cpu(), spec, out)
         processes.wait()
     return history
@@ -122,9 +119,12 @@ def train_into(
 
 def _check_place(out: Path) -> None:
     """Refuse to continue from a checkpoint, or to replace a model, without a manifest."""
-    for name in (CHECKPOINT_NAME, WEIGHTS_NAME):
-        if (out / name).exists() and not (out / MANIFEST_NAME).exists():
-            raise RunError(f"{out} holds {name} but no {MANIFEST_NAME}: restore it or choose another --out")
+    statement = RunFiles(out).statement
+    for one in (RunFiles(out).checkpoint, out / WEIGHTS_NAME):
+        if one.exists() and not statement.exists():
+            raise RunError(
+                f"{out} holds {one.name} but no {statement.name}: restore it or choose another --out"
+            )
 
 
 def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
@@ -208,11 +208,6 @@ def _manifest(
         versions=current_versions() | {_THREADS: str(threads)},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
-
-
-def _write_metrics(out: Path, history: tuple[EpochMetrics, ...]) -> None:
-    lines = "".join(json.dumps(asdict(metrics)) + "\n" for metrics in history)
-    write_atomically(out / METRICS_NAME, lines.encode())
 
 
 def _what_is_left(out: Path) -> str:
