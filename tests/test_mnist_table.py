@@ -41,4 +41,9 @@ def test_the_table_is_made_of_the_files_in_the_repository():
     assert len(lines) == len(logs) + 2
     for log in logs:
         stated = json.loads(Path(str(log).removesuffix(".tsv.gz") + ".json").read_text(encoding="utf-8"))
-        assert (stated["bound"], stated["n0"], stated["n"], stated["alpha"]) == ("clopper-pearson", 100, 100_000, 0.001)
+        assert (stated["bound"], stated["n0"], stated["n"], stated["alpha"]) == (
+            "clopper-pearson",
+            100,
+            100_000,
+            0.001,
+        )

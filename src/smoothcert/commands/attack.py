@@ -124,7 +124,7 @@ def attack(
         raise _model_missing(whole)
     named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")
     inputs = open_inputs_of(whole, dataset, split, data_dir)
-    with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
+    with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
             chosen,

@@ -37,7 +37,7 @@ def quickstart(
     from smoothcert.smoothing import SmoothedClassifier
     from smoothcert.training import Recipe, TrainPlan, train_into
 
-    quiet = output.quiet or output.json
+    quiet = output.silent
     train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")
     runs = []
     for sigma in _SIGMAS:

@@ -141,7 +141,7 @@ def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
 
     Kept with the versions: how sums are split is known for the record, and no reason to call a run another.
     """
-    if not (out / MANIFEST_NAME).exists():
+    if not RunFiles(out).statement.exists():
         return plan.threads
     stated = Manifest.load(out).versions.get(_THREADS, "")
     begun = int(stated) if stated.isdecimal() and len(stated) <= len(str(_MOST_THREADS)) else 0
