@@ -107,7 +107,7 @@ def certify(
     )
     classifier.settle_for(inputs.levels, inputs.largest)
     low, high = inputs.value_range()
-    quiet = output.quiet or output.json
+    quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
     if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(
