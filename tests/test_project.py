@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from smoothcert.runs.layout import RunFiles
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "smoothcert"
 
@@ -26,6 +28,7 @@ FLOORS = [
         "region_memory",
         "noise_fit",
         "verification",
+        "estimator",
     },
     {"objectives", "smoothing"},
     {"sigma_search", "stopping"},
@@ -70,6 +73,36 @@ def test_imports_point_down(path: Path) -> None:
 def test_every_room_has_a_floor() -> None:
     rooms = {room_of(path) for path in SOURCE.rglob("*.py")} - {"__init__"}
     assert rooms == set(FLOOR_OF)
+
+
+def texts_of(path: Path) -> list[tuple[int, str]]:
+    """The literals of a module other than its docstrings, by line; ``/ "name"`` where one is joined to a path."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    described = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    joined = {
+        id(part)
+        for node in nodes
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        for part in ast.walk(node.right)
+    }
+    return [
+        (node.lineno, f"/{node.value}" if id(node) in joined else node.value)
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described
+    ]
+
+
+def test_the_layout_of_a_run_is_known_to_runs_alone() -> None:
+    """Verification has its own reader, which trusts nothing of the library."""
+    names = [one.name for one in vars(RunFiles).values() if hasattr(one, "name")]
+    assert "run.json" in names
+    assert "sub-epochs" in names
+    folders = {name for name in names if "." not in name}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if room_of(path) not in ("runs", "verification"):
+            for line, text in texts_of(path):
+                known = [name for name in names if (f"/{name}" if name in folders else name) in text]
+                assert not known, f"{path}, line {line}: ask runs.layout for {known[0]}"
 
 
 @pytest.mark.parametrize("words", [["check", "."], ["format", "--check", "."]])

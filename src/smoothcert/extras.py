@@ -16,6 +16,7 @@ class Extra(NamedTuple):
 
 
 EXTRAS = {
+    "cloudpickle": Extra("cloudpickle", "processes"),
     "matplotlib": Extra("matplotlib", "plot"),
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),
@@ -28,10 +29,13 @@ EXTRAS = {
 """By the name that Python imports them under."""
 
 
-def require(module: str, purpose: str) -> Any:
-    """The module, or a module of such a package; refused with the command that installs it where it isn't there."""
+def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
+    """The module, or a module of such a package; refused with the command that installs it where it isn't there.
+
+    ``extra_name`` is the extra to name where several install the package.
+    """
     extra = EXTRAS[module.partition(".")[0]]
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingExtraError(extra.package, extra.name, purpose) from error
+        raise MissingExtraError(extra.package, extra_name or extra.name, purpose) from error

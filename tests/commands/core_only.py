@@ -29,7 +29,11 @@ class Without:
 
 
 def written() -> dict[str, tuple[int, int]]:
-    stats = {str(path): path.stat() for path in sorted(Path().rglob("*")) if path.is_file()}
+    stats = {
+        str(path): path.stat()
+        for path in sorted(Path().rglob("*"))
+        if path.is_file() and path.suffix != ".pyc"
+    }
     return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats.items()}
 
 

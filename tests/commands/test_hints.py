@@ -131,7 +131,13 @@ def test_an_attack_without_its_model(said: Said, model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [[], ["--thread-safe", "--levels", "7"], ["--split", "train", "--outputs", "scores"]]
+    "options",
+    [
+        [],
+        ["--thread-safe", "--levels", "7"],
+        ["--split", "train", "--outputs", "scores"],
+        ["--shard", "2/2"],
+    ],
 )
 def test_the_commands_of_a_page(said: Said, model: Path, options: list[str]) -> None:
     said(*CERTIFY, *options, "--out", "some runs/a run")

@@ -12,9 +12,10 @@ import pytest
 from smoothcert.commands import main
 from smoothcert.commands.search_options import SearchOptions, search_of
 from smoothcert.runs import read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_search import SEARCHES, GradientSearch
-from smoothcert.sigma_search.log import FILE_NAME, append_found, read_found
+from smoothcert.sigma_search.log import append_found, read_found
 from tests.commands.test_bad_input import refusal
 from tests.runs.unfinished import forget
 
@@ -144,7 +145,7 @@ def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path:
     main(certify(digits_model, out, *words, inputs=6))
     forget(out, [4, 5])
     assert sorted(read_found(out)) == list(range(4))
-    with (out / FILE_NAME).open("a") as file:
+    with RunFiles(out).searches.open("a") as file:
         file.write('{"index": 4, "sig')
     main(certify(digits_model, out, *words, inputs=6))
     assert sorted(read_found(out)) == list(range(6))

@@ -14,10 +14,12 @@ from smoothcert import CertifyPlan, Execution, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, RunError
 from smoothcert.evaluation import Choice, Progress, certify_dataset
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, load_sigmas
+from smoothcert.noise import DiagonalGaussian, load_sigmas
 from smoothcert.runs import Record, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from tests.runs.sealing import without_checksums
+from tests.runs.unfinished import forget
 
 
 def dataset(size: int = 30, seed: int = 0) -> Dataset:
@@ -194,7 +196,7 @@ def diagonal(sigmas: list[float]) -> SmoothedClassifier:
 def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
     out = tmp_path / "run"
     run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=4))
-    assert load_sigmas(out / SIGMAS_FILE).tolist() == [0.5, 1.0, 2.0]
+    assert load_sigmas(RunFiles(out).sigmas).tolist() == [0.5, 1.0, 2.0]
     assert run.manifest.plan.least_sigma == 0.5
     for record in run.records:
         assert record.sigma == 1.0
@@ -202,7 +204,7 @@ def test_a_run_keeps_the_scale_of_each_dimension(tmp_path: Path) -> None:
     assert any(record.radius > 0 for record in run.records)
     plain = certify_dataset(smoothed(), dataset(), tmp_path / "plain", Choice(most=4))
     assert all(record.volume_radius is None for record in plain.records)
-    assert not (tmp_path / "plain" / SIGMAS_FILE).exists()
+    assert not (RunFiles(tmp_path / "plain").sigmas).exists()
 
 
 def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
@@ -210,14 +212,14 @@ def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
     certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     with pytest.raises(RunError, match=r"plan\.sigmas_sha256"):
         certify_dataset(diagonal([0.5, 2.0, 1.0]), dataset(), out, Choice(most=2))
-    np.save(out / SIGMAS_FILE, np.ones(3))
+    np.save(RunFiles(out).sigmas, np.ones(3))
     with pytest.raises(RunError, match="isn't the vector"):
         certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     # Killed between the statement and the vector: it is written when the run goes on.
-    (out / SIGMAS_FILE).unlink()
+    (RunFiles(out).sigmas).unlink()
     run = certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     assert len(run.records) == 2
-    assert (out / SIGMAS_FILE).exists()
+    assert (RunFiles(out).sigmas).exists()
 
 
 def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> None:
@@ -226,7 +228,23 @@ def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_a_classifier_that_holds_columns_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="got HoldingClassifier: certificates that hold some columns"):
-        certify_dataset(smoothed().holding([0]), dataset(), tmp_path / "run")  # type: ignore[arg-type]
+def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path: Path) -> None:
+    holding = smoothed().holding([0])
+    whole = certify_dataset(holding, dataset(), tmp_path / "whole", Choice(most=4))
+    assert whole.manifest.model.held == [0]
+    assert whole.norm == "l2 (held: 0)"
+    assert whole.manifest.plan.dimension == 2
+    halfway = certify_dataset(holding, dataset(), tmp_path / "halfway", Choice(most=4))
+    forget(halfway.path, {2, 3})
+    again = certify_dataset(holding, dataset(), tmp_path / "halfway", Choice(most=4))
+    assert again.records.digest == whole.records.digest
+    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now \[1\]"):
+        certify_dataset(smoothed().holding([1]), dataset(), tmp_path / "whole", Choice(most=4))
+    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now null"):
+        certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice(most=4))
+
+
+def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="while columns are held"):
+        certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()

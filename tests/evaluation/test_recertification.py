@@ -17,8 +17,9 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.evaluation.recertification import as_if_certified, recertified, recertify
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE, Gaussian
+from smoothcert.noise import DIAGONAL_NOISES, Gaussian
 from smoothcert.runs import Run, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from tests.analysis.made_runs import made_run
 
@@ -196,7 +197,7 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     altered = [replace(record, volume_radius=9.0) for record in source.records]
     with pytest.raises(RunError, match="doesn't follow"):
         recertified(replace(source, records=tuple(altered)))
-    np.save(source.path / SIGMAS_FILE, np.array([0.2, 0.5, 0.9]))
+    np.save(RunFiles(source.path).sigmas, np.array([0.2, 0.5, 0.9]))
     with pytest.raises(RunError, match="isn't the vector"):
         recertified(source)
 

@@ -26,9 +26,10 @@ import torch
 
 from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.commands import main
-from smoothcert.noise import DiagonalGaussian, save_sigmas
+from smoothcert.noise import DiagonalGaussian
 from smoothcert.runs import create_run, read_run
 from smoothcert.runs.field_log import write_field_log
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.parquet import write_parquet
 from tests.report.made_reports import statement, toy_records
 

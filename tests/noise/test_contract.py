@@ -27,9 +27,9 @@ from smoothcert.noise import (
     drawable,
     on_grid,
     sampler_error,
-    save_sigmas,
 )
 from smoothcert.noise.thresholds import BITS
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import PlanStatement
 
 RATIOS = [Fraction(64), Fraction(255, 2), Fraction(0.12) * 510, Fraction(0.3) * 2**9]

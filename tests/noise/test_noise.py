@@ -11,12 +11,12 @@ import pytest
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import (
-    SIGMAS_FILE,
     DiagonalGaussian,
     DiagonalUniform,
     Gaussian,
-    save_sigmas,
 )
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_search import SEARCHES
 
@@ -76,12 +76,12 @@ def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path: Path) -> None:
     other = DiagonalUniform(np.array([[0.1, 0.4]]))
     with pytest.raises(RunError, match="isn't the vector"):
         save_sigmas(tmp_path, other)
-    np.save(tmp_path / SIGMAS_FILE, other.sigmas)
+    np.save(RunFiles(tmp_path).sigmas, other.sigmas)
     with pytest.raises(RunError, match="isn't the vector"):
         PlanStatement(plan).noise_in(tmp_path)
-    (tmp_path / SIGMAS_FILE).write_bytes(b"no numbers")
+    RunFiles(tmp_path).sigmas.write_bytes(b"no numbers")
     with pytest.raises(RunError, match=r"no \.npy file"):
         PlanStatement(plan).noise_in(tmp_path)
-    (tmp_path / SIGMAS_FILE).unlink()
+    RunFiles(tmp_path).sigmas.unlink()
     with pytest.raises(RunError, match="is missing"):
         PlanStatement(plan).noise_in(tmp_path)

@@ -16,10 +16,11 @@ from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian, DiagonalNoise, DiagonalUniform
+from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
 from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.sigma_search import EllipsoidSearch
 from smoothcert.sigma_search.log import read_found
 
@@ -161,7 +162,7 @@ def test_stretched_regions_need_their_votes_and_their_vector(tmp_path: Path) -> 
     voteless = replace(run, records=(replace(run.records[0], estimation=None),))
     with pytest.raises(RunError, match="keeps no votes"):
         remember(voteless, dataset(), tmp_path / "memory", tmp_path / "b")
-    (run.path / SIGMAS_FILE).unlink()
+    RunFiles(run.path).sigmas.unlink()
     with pytest.raises(RunError, match="is missing"):
         remember(run, dataset(), tmp_path / "memory", tmp_path / "c")
 

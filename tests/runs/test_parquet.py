@@ -19,14 +19,13 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.evaluation.recertification import recertify
-from smoothcert.noise import SIGMAS_FILE, DiagonalGaussian
+from smoothcert.noise import DiagonalGaussian
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.parquet import is_parquet, read_parquet, write_parquet
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_search import EllipsoidSearch
-from smoothcert.sigma_search.log import FILE_NAME, read_found
-from smoothcert.smoothing.allocation_files import ALLOCATION_FILE, PILOTS_FILE
+from smoothcert.sigma_search.log import read_found
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 pyarrow = pytest.importorskip("pyarrow")
@@ -201,7 +200,7 @@ def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
     back = read_run(there_and_back(tmp_path))
     assert back.manifest.plan.noise_in(back.path) == noise
-    assert (back.path / SIGMAS_FILE).read_bytes() == (run.path / SIGMAS_FILE).read_bytes()
+    assert (back.path / "sigmas.npy").read_bytes() == (run.path / "sigmas.npy").read_bytes()
     assert results_digest(recertify(back, tmp_path / "again").records) == results_digest(run.records)
 
 
@@ -223,7 +222,7 @@ def test_searches_come_along(tmp_path: Path) -> None:
 
 def test_whatever_a_run_keeps_comes_along_and_nothing_else(run: Run, tmp_path: Path) -> None:
     (run.path / "sigmas").mkdir()
-    kept = {SIGMAS_FILE, FILE_NAME, "sigmas/12.npy", PILOTS_FILE, ALLOCATION_FILE}
+    kept = {"sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl", "allocation.json"}
     for name in kept | {"notes.txt", "sigmas/.3.npy.17.part"}:
         (run.path / name).write_bytes(bytes(range(256)) + name.encode())
     out = tmp_path / "run.parquet"
@@ -259,7 +258,7 @@ def test_names_that_no_run_has_are_refused(name: str, run: Run, tmp_path: Path) 
 @pytest.mark.parametrize("content", [b"no base64!", base64.b64encode(b"not compressed")])
 def test_damaged_files_are_refused(content: bytes, run: Run, tmp_path: Path) -> None:
     write_parquet(run, tmp_path / "a.parquet")
-    bad = with_file(tmp_path / "a.parquet", tmp_path / "b.parquet", SIGMAS_FILE, content)
+    bad = with_file(tmp_path / "a.parquet", tmp_path / "b.parquet", "sigmas.npy", content)
     with pytest.raises(DataError, match="damaged"):
         read_parquet(bad)
 
@@ -267,18 +266,18 @@ def test_damaged_files_are_refused(content: bytes, run: Run, tmp_path: Path) -> 
 def test_files_that_are_there_already_stay(
     run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (run.path / SIGMAS_FILE).write_bytes(b"theirs")
+    (run.path / "sigmas.npy").write_bytes(b"theirs")
     write_parquet(run, tmp_path / "a.parquet")
     back = tmp_path / "back"
     back.mkdir()
-    (back / SIGMAS_FILE).write_bytes(b"mine")
+    (back / "sigmas.npy").write_bytes(b"mine")
     assert "is there already" in refusal(capsys, "import-log", tmp_path / "a.parquet", "--out", back)
-    assert files_of(back) == {SIGMAS_FILE: b"mine"}
+    assert files_of(back) == {"sigmas.npy": b"mine"}
 
 
 def test_too_large_for_metadata(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smoothcert.runs.parquet._MOST_KEPT", 10)
-    (run.path / SIGMAS_FILE).write_bytes(bytes(range(256)))
+    (run.path / "sigmas.npy").write_bytes(bytes(range(256)))
     with pytest.raises(OutputError, match="keep the directory itself"):
         write_parquet(run, tmp_path / "a.parquet")
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import RunError
-from smoothcert.noise import DiagonalGaussian, Gaussian, Uniform, save_sigmas
+from smoothcert.noise import DiagonalGaussian, Gaussian, Uniform
 from smoothcert.runs import Manifest
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import DataStatement, PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sigma_search import SEARCHES

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from smoothcert.runs import Manifest, open_run
-from smoothcert.sigma_search.log import FILE_NAME as SEARCH_LOG
+from smoothcert.runs.layout import RunFiles
 from tests.runs.sealing import without_checksums
 
 
@@ -15,7 +15,7 @@ def forget(run: Path, indices: Collection[int]) -> None:
     """Take the records of these inputs, and what a search found for them, out of a run."""
     with open_run(run, Manifest.load(run)) as journal:
         journal.drop(indices)
-    log = run / SEARCH_LOG
+    log = RunFiles(run).searches
     if log.exists():
         lines = log.read_text().splitlines(keepends=True)
         log.write_text("".join(line for line in lines if json.loads(line)["index"] not in indices))

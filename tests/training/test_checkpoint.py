@@ -4,8 +4,11 @@ import pytest
 import torch
 
 from smoothcert.errors import OutputError, RunError
+from smoothcert.runs.layout import RunFiles
 from smoothcert.training import EpochMetrics, State
-from smoothcert.training.checkpoint import FILE_NAME, load_state, save_state
+from smoothcert.training.checkpoint import load_state, save_state
+
+FILE_NAME = RunFiles.checkpoint.name
 
 METRICS = EpochMetrics(1, 0.5, 0.75, "holdout", 0.01, 3.25)
 

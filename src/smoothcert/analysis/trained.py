@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, read_file, read_lines
 from smoothcert.noise import DEFAULT_NOISE, NOISES
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.statement import OriginStatement
 
@@ -22,14 +23,13 @@ TRAINED = OriginStatement.trained.name
 """Where a run's origin keeps it."""
 
 SECONDS = "seconds"
-_RECIPE, _METRICS = "recipe.toml", "metrics.jsonl"
 _ABOUT = ("source", "published_acr", "start", "name", "inputs", "dataset", "architecture", "normalise")
 
 
 def read_recipe_file(path: Path) -> dict[str, Any]:
     """A training run's recipe as its file has it; nothing where ``path`` is no training run."""
     try:
-        return tomllib.loads(read_file(path / _RECIPE, MOST_TEXT, links=False).decode())
+        return tomllib.loads(read_file(RunFiles(path).recipe, MOST_TEXT, links=False).decode())
     except (OSError, DataError, ValueError, RecursionError):
         return {}
 
@@ -108,7 +108,7 @@ class Departures:
 
 def _seconds(path: Path) -> float | None:
     try:
-        each = [float(json.loads(line)["seconds"]) for line in read_lines(path / _METRICS)]
+        each = [float(json.loads(line)["seconds"]) for line in read_lines(RunFiles(path).metrics)]
     except (OSError, DataError, ValueError, TypeError, KeyError, RecursionError):
         return None
     total = math.fsum(each)

@@ -20,6 +20,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     from smoothcert.noise import DEFAULT_NOISE, NOISES, diagonal_noise, load_sigmas
     from smoothcert.noise_fit import finished_fit
     from smoothcert.registry import unknown_name
+    from smoothcert.runs.layout import RunFiles
 
     if text in NOISES:
         return None
@@ -31,7 +32,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     if sigma is not None:
         raise InvalidValueError(
             f"--sigma {sigma:g} and --noise {text} are two answers to one question: leave --sigma out. For the same "
-            "shape at another scale, save a multiple of its sigmas.npy and give that file"
+            f"shape at another scale, save a multiple of its {RunFiles.sigmas.name} and give that file"
         )
     if path.is_dir():
         noise = finished_fit(path).noise

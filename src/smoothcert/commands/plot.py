@@ -89,12 +89,13 @@ def _ladder_points(path: Path) -> tuple[str, list[Point]]:
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
     """The σ vector of a fit, of each rung of a ladder, or of a run that was certified with one; or a file's own."""
-    from smoothcert.noise import SIGMAS_FILE, load_sigmas
+    from smoothcert.noise import load_sigmas
     from smoothcert.noise_fit import read_ladder
+    from smoothcert.runs.layout import RunFiles
 
     if path.is_file():
         return [(path.stem, load_sigmas(path))]
-    if (path / SIGMAS_FILE).exists():
-        return [(path.resolve().name, load_sigmas(path / SIGMAS_FILE))]
+    if (sigmas := RunFiles(path).sigmas).exists():
+        return [(path.resolve().name, load_sigmas(sigmas))]
     fits = read_ladder(path)
     return [(f"init {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None]

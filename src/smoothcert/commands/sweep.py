@@ -84,7 +84,7 @@ def sweep(
     from smoothcert.sweeps import Trial, plan_cells
     from smoothcert.training import TrainingDivergedError
 
-    quiet = output.quiet or output.json
+    quiet = output.silent
     require_matplotlib()
     common = given(plan) | {
         "dataset": dataset,
@@ -140,8 +140,7 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     write_atomically(out / "table.md", tables["markdown"].encode())
     write_atomically(out / "table.json", tables["json"].encode())
     picture = out / "certified-accuracy.png"
-    quiet = output.quiet or output.json
     plot_seed_groups(groups, picture)
-    note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", quiet)
+    note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", output.silent)
     if not output.quiet:
         sys.stdout.write(tables["json" if output.json else "markdown"])

@@ -111,7 +111,7 @@ def train(
     inputs = datasets.load(chosen.dataset, "train", data_dir)
     test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
-    quiet = output.quiet or output.json or not processes.is_first
+    quiet = output.silent or not processes.is_first
     with ExitStack() as stack:
         listeners = []
         if tensorboard and processes.is_first:

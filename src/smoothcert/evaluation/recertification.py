@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import Noise, sigmas_files
+from smoothcert.noise import Noise
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.noise_files import sigmas_files
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.stopping import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally

@@ -14,21 +14,13 @@ from smoothcert.noise.grid import (
     same_to_precision,
     sampler_error,
 )
-from smoothcert.noise.stated import (
-    SIGMAS_FILE,
-    load_sigmas,
-    save_sigmas,
-    sigmas_files,
-    stated_noise,
-    write_sigmas,
-)
+from smoothcert.noise.sigma_files import encoded_sigmas, load_sigmas, write_sigmas
 from smoothcert.noise.uniform import DiagonalUniform, Uniform
 
 __all__ = [
     "DEFAULT_NOISE",
     "DIAGONAL_NOISES",
     "NOISES",
-    "SIGMAS_FILE",
     "DiagonalGaussian",
     "DiagonalNoise",
     "DiagonalUniform",
@@ -42,14 +34,12 @@ __all__ = [
     "diagonal_noise",
     "draw_unit",
     "drawable",
+    "encoded_sigmas",
     "exact_type",
     "load_sigmas",
     "on_grid",
     "same_to_precision",
     "sampler_error",
-    "save_sigmas",
-    "sigmas_files",
     "sigmas_sha256",
-    "stated_noise",
     "write_sigmas",
 ]

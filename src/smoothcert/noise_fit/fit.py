@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,15 +16,8 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.files import make_folder, write_atomically
-from smoothcert.noise import (
-    SIGMAS_FILE,
-    DiagonalNoise,
-    diagonal_noise,
-    load_sigmas,
-    save_sigmas,
-    write_sigmas,
-)
+from smoothcert.files import make_folder
+from smoothcert.noise import DiagonalNoise, diagonal_noise, load_sigmas, write_sigmas
 from smoothcert.noise_fit.gradient import GradientRoute
 from smoothcert.noise_fit.groups import group_labels, named_groups
 from smoothcert.noise_fit.plan import FitPlan
@@ -36,14 +28,15 @@ from smoothcert.noise_fit.streams import Purpose, stream
 from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.json_lines import write_lines
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import class_order, labelled_for
 
 KIND = "fit-noise"
-METRICS_NAME = "metrics.jsonl"
-STEPS_NAME = "sub-epochs"
 _MOST_VOTED_GROUPS = 1000
 
 
@@ -130,9 +123,10 @@ def fit_into(
                 noise.greatest,
             )
             state = State((*state.history, one), route.tensors())
-            _save_step(out, number, sigmas)
+            make_folder(RunFiles(out).steps)
+            write_sigmas(RunFiles(out).sigmas_after(number), sigmas)
             save_state(out, state)
-            write_metrics(out, state.history)
+            write_lines(RunFiles(out).metrics, map(asdict, state.history))
             if progress.sub_epoch is not None:
                 progress.sub_epoch(one)
         save_sigmas(out, diagonal_noise(plan.noise, route.sigmas()))
@@ -148,14 +142,14 @@ def read_fit(path: Path) -> Fit:
         raise RunError(f"{path} is a {manifest.kind} run, not a fit: make one with smoothcert fit-noise")
     history = load_state(path).history
     noise = None
-    if (path / SIGMAS_FILE).exists():
-        noise = diagonal_noise(manifest.plan.known(PlanStatement.noise), load_sigmas(path / SIGMAS_FILE))
+    if (sigmas := RunFiles(path).sigmas).exists():
+        noise = diagonal_noise(manifest.plan.known(PlanStatement.noise), load_sigmas(sigmas))
     return Fit(path, manifest, history, noise)
 
 
 def step_sigmas(path: Path, number: int) -> NDArray[np.float64]:
     """The vector after a sub-epoch (0: at the start)."""
-    return load_sigmas(path / STEPS_NAME / f"{number}.npy")
+    return load_sigmas(RunFiles(path).sigmas_after(number))
 
 
 def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -168,11 +162,6 @@ def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], N
     order = torch.randperm(len(places), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(places, dtype=np.int64)[order]
     return np.sort(order[plan.validation :]), np.sort(order[: plan.validation])
-
-
-def write_metrics(out: Path, history: tuple[SubEpoch, ...]) -> None:
-    """A line of JSON for each sub-epoch."""
-    write_atomically(out / METRICS_NAME, "".join(json.dumps(asdict(one)) + "\n" for one in history).encode())
 
 
 def _begin(progress: Progress, plan: FitPlan, rows: int, kept: int, done: int) -> None:
@@ -250,9 +239,3 @@ def _manifest(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=origin,
     )
-
-
-def _save_step(out: Path, number: int, sigmas: NDArray[np.float64]) -> None:
-    folder = out / STEPS_NAME
-    make_folder(folder)
-    write_sigmas(folder / f"{number}.npy", sigmas)

@@ -14,7 +14,7 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.noise_fit.blanket import blanket
 from smoothcert.noise_fit.fit import Fit, read_fit
-from smoothcert.runs.manifest import FILE_NAME
+from smoothcert.runs.layout import RunFiles
 
 _MOST_RUNGS = 200
 
@@ -90,9 +90,9 @@ def read_ladder(path: Path) -> list[Fit]:
     """The rungs of a ladder by starting constant; a single fit is a ladder of one."""
     if not path.is_dir():
         raise RunError(f"{path} is not a fit: no such directory")
-    if (path / FILE_NAME).exists():
+    if RunFiles(path).statement.exists():
         return [read_fit(path)]
-    rungs = [read_fit(each) for each in sorted(path.iterdir()) if (each / FILE_NAME).exists()]
+    rungs = [read_fit(each) for each in sorted(path.iterdir()) if RunFiles(each).statement.exists()]
     if not rungs:
         raise RunError(f"{path} is not a fit: make one with smoothcert fit-noise")
     return sorted(rungs, key=lambda fit: fit.init)

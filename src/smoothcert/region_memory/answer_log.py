@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, cast
 
-from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import RunError
-from smoothcert.files import append_line, parse_json, read_lines
 from smoothcert.region_memory.chain import Head
 from smoothcert.region_memory.memory import Source
 from smoothcert.runs import Record
-from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
-
-FILE_NAME = "answers.jsonl"
+from smoothcert.runs.json_lines import append_sealed, read_sealed
+from smoothcert.runs.layout import RunFiles
 
 
 @dataclass(frozen=True)
@@ -42,15 +37,15 @@ class AnswerLog:
     """
 
     def __init__(self, directory: Path, results_sha256: str, memory: str, order: list[int]) -> None:
-        self._path = directory / FILE_NAME
+        self._path = RunFiles(directory).answers
         self._about = {"results_sha256": results_sha256, "memory": memory}
         self.answers: dict[int, Answered] = {}
         self.stored = 0
         self.head = ""
-        lines = self._lines()
+        lines = list(read_sealed(self._path, always=True))
         self.resumed = bool(lines)
         if not lines:
-            if (directory / MANIFEST_NAME).exists():
+            if RunFiles(directory).statement.exists():
                 raise RunError(f"{directory} holds a run already; choose another --out")
             return
         first, *rest = lines
@@ -75,34 +70,19 @@ class AnswerLog:
         """Called before the memory is asked."""
         if not self.resumed:
             self.stored = head.count
-            self._write(self._about | {"stored": head.count})
+            append_sealed(self._path, self._about | {"stored": head.count})
 
     def append(self, answer: Answered) -> None:
         """Note an answer and wait until it is on disk."""
-        self._write(asdict(answer))
+        append_sealed(self._path, asdict(answer))
         self._take(answer)
 
     def end(self, head: Head) -> None:
         """Every input is answered."""
         if not self.head:
             self.head = str(head)
-            self._write({"head": self.head})
+            append_sealed(self._path, {"head": self.head})
 
     def _take(self, answer: Answered) -> None:
         self.answers[answer.index] = answer
         self.stored = answer.held
-
-    def _write(self, fields: dict[str, Any]) -> None:
-        append_line(self._path, json.dumps(sealed(fields)))
-
-    def _lines(self) -> list[dict[str, Any]]:
-        """Whole lines; one that was cut off by a kill, or damaged, is left out."""
-        found = []
-        for line in read_lines(self._path):
-            try:
-                fields = cast("dict[str, Any]", parse_json(line))
-                if "checksum" in fields:
-                    found.append(unsealed(fields))
-            except (ValueError, TypeError):
-                continue
-        return found

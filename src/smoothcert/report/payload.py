@@ -20,7 +20,7 @@ from smoothcert.analysis.trained import Departures
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.hints import command
-from smoothcert.noise import DIAGONAL_NOISES, SIGMAS_FILE
+from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
 from smoothcert.report.data import DataPlace, FoundData, find_data
@@ -31,6 +31,7 @@ from smoothcert.report.provenance import provenance_json
 from smoothcert.report.statements import HeadlineRadius, guarantee, headline
 from smoothcert.runs import Run
 from smoothcert.runs.columns import UNKNOWN, Floats, Ints
+from smoothcert.runs.layout import RunFiles
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def _rate(run: Run, count: int) -> dict[str, Any]:
 
 def _scales_of(run: Run) -> Floats | None:
     """The noise's scale for each coordinate, where it has one and its file is there."""
-    if run.manifest.plan.noise not in DIAGONAL_NOISES or not (run.path / SIGMAS_FILE).exists():
+    if run.manifest.plan.noise not in DIAGONAL_NOISES or not RunFiles(run.path).sigmas.exists():
         return None
     return run.manifest.plan.noise_in(run.path).scales()
 

@@ -9,11 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.hints import beside, command
-from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, SIGMAS_FILE, Grid
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, Grid
 from smoothcert.runs import Run
-from smoothcert.runs.manifest import FILE_NAME
-from smoothcert.runs.statement import PlanStatement
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.statement import OriginStatement, PlanStatement, is_count
 
+_ORIGIN_OPTIONS = (
+    "dataset",
+    "split",
+    "data_dir",
+    "architecture",
+    "outputs",
+    "output",
+    "classes",
+    "input_dtype",
+    "constants",
+    "thread_safe",
+    "sharpen",
+    "trust_pickle",
+    "hold",
+)
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
 
 
@@ -22,7 +37,7 @@ def provenance_json(run: Run) -> dict[str, Any]:
     manifest = run.manifest
     hashes = [
         ("results", run.records.digest),
-        ("statement (run.json)", _statement_sha256(run)),
+        (f"statement ({RunFiles.statement.name})", _statement_sha256(run)),
         ("model", manifest.model.sha256),
         ("data", manifest.data.sha256),
         ("log", manifest.data.log_sha256),
@@ -38,7 +53,7 @@ def provenance_json(run: Run) -> dict[str, Any]:
 
 
 def _statement_sha256(run: Run) -> str | None:
-    statement = run.path / FILE_NAME
+    statement = RunFiles(run.path).statement
     return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
 
 
@@ -52,13 +67,7 @@ def certify_command(run: Run) -> str | None:
     origin, plan = manifest.origin, manifest.plan
     if manifest.kind != "certify" or origin.model is None or origin.dataset is None:
         return None
-    words = [origin.model]
-    for option in ("dataset", "split", "data_dir", "architecture", "outputs", "sharpen"):
-        if (given := origin.value(option)) is not None:
-            words += [f"--{option.replace('_', '-')}", str(given)]
-    if isinstance(alike := origin.value("thread_safe"), bool):
-        words.append("--thread-safe" if alike else "--no-thread-safe")
-    words += _noise_words(plan, run.path)
+    words = [origin.model, *_origin_words(origin), *_noise_words(plan, run.path)]
     if plan.levels not in (None, manifest.data.levels) and plan.cells_per_sigma != Grid.of(None).cells:
         words += ["--levels", str(plan.levels)]
     for option in _PLAN_OPTIONS:
@@ -66,10 +75,25 @@ def certify_command(run: Run) -> str | None:
             words += [f"--{option}", f"{stated}"]
     words += _search_words(plan) + _stop_words(plan.stops)
     words += ["--skip", str(manifest.data.skip or 1)]
-    asked = len(run.records) if manifest.data.asked_for is None else len(manifest.data.asked_for)
-    if manifest.data.allowed is not None and asked < len(manifest.data.allowed):
+    data = manifest.data
+    asked = data.planned if is_count(data.planned) else len(data.asked_for or run.records)
+    if data.allowed is not None and asked < len(data.allowed):
         words += ["--max", str(asked)]
+    if data.shard is not None:
+        words += ["--shard", data.shard]
     return command("certify", *words, out=beside(run.path, "again"))
+
+
+def _origin_words(origin: OriginStatement) -> list[str]:
+    """Where model and data are, and what was declared of the model."""
+    words = []
+    for option in _ORIGIN_OPTIONS:
+        name, given = option.replace("_", "-"), origin.value(option)
+        if isinstance(given, bool):
+            words.append(f"--{name}" if given else f"--no-{name}")
+        elif given is not None:
+            words += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
+    return words
 
 
 def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
@@ -78,7 +102,7 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
-        return ["--noise", f"{prefix}{directory / SIGMAS_FILE}"]
+        return ["--noise", f"{prefix}{RunFiles(directory).sigmas}"]
     return [
         word
         for option in ("sigma", "noise")

@@ -48,9 +48,7 @@ from smoothcert.runs.rows import (
     select_senseless,
 )
 
-__all__ = ["FILE_NAME", "DamageWarning", "DamagedJournalError", "Journal", "salvage"]
-
-FILE_NAME = "journal.sqlite"
+__all__ = ["DamageWarning", "DamagedJournalError", "Journal", "salvage"]
 
 
 class Journal:

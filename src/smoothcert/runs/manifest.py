@@ -13,6 +13,7 @@ from smoothcert.checksums import checksum, is_sealed, sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import (
     DataStatement,
     ModelStatement,
@@ -22,7 +23,6 @@ from smoothcert.runs.statement import (
     shown,
 )
 
-FILE_NAME = "run.json"
 _FORMAT = 1
 _REMEDY = "restore it from a copy or choose another directory"
 
@@ -113,12 +113,12 @@ class Manifest:
     def save(self, directory: Path) -> None:
         """Write ``run.json`` in one step: it is there whole or not at all."""
         text = json.dumps(sealed({"format": _FORMAT, **self.as_json()}), indent=2, ensure_ascii=False)
-        write_atomically(directory / FILE_NAME, (text + "\n").encode())
+        write_atomically(RunFiles(directory).statement, (text + "\n").encode())
 
     @classmethod
     def load(cls, directory: Path) -> Manifest:
         """Read a run's manifest; RunError if there is none or it can't be understood."""
-        path = directory / FILE_NAME
+        path = RunFiles(directory).statement
         fields = _read(directory)
         if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
             raise RunError(
@@ -150,6 +150,8 @@ class Manifest:
         # A run of an earlier version never said how many were asked for.
         if not self.data.has(DataStatement.planned):
             theirs.pop("data.planned", None)
+        if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
+            theirs.pop("model.declared", None)
         return [
             f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
@@ -166,11 +168,11 @@ def states_checksum(directory: Path) -> bool:
 
 
 def _read(directory: Path) -> Any:
-    path = directory / FILE_NAME
+    path = RunFiles(directory).statement
     try:
         return parse_json(read_file(path, MOST_TEXT, links=False))
     except FileNotFoundError:
-        raise RunError(f"{directory} is not a run: it has no {FILE_NAME}") from None
+        raise RunError(f"{directory} is not a run: it has no {path.name}") from None
     except DataError as error:
         raise RunError(str(error)) from None
     except ValueError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from smoothcert.files import (
 )
 from smoothcert.runs.columns import Rows
 from smoothcert.runs.field_log import MOST_LINES
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record, check_record, results_digest
 from smoothcert.runs.run import Run
@@ -33,8 +33,6 @@ from smoothcert.tally import Tally
 _MANIFEST, _DIGEST = b"smoothcert.manifest", b"smoothcert.results_sha256"
 _CHECKSUM = b"smoothcert.checksum"
 _FILE = b"smoothcert.file:"
-# What a run keeps beside its statement and its journal. Nothing else is taken from a file: its names are paths.
-_KEPT = re.compile(r"sigmas\.npy|sigma_search\.jsonl|sigmas/[0-9]+\.npy|pilots\.jsonl|allocation\.json")
 _MOST_KEPT = 2**29  # Arrow writes metadata twice, and in all they must stay below 2 GiB
 _SIGNATURE = b"PAR1"
 _TALLIES = ("selection", "estimation")
@@ -72,6 +70,24 @@ def write_parquet(run: Run, path: Path) -> None:
     except (arrow.ArrowInvalid, OverflowError) as error:
         raise OutputError(f"{path}: a value of {run.path} doesn't fit 64 bits ({error})") from None
     write_atomically(path, buffer.getvalue())
+
+
+def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
+    """Write a table that is no run: a column for each name, in one step. Names of classes of several types are text."""
+    arrow, parquet = _pyarrow()
+    made = {name: _column(arrow, values) for name, values in columns.items()}
+    buffer = io.BytesIO()
+    parquet.write_table(arrow.table(made), buffer, compression="zstd")
+    write_atomically(path, buffer.getvalue())
+
+
+def _column(arrow: Any, values: Sequence[Any]) -> Any:
+    if all(value is None for value in values):
+        return arrow.array(values, arrow.string())
+    try:
+        return arrow.array(values)
+    except (arrow.ArrowInvalid, arrow.ArrowTypeError, arrow.ArrowNotImplementedError, OverflowError):
+        return arrow.array([None if value is None else str(value) for value in values])
 
 
 def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
@@ -133,17 +149,15 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
 def _packed_files(directory: Path) -> dict[bytes, bytes]:
     """Each kept file under its name; as text, because other readers of Parquet take metadata for UTF-8."""
     packed, size = {}, 0
-    for path in sorted([*directory.glob("*"), *directory.glob("sigmas/*")]):
-        name = path.relative_to(directory).as_posix()
-        if _KEPT.fullmatch(name) and path.is_file():
-            kept = read_file(path, 2**31, links=False)
-            packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
-            size += len(content)
-            if size > _MOST_KEPT:
-                raise OutputError(
-                    f"the files beside the records of {directory} are too large for a Parquet file's metadata: keep "
-                    "the directory itself, or export as tsv"
-                )
+    for name in RunFiles(directory).kept():
+        kept = read_file(directory / name, 2**31, links=False)
+        packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
+        size += len(content)
+        if size > _MOST_KEPT:
+            raise OutputError(
+                f"the files beside the records of {directory} are too large for a Parquet file's metadata: keep "
+                "the directory itself, or export as tsv"
+            )
     return packed
 
 
@@ -152,7 +166,7 @@ def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, byte
     for key, content in stated.items():
         if key.startswith(_FILE):
             name = key.removeprefix(_FILE).decode()
-            if not _KEPT.fullmatch(name):
+            if not RunFiles.keeps(name):  # names are paths
                 raise DataError(f"no run keeps a file {name!r}")
             inflater = zlib.decompressobj()
             files[name] = inflater.decompress(base64.b64decode(content, validate=True), left)

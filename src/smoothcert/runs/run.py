@@ -17,16 +17,14 @@ from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
-from smoothcert.runs import journal as journals
-from smoothcert.runs.columns import Records
+from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
-from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
-from smoothcert.runs.records import Record
 from smoothcert.runs.statement import DataStatement
 
-_LOCK_NAME = ".lock"
 _MOST_NOTED = 100
+_HELD_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -57,12 +55,16 @@ class Run:
 
     @property
     def norm(self) -> str:
-        """The norm of its radii; a run that states none has no radii to compare."""
+        """The norm of its radii; a run that states none has no radii to compare.
+
+        Of changes that leave some coordinates alone it is another norm, and named so.
+        """
         if (norm := self.manifest.plan.norm) is None:
             raise RunError(
                 f"{self.path} states no norm for its radii: it is no certification; name one that is"
             )
-        return norm
+        held = self.manifest.model.held
+        return norm if held is None else f"{norm} ({_held_in_words(held)})"
 
     @property
     def planned(self) -> Sequence[int] | None:
@@ -112,7 +114,7 @@ def read_run(path: Path) -> Run:
         raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
-    file = path / journals.FILE_NAME
+    file = RunFiles(path).journal
     with Journal(file, statement=manifest.seal, at_least=at_least) as journal:
         records = journal.records()
     if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
@@ -145,7 +147,7 @@ def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
 
 
 @contextmanager
-def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Mapping[str, bytes]], None]]:
+def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Rows, Mapping[str, bytes]], None]]:
     """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
     _make_directory(path)
     with _only_writer(path) as lock:
@@ -153,14 +155,14 @@ def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Ma
 
 
 def create_run(
-    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes] | None = None
+    path: Path, manifest: Manifest, records: Rows, files: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a complete run, with the ``files`` it keeps beside its journal, in a directory that holds none yet.
 
     One that a kill or a full disk left unfinished is gone on with. Records come last: one that counts has its files.
     """
     files = files or {}
-    if not (path / MANIFEST_NAME).exists():
+    if not RunFiles(path).statement.exists():
         for name, content in files.items():
             _check_own(path / name, content)
     with reserve_run(path) as write:
@@ -168,14 +170,14 @@ def create_run(
 
 
 def _write_whole(
-    path: Path, lock: int, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
+    path: Path, lock: int, manifest: Manifest, records: Rows, files: Mapping[str, bytes]
 ) -> None:
     try:
         _settle_statement(path, manifest)
         for name, content in files.items():
             _check_own(path / name, content)
     except RunError as error:
-        if not (path / MANIFEST_NAME).exists():
+        if not RunFiles(path).statement.exists():
             raise
         raise RunError(f"{path} holds a run already; choose another --out ({error})") from None
     for name, content in files.items():
@@ -184,9 +186,10 @@ def _write_whole(
             write_atomically(path / name, content)
     with _writable_journal(path, lock) as journal:
         there = {record.index: record for record in journal.records()}
-        wanted = {record.index: record for record in records}
-        if (there and len(there) >= len(wanted)) or any(wanted.get(index) != there[index] for index in there):
-            raise RunError(f"{path} holds a run already; choose another --out")
+        if there:
+            wanted = {record.index: record for record in records if record.index in there}
+            if len(there) >= len(records) or wanted != there:
+                raise RunError(f"{path} holds a run already; choose another --out")
         journal.append_all(record for record in records if record.index not in there)
 
 
@@ -211,7 +214,7 @@ def _claimed(path: Path, manifest: Manifest) -> Iterator[int]:
 
 def _settle_statement(path: Path, manifest: Manifest) -> None:
     """Write the statement where there is none; one that is there must be the same."""
-    if (path / MANIFEST_NAME).exists():
+    if RunFiles(path).statement.exists():
         differences = Manifest.load(path).differences(manifest)
         if differences:
             raise RunError(
@@ -220,8 +223,10 @@ def _settle_statement(path: Path, manifest: Manifest) -> None:
                 + "\nChoose another --out, or give the options it was started with."
             )
         return
-    if (path / journals.FILE_NAME).exists():
-        raise RunError(f"{path} holds a journal but no {MANIFEST_NAME}: restore it or choose another --out")
+    if RunFiles(path).journal.exists():
+        raise RunError(
+            f"{path} holds a journal but no {RunFiles.statement.name}: restore it or choose another --out"
+        )
     manifest.save(path)
 
 
@@ -231,7 +236,7 @@ def _writable_journal(path: Path, lock: int) -> Iterator[Journal]:
 
     What a write-ahead file held is lost with it, and nothing else would tell.
     """
-    file, seal = path / journals.FILE_NAME, Manifest.load(path).seal
+    file, seal = RunFiles(path).journal, Manifest.load(path).seal
 
     def opened() -> Journal:
         return Journal(file, True, seal, _noted_records(path), lambda count: _note_records(lock, count))
@@ -255,7 +260,7 @@ def _note_records(lock: int, count: int) -> None:
 
 def _noted_records(path: Path) -> int:
     try:
-        text = read_file(path / _LOCK_NAME, _MOST_NOTED, links=False)
+        text = read_file(RunFiles(path).lock, _MOST_NOTED, links=False)
         count = int(text.split()[0])
     except (OSError, DataError, ValueError, IndexError):
         return 0
@@ -279,9 +284,9 @@ def _make_directory(path: Path) -> None:
 def _only_writer(path: Path) -> Iterator[int]:
     """Hold the run's lock; it goes with the process, however that ends."""
     try:
-        lock = open_own(path / _LOCK_NAME, os.O_CREAT | os.O_RDWR)
+        lock = open_own(RunFiles(path).lock, os.O_CREAT | os.O_RDWR)
     except OSError as error:
-        raise RunError(f"{path} can't be written to: {_LOCK_NAME}: {error.strerror}") from None
+        raise RunError(f"{path} can't be written to: {RunFiles.lock.name}: {error.strerror}") from None
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -292,3 +297,11 @@ def _only_writer(path: Path) -> Iterator[int]:
         yield lock
     finally:
         os.close(lock)
+
+
+def _held_in_words(held: Sequence[int]) -> str:
+    """Which coordinates are held; of many the first, and a checksum that tells other sets apart."""
+    shown = ", ".join(map(str, held[:_HELD_SHOWN]))
+    if len(held) > _HELD_SHOWN:
+        shown += f", … {len(held)} in all, {checksum(list(held))[:6]}"
+    return f"held: {shown}"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import RunError, SmoothcertError
-from smoothcert.files import append_line, make_folder, parse_json, read_lines
+from smoothcert.files import make_folder
 from smoothcert.noise import DIAGONAL_NOISES, DiagonalNoise, load_sigmas, write_sigmas
+from smoothcert.runs.json_lines import append_sealed, read_sealed
+from smoothcert.runs.layout import RunFiles
 from smoothcert.sigma_search.base import SearchResult
-
-FILE_NAME = "sigma_search.jsonl"
-_SCALES = "sigmas"
 
 
 def append_found(directory: Path, found: SearchResult) -> None:
@@ -22,10 +19,11 @@ def append_found(directory: Path, found: SearchResult) -> None:
 
     The scales of an input that has one for each coordinate go to ``sigmas/INDEX.npy`` before.
     """
+    files = RunFiles(directory)
     if found.noise is not None:
-        make_folder(directory / _SCALES)
-        write_sigmas(_scales_file(directory, found.index), found.noise.sigmas)
-    append_line(directory / FILE_NAME, json.dumps(sealed(found.as_json())))
+        make_folder(files.searched_sigmas)
+        write_sigmas(files.sigmas_of(found.index), found.noise.sigmas)
+    append_sealed(files.searches, found.as_json())
 
 
 def read_found(directory: Path) -> dict[int, SearchResult]:
@@ -33,12 +31,12 @@ def read_found(directory: Path) -> dict[int, SearchResult]:
 
     An input whose record has no search is searched again.
     """
-    if (directory / _SCALES).is_symlink():
-        raise RunError(f"{directory / _SCALES} is a link and not followed; copy the folder")
+    files = RunFiles(directory)
+    if files.searched_sigmas.is_symlink():
+        raise RunError(f"{files.searched_sigmas} is a link and not followed; copy the folder")
     found: dict[int, SearchResult] = {}
-    for line in read_lines(directory / FILE_NAME):
+    for fields in read_sealed(files.searches):
         try:
-            fields = unsealed(parse_json(line))
             name, scales = fields.pop("noise", None), fields.pop("sigmas_sha256", None)
             one = SearchResult(**fields)
             if type(one.index) is not int or one.index < 0:  # it names a file
@@ -47,7 +45,7 @@ def read_found(directory: Path) -> dict[int, SearchResult]:
             continue
         if scales is not None and isinstance(name, str):
             try:
-                one = replace(one, noise=_read_noise(directory, one.index, name, scales))
+                one = replace(one, noise=_read_noise(files, one.index, name, scales))
             except SmoothcertError:
                 found.pop(one.index, None)
                 continue
@@ -68,13 +66,11 @@ def in_words(found: list[SearchResult], start: float) -> str:
     return f"σ search: {len(moved)} of {len(found)} inputs moved{span}; σ = {start:g} kept: {kept or 'none'}"
 
 
-def _scales_file(directory: Path, index: int) -> Path:
-    return directory / _SCALES / f"{index}.npy"
-
-
-def _read_noise(directory: Path, index: int, name: str, sha256: str) -> DiagonalNoise:
-    path = _scales_file(directory, index)
+def _read_noise(files: RunFiles, index: int, name: str, sha256: str) -> DiagonalNoise:
+    path = files.sigmas_of(index)
     noise = DIAGONAL_NOISES[name](load_sigmas(path))
     if noise.sha256 != sha256:
-        raise RunError(f"{path} isn't the vector that {FILE_NAME} states for input {index}; restore it")
+        raise RunError(
+            f"{path} isn't the vector that {files.searches.name} states for input {index}; restore it"
+        )
     return noise

@@ -12,30 +12,29 @@ from pathlib import Path
 
 from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, RunError
-from smoothcert.files import MOST_TEXT, append_line, parse_json, read_file, read_lines, write_atomically
+from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
+from smoothcert.runs.json_lines import append_sealed, read_sealed
+from smoothcert.runs.layout import RunFiles
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.stopping import allocate
 from smoothcert.tally import Tally
-
-PILOTS_FILE, ALLOCATION_FILE = "pilots.jsonl", "allocation.json"
 
 
 def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
     """Add a line and wait until it is on disk."""
     pilot = None if piloted.pilot is None else piloted.pilot.as_json()
     fields = {"index": index, "selection": piloted.selection.as_json(), "pilot": pilot}
-    append_line(directory / PILOTS_FILE, json.dumps(sealed(fields)))
+    append_sealed(RunFiles(directory).pilots, fields)
 
 
 def read_pilots(directory: Path) -> dict[int, Piloted]:
     """The pilots by index; one whose line was cut off by a kill, or damaged, is cast again, with the same votes."""
     found = {}
-    for line in read_lines(directory / PILOTS_FILE):
+    for fields in read_sealed(RunFiles(directory).pilots):
+        if fields.keys() != {"index", "selection", "pilot"}:
+            continue
         try:
-            fields = unsealed(parse_json(line))
-            if fields.keys() != {"index", "selection", "pilot"}:
-                continue
             pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
             found[int(fields["index"])] = Piloted(Tally.from_json(fields["selection"]), pilot)
         except (ValueError, KeyError, TypeError):
@@ -45,7 +44,7 @@ def read_pilots(directory: Path) -> dict[int, Piloted]:
 
 def check_allocation(directory: Path, indices: Iterable[int]) -> None:
     """Refuse other inputs than those that a total was spread over, before any vote is cast for them."""
-    path = directory / ALLOCATION_FILE
+    path = RunFiles(directory).allocation
     if path.exists():
         _read(path, list(indices))
 
@@ -54,7 +53,7 @@ def settled_votes(
     plan: CertifyPlan, directory: Path, indices: Iterable[int], piloted: Mapping[int, Piloted]
 ) -> dict[int, int]:
     """Votes for each input: as the run's file says, or allocated now and written before anybody uses them."""
-    path, wanted = directory / ALLOCATION_FILE, list(indices)
+    path, wanted = RunFiles(directory).allocation, list(indices)
     if path.exists():
         return _read(path, wanted)
     spent = sum(one.selection.n + (0 if one.pilot is None else one.pilot.n) for one in piloted.values())
@@ -74,8 +73,8 @@ def _read(path: Path, indices: list[int]) -> dict[int, int]:
         votes = {int(index): int(n) for index, n in stated["votes"].items()}
     except (OSError, DataError, ValueError, KeyError, TypeError, AttributeError):
         raise RunError(
-            f"{path} is damaged; restore it, or delete it and give the same command again: {PILOTS_FILE} gives the "
-            "same numbers"
+            f"{path} is damaged; restore it, or delete it and give the same command again: "
+            f"{RunFiles.pilots.name} gives the same numbers"
         ) from None
     if sorted(votes) != sorted(indices):
         raise RunError(

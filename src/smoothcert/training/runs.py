@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
@@ -10,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
 from torch import nn
 
 from smoothcert.architectures import ModelSpec, initialise, normalisation_for
@@ -19,18 +17,23 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
-from smoothcert.runs.manifest import FILE_NAME as MANIFEST_NAME
+from smoothcert.runs.json_lines import write_lines
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import TorchClassifier
-from smoothcert.training.checkpoint import FILE_NAME as CHECKPOINT_NAME
 from smoothcert.training.checkpoint import load_state, save_state
-from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
+from smoothcert.training.loop import (
+    EpochMetrics,
+    Progress,
+    State,
+    TrainingDivergedError,
+    train,
+    training_threads,
+)
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
 
-RECIPE_NAME = "recipe.toml"
-METRICS_NAME = "metrics.jsonl"
 _LATER = (
     "optimizer",
     "nesterov",
@@ -39,6 +42,9 @@ _LATER = (
     "random_crops",
     "sigma_training_mode",
 )
+
+_THREADS = "threads"
+_MOST_THREADS = 1024
 
 EpochListener: TypeAlias = Callable[[EpochMetrics], None]
 """Called in the first process after each epoch's checkpoint is on disk."""
@@ -65,27 +71,31 @@ def train_into(
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
-    uninterrupted run. Another recipe, data set or kind of device is refused. The statement keeps, for the record, the
-    range of the inputs, and ``data_dir``, where the data set's files were said to be.
+    uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
+    refused. The statement keeps, for the record, the range of the inputs, and ``data_dir``, where the data set's files
+    were said to be.
     """
-    processes = processes or Processes()
+    processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
     model, spec, digest = _starting_point(recipe, dataset)
     recipe = _resolved(recipe, spec, processes)
+    recipe = replace(recipe, plan=replace(recipe.plan, threads=_settled_threads(out, recipe.plan)))
+    threads = training_threads(model, dataset, recipe.plan, processes)
+    recipe = replace(recipe, plan=replace(recipe.plan, threads=threads))
     manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
     # One process writes; the others must not read before it has claimed the run.
     with claim_run(out, manifest) if processes.is_first else nullcontext():
         if processes.is_first:
-            write_atomically(out / RECIPE_NAME, recipe.to_toml().encode())
+            write_atomically(files.recipe, recipe.to_toml().encode())
         processes.wait()
         state = load_state(out) or State()
 
         def record(state: State) -> None:
             if processes.is_first:
                 save_state(out, state)
-                _write_metrics(out, state.history)
+                write_lines(files.metrics, map(asdict, state.history))
                 for listener in listeners:
                     listener(state.history[-1])
 
@@ -103,7 +113,7 @@ def train_into(
         except TrainingDivergedError as error:
             raise TrainingDivergedError(f"{error}. {_what_is_left(out)}") from None
         if processes.is_first:
-            _write_metrics(out, history)
+            write_lines(files.metrics, map(asdict, history))
             save_model(model.cpu(), spec, out)
         processes.wait()
     return history
@@ -111,9 +121,12 @@ def train_into(
 
 def _check_place(out: Path) -> None:
     """Refuse to continue from a checkpoint, or to replace a model, without a manifest."""
-    for name in (CHECKPOINT_NAME, WEIGHTS_NAME):
-        if (out / name).exists() and not (out / MANIFEST_NAME).exists():
-            raise RunError(f"{out} holds {name} but no {MANIFEST_NAME}: restore it or choose another --out")
+    statement = RunFiles(out).statement
+    for one in (RunFiles(out).checkpoint, out / WEIGHTS_NAME):
+        if one.exists() and not statement.exists():
+            raise RunError(
+                f"{out} holds {one.name} but no {statement.name}: restore it or choose another --out"
+            )
 
 
 def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
@@ -123,6 +136,25 @@ def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
         # Weights that were trained at one σ have had their warm-up.
         plan = replace(plan, sigma_warmup=plan.warmup if recipe.start is None else 0)
     return replace(recipe, architecture=spec.architecture, plan=plan)
+
+
+def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
+    """The threads that the plan or the run under ``out`` states; None where neither does. Both, unlike, are refused.
+
+    Kept with the versions: how sums are split is known for the record, and no reason to call a run another.
+    """
+    if not RunFiles(out).statement.exists():
+        return plan.threads
+    stated = Manifest.load(out).versions.get(_THREADS, "")
+    begun = int(stated) if stated.isdecimal() and len(stated) <= len(str(_MOST_THREADS)) else 0
+    if not 1 <= begun <= _MOST_THREADS:
+        return plan.threads
+    if plan.threads not in (None, begun):
+        raise RunError(
+            f"{out} was begun with {begun} threads, now {plan.threads}: its sums would round differently. Leave "
+            "--threads out, or choose another --out"
+        )
+    return begun
 
 
 def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelSpec, str | None]:
@@ -165,6 +197,7 @@ def _manifest(
     for name in _LATER:
         if plan[name] == getattr(TrainPlan, name):
             del plan[name]
+    threads = plan.pop("threads")
     if recipe.plan.objective.batch_counts_inputs:
         plan["batch_counts"] = "inputs"
     plan |= {"objective": objective.pop("name")} | {
@@ -179,7 +212,7 @@ def _manifest(
         plan=plan | {"device": processes.device.type},
         model=model,
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
-        versions=current_versions() | {"threads": str(torch.get_num_threads())},
+        versions=current_versions() | {_THREADS: str(threads)},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin={
             "dataset": recipe.dataset,
@@ -187,11 +220,6 @@ def _manifest(
             "input_range": list(dataset.value_range()),
         },
     )
-
-
-def _write_metrics(out: Path, history: tuple[EpochMetrics, ...]) -> None:
-    lines = "".join(json.dumps(asdict(metrics)) + "\n" for metrics in history)
-    write_atomically(out / METRICS_NAME, lines.encode())
 
 
 def _what_is_left(out: Path) -> str:

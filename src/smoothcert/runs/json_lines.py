@@ -1,0 +1,36 @@
+"""Files with a line of JSON for each step of a run: added to, each line with its checksum, or replaced whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from smoothcert.checksums import is_sealed, sealed, unsealed
+from smoothcert.files import append_line, parse_json, read_lines, write_atomically
+
+
+def append_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """Add a line with its checksum and wait until it is on disk."""
+    append_line(path, json.dumps(sealed(fields)))
+
+
+def read_sealed(path: Path, always: bool = False) -> Iterator[dict[str, Any]]:
+    """The lines that are what was written; one that a kill cut off, or that is damaged, is left out.
+
+    Earlier versions wrote some files without checksums, whose lines are taken as they are unless ``always``.
+    """
+    for line in read_lines(path):
+        try:
+            fields = parse_json(line)
+            stated = unsealed(fields)
+        except ValueError:
+            continue
+        if is_sealed(fields) or not always:
+            yield stated
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace the file by a line for each row, in one step."""
+    write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -1,0 +1,75 @@
+"""The layout of a run's directory: every name of a file in it stands here, and nowhere else."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import overload
+
+
+@dataclass(frozen=True)
+class _File:
+    """A name that is a path where it is asked of a directory's files."""
+
+    name: str
+
+    @overload
+    def __get__(self, files: None, kind: type[RunFiles]) -> _File: ...
+    @overload
+    def __get__(self, files: RunFiles, kind: type[RunFiles]) -> Path: ...
+    def __get__(self, files: RunFiles | None, kind: type[RunFiles]) -> _File | Path:
+        return self if files is None else files.directory / self.name
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Where a directory of certification, training or fitting has its files, whether they are there or not.
+
+    Weights lie beside them as in any directory that ``architectures`` saves a model to.
+    """
+
+    directory: Path
+
+    statement = _File("run.json")
+    lock = _File(".lock")
+    """Held by the only writer; says how many records there were."""
+    journal = _File("journal.sqlite")
+    """A record for each certified input."""
+    sigmas = _File("sigmas.npy")
+    """The scales of noise that has one for each coordinate: those certified with, or those that a fit ended in."""
+    searches = _File("sigma_search.jsonl")
+    """How each input's σ was found."""
+    searched_sigmas = _File("sigmas")
+    """A folder for those that have one for each coordinate."""
+    pilots = _File("pilots.jsonl")
+    allocation = _File("allocation.json")
+    """How a total of votes is spread over the inputs."""
+    answers = _File("answers.jsonl")
+    """What a memory answered."""
+    recipe = _File("recipe.toml")
+    metrics = _File("metrics.jsonl")
+    """A line for each epoch of training, or each sub-epoch of a fit."""
+    checkpoint = _File("checkpoint.pt")
+    steps = _File("sub-epochs")
+    """A folder for the scales after each sub-epoch of a fit."""
+
+    def sigmas_of(self, index: int) -> Path:
+        """The scales that were found for one input."""
+        return self.searched_sigmas / f"{index}.npy"
+
+    def sigmas_after(self, sub_epoch: int) -> Path:
+        """The scales of a fit after a sub-epoch (0: at the start)."""
+        return self.steps / f"{sub_epoch}.npy"
+
+    @classmethod
+    def keeps(cls, name: str) -> bool:
+        """Whether a certification run may have a file of this name beside its statement and its journal."""
+        kept = {one.name for one in (cls.sigmas, cls.searches, cls.pilots, cls.allocation)}
+        return name in kept or re.fullmatch(rf"{cls.searched_sigmas.name}/[0-9]+\.npy", name) is not None
+
+    def kept(self) -> list[str]:
+        """The names of such files that are there, in order."""
+        found = [*self.directory.glob("*"), *self.searched_sigmas.glob("*")]
+        names = [path.relative_to(self.directory).as_posix() for path in sorted(found) if path.is_file()]
+        return [name for name in names if self.keeps(name)]

@@ -1,0 +1,39 @@
+"""The layout of a run's directory knows every file that is written to one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from smoothcert.runs.layout import RunFiles
+from tests.guarantees.damages import certified_specimens, other_specimens
+
+WEIGHTS = {"model.json", "model.safetensors"}
+"""Of any directory that a model is saved to."""
+
+
+def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> None:
+    names = {one.name for one in vars(RunFiles).values() if hasattr(one, "name")} | WEIGHTS
+    seen = set()
+    for specimen in (*certified_specimens(tmp_path), *other_specimens(tmp_path)):
+        found = {path.name.removesuffix("-wal") for path in specimen.path.iterdir()}
+        assert found <= names, specimen.path
+        seen |= found
+    assert seen == names
+
+
+@pytest.mark.parametrize("name", ["sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl"])
+def test_what_a_run_keeps_beside_its_journal(name: str, tmp_path: Path) -> None:
+    assert RunFiles.keeps(name)
+    (tmp_path / "sigmas").mkdir()
+    for other in (name, "run.json", "journal.sqlite", "mine.txt", "sigmas/x.npy"):
+        (tmp_path / other).write_text("")
+    assert RunFiles(tmp_path).kept() == [name]
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "journal.sqlite", "../sigmas.npy", "sigmas/../1.npy", "sigmas", "sigmas/1.npy/", ""]
+)
+def test_what_it_does_not_keep(name: str) -> None:
+    assert not RunFiles.keeps(name)
