@@ -20,6 +20,8 @@ from smoothcert.commands.console import (
     show_warnings,
     stderr,
 )
+from smoothcert.commands.mistakes import in_words, panel
+from smoothcert.commands.radii import joined_radii
 from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
@@ -68,6 +70,7 @@ def make_app() -> App:
         suppress_keyboard_interrupt=False,
         console=help_console(),
         error_console=stderr(),
+        error_formatter=panel,
     )
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
@@ -103,12 +106,17 @@ def _run(tokens: list[str], as_json: bool) -> int:
 
     try:
         with interruptible(), guarded_output():
-            make_app()(tokens, exit_on_error=False, print_error=not as_json, result_action="return_value")
+            make_app()(
+                joined_radii(tokens),
+                exit_on_error=False,
+                print_error=not as_json,
+                result_action="return_value",
+            )
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except CycloptsError as error:
         if as_json:
-            report_mistake(str(error), exit_code=2)
+            report_mistake(in_words(error), exit_code=2)
         return 2
     except SmoothcertError as error:
         report_mistake(str(error), exit_code=2)

@@ -61,4 +61,4 @@ def search_of(options: SearchOptions) -> SigmaSearch | None:
                 f"{option} needs a search: add --sigma-search {', '.join(others)} or {last}"
             )
         return None
-    return from_mapping(SEARCHES[name], knobs, f"sigma search {name}")
+    return from_mapping(SEARCHES[name], knobs, f"sigma search {name}", SEARCHES.load())

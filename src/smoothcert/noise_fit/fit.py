@@ -156,8 +156,9 @@ def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], N
     """Positions to fit on and ``validation`` positions kept apart, chosen by the seed."""
     if plan.validation >= len(places):
         raise InvalidValueError(
-            f"validation must be less than the {len(places)} inputs there are, got {plan.validation}: the rest is "
-            "fitted on"
+            f"validation must be less than the {len(places)} inputs there are, got {plan.validation}: those are kept "
+            f"apart, and the rest is fitted on. Use more inputs, or fewer for that (--validation "
+            f"{max(1, len(places) // 4)})"
         )
     order = torch.randperm(len(places), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(places, dtype=np.int64)[order]
