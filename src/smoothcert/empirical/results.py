@@ -11,6 +11,7 @@ from scipy.special import bdtrc
 
 from smoothcert.empirical.strategies import ATTACKS
 from smoothcert.errors import check_count, check_probability
+from smoothcert.knobs import knob
 from smoothcert.runs import Record
 from smoothcert.smoothing import TooFewVotesWarning
 
@@ -19,18 +20,25 @@ from smoothcert.smoothing import TooFewVotesWarning
 class AttackPlan:
     """What is tried against each input at each radius, and how sure its failure must be.
 
-    ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
-    promising adversary gets ``n`` fresh votes, and so does the input itself before any attack. With probability at
-    least 1−``alpha`` over those votes, an input is called neither wrong nor broken at a point where the smoothed
-    classifier is right, at any of its radii.
+    The input itself gets ``n`` fresh votes before any attack, as adversaries do. With probability at least 1−``alpha``
+    over those votes, an input is called neither wrong nor broken at a point where the smoothed classifier is right, at
+    any of its radii.
     """
 
-    attack: str = "pgd"
-    steps: int = 20
-    copies: int = 16
-    restarts: int = 1
-    n: int = 1000
-    alpha: float = 0.001
+    attack: str = knob(
+        "pgd",
+        "how adversaries are found: pgd (projected gradients), ddn (direction and norm apart), gradient-free "
+        "(directions from values alone)",
+        choices=("smoothcert.empirical", "ATTACKS"),
+    )
+    steps: int = knob(20, "steps of the attack")
+    copies: int = knob(16, "noise copies that the attack averages over; more make it stronger and slower")
+    restarts: int = knob(
+        1,
+        "how often it is tried, each time with fresh noise copies; the most promising adversary is voted on",
+    )
+    n: int = knob(1000, "fresh votes that judge an adversary")
+    alpha: float = knob(0.001, "probability that an input is called broken though it isn't")
 
     def __post_init__(self) -> None:
         ATTACKS[self.attack]
