@@ -51,7 +51,8 @@ def attack(
     empirical accuracy what this one couldn't; its interval is over the choice of inputs, and needs a complete run.
 
     The exit code is 3 if an input was broken closer than the run certifies it: that is worth looking into.
-    Runs with gaussian noise and hard votes, of torch models.
+    Runs with gaussian noise and hard votes. Models without gradients (ONNX files, functions, networks of whole numbers)
+    are attacked by votes alone.
 
     Example: `smoothcert attack runs/digits-cert --model runs/digits --radii 0.25 0.5 0.75 --steps 40 --copies 64`
 
@@ -69,7 +70,7 @@ def attack(
     max
         Stop after M inputs, whatever --skip is.
     model
-        The model: a training run, weight file or module:function. It must be the model that was certified.
+        The model: a training run, .onnx or weight file, or module:function. It must be the model that was certified.
     dataset
         The data set, unless the run names a registered one, such as mnist.
     split
@@ -80,8 +81,8 @@ def attack(
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.commands.console import progress_bar
-    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
@@ -99,9 +100,11 @@ def attack(
     chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
-    named = load_named_model(model, model_options, "hard")
+    named = load_named_model(model, declared_as(model_options, whole.manifest.model.declared), "hard")
+    if plan.attack is None and not named.classifier.differentiable:
+        note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
-    with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
+    with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
             chosen,

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 else:
     *_ATTACK, _ALPHA = map(sentence, written_knobs("smoothcert.empirical.results", "AttackPlan"))
-    _ALPHA = replace(_ALPHA, help=f"{_ALPHA.help[:-1]} (default: the run's alpha).")
+    _ALPHA = replace(_ALPHA, default=None, help=f"{_ALPHA.help[:-1]} (default: the run's alpha).")
     AttackOptions = options_class(
-        "AttackOptions", [*(option(knob, None) for knob in _ATTACK), optional(_ALPHA, None)], __name__
+        "AttackOptions",
+        [(optional if knob.default is None else option)(knob, None) for knob in (*_ATTACK, _ALPHA)],
+        __name__,
     )
     _LINE = written_knobs("smoothcert.empirical.diagnostics", "LinePlan")
     LineOptions = options_class(

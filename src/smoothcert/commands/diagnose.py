@@ -72,7 +72,7 @@ def diagnose(
     low, high = inputs.value_range()
     plan = LinePlan(named.sigma_or(sigma), clip=low >= 0 and high <= 1, **vars(plan_options))
     indices = list(Choice(data.skip, data.max).indices(len(inputs)))
-    quiet = output.quiet or output.json
+    quiet = output.silent
     with progress_bar("inputs", "inputs", quiet) as bar:
         bar.begin(len(indices), len(indices))
 

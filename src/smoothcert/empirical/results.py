@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.special import bdtrc
 
-from smoothcert.empirical.strategies import ATTACKS
-from smoothcert.errors import check_count, check_probability
+from smoothcert.empirical.strategies import ATTACKS, BY_GRADIENT, BY_VOTES, NEED_GRADIENTS
+from smoothcert.errors import ModelError, check_count, check_probability
 from smoothcert.knobs import knob
 from smoothcert.runs import Record
 from smoothcert.smoothing import TooFewVotesWarning
+
+_COPIES, _COPIES_OF_VOTES = 16, 256
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,19 @@ class AttackPlan:
     any of its radii.
     """
 
-    attack: str = knob(
-        "pgd",
+    attack: str | None = knob(
+        None,
         "how adversaries are found: pgd (projected gradients), ddn (direction and norm apart), gradient-free "
-        "(directions from values alone)",
+        "(directions from scores alone), nes (from votes alone, by any model); default: pgd where the model has "
+        "gradients, else nes",
         choices=("smoothcert.empirical", "ATTACKS"),
     )
     steps: int = knob(20, "steps of the attack")
-    copies: int = knob(16, "noise copies that the attack averages over; more make it stronger and slower")
+    copies: int | None = knob(
+        None,
+        "noise copies that the attack averages over; more make it stronger and slower (default: 16; 256 without "
+        "gradients, where each tells less)",
+    )
     restarts: int = knob(
         1,
         "how often it is tried, each time with fresh noise copies; the most promising adversary is voted on",
@@ -41,10 +48,24 @@ class AttackPlan:
     alpha: float = knob(0.001, "probability that an input is called broken though it isn't")
 
     def __post_init__(self) -> None:
-        ATTACKS[self.attack]
-        for name in ("steps", "copies", "restarts", "n"):
+        if self.attack is not None:
+            ATTACKS[self.attack]
+        for name in ("steps", "restarts", "n"):
             check_count(name, getattr(self, name))
+        if self.copies is not None:
+            check_count("copies", self.copies)
         check_probability("alpha", self.alpha)
+
+    def settled(self, name: str, differentiable: bool) -> AttackPlan:
+        """The plan with nothing left open; an attack that needs gradients is refused for a model without."""
+        attack = self.attack or (BY_GRADIENT if differentiable else BY_VOTES)
+        if attack in NEED_GRADIENTS and not differentiable:
+            raise ModelError(
+                f"{attack} follows gradients, and {name} has none: take {BY_VOTES}, which asks for votes alone, or "
+                "leave the attack out"
+            )
+        copies = self.copies or (_COPIES if attack in NEED_GRADIENTS else _COPIES_OF_VOTES)
+        return replace(self, attack=attack, copies=copies)
 
     def level(self, radii: int, classes: int) -> float:
         """The level of a single test: α shared among the input itself, all its radii, and all rivals of its label."""

@@ -1,0 +1,212 @@
+"""``python -m benchmarks.mnist_table``: SmoothMix's Table 5 (MNIST, ACR) re-made, from the logs kept in the repository.
+
+``keep RUN`` adds a certified run to them: its log, and beside it what was trained and how it was certified.
+``control LOG --sigma S`` keeps what the table needs of a published log of the whole test set: its ACR and its radii on
+every twentieth input. A subset can be harder than the whole, and the published log says by how much: see
+``benchmarks.adjusted_acr``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.adjusted_acr import Adjusted, adjust
+from smoothcert.analysis.metrics import average_certified_radius
+from smoothcert.analysis.tables import markdown_table
+from smoothcert.runs import Record, Run, read_run
+from smoothcert.runs.field_log import read_field_log, write_field_log
+from smoothcert.runs.statement import ModelStatement, OriginStatement, PlanStatement
+from smoothcert.training import find_recipe
+
+KEPT = Path(__file__).parents[1] / "docs" / "results" / "mnist"
+EVERY = 20
+"""The inputs of a control: those of any run with ``--skip 20`` or a multiple of it."""
+DIGITS = 6
+
+PUBLISHED = {
+    0.25: {
+        "gaussian": 0.9108,
+        "stability": 0.9152,
+        "consistency": 0.9279,
+        "macer": 0.9201,
+        "smoothadv": 0.9322,
+        "smoothmix-eta1": 0.9296,
+        "smoothmix": 0.9317,
+        "smoothmix-eta1-onestep": 0.9330,
+        "smoothmix-onestep": 0.9332,
+    },
+    0.5: {
+        "gaussian": 1.5581,
+        "stability": 1.5719,
+        "consistency": 1.6549,
+        "macer": 1.5899,
+        "smoothadv": 1.6872,
+        "smoothmix-eta1": 1.6776,
+        "smoothmix": 1.6932,
+        "smoothmix-eta1-onestep": 1.6932,
+        "smoothmix-onestep": 1.6851,
+    },
+    1.0: {
+        "gaussian": 1.6184,
+        "stability": 1.6341,
+        "consistency": 1.7376,
+        "macer": 1.5950,
+        "smoothadv": 1.7786,
+        "smoothmix-eta1": 1.7867,
+        "smoothmix": 1.8185,
+        "smoothmix-eta1-onestep": 1.8169,
+        "smoothmix-onestep": 1.8212,
+    },
+}
+"""Means of five seeds, by σ and by the name of the recipe here."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What is stated beside a log."""
+
+    recipe: str
+    epochs: int
+    seed: int
+    hours: float
+    sigma: float
+    bound: str
+    n0: int
+    n: int
+    alpha: float
+    route: str
+    model_sha256: str
+
+    @property
+    def method(self) -> str:
+        """The recipe's name without data set and σ."""
+        return self.recipe.removeprefix("mnist-").rsplit("-", 1)[0]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table, or add to what it is made of."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mnist_table", description=__doc__)
+    parser.add_argument("--kept", type=Path, default=KEPT, help="directory of the logs")
+    commands = parser.add_subparsers(dest="command")
+    keep_parser = commands.add_parser("keep", help="add a certified run")
+    keep_parser.add_argument("run", type=Path)
+    control_parser = commands.add_parser("control", help="add a published log of the whole test set")
+    control_parser.add_argument("log", type=Path)
+    control_parser.add_argument("--sigma", type=float, required=True)
+    options = parser.parse_args(arguments)
+    options.kept.mkdir(parents=True, exist_ok=True)
+    if options.command == "keep":
+        print(keep(read_run(options.run), options.kept))
+    elif options.command == "control":
+        print(keep_control(options.log, options.sigma, options.kept))
+    else:
+        print(table(options.kept))
+
+
+def keep(run: Run, directory: Path) -> Path:
+    """Write a run's log and statement; refuses one that isn't finished or of another recipe than published."""
+    if not run.complete:
+        raise SystemExit(f"{run.path}: not finished, give `smoothcert certify` again")
+    plan, model, origin = run.manifest.plan, run.manifest.model, run.manifest.origin
+    trained: dict[str, Any] = origin.trained or {}
+    sigma = plan.known(PlanStatement.sigma)
+    recipe, epochs = _recipe_of(trained, origin.known(OriginStatement.method), sigma), int(trained["epochs"])
+    kept = Kept(
+        recipe=recipe,
+        epochs=epochs,
+        seed=trained["seed"],
+        hours=round(trained["seconds"] / 3600, 2),
+        sigma=sigma,
+        bound=plan.known(PlanStatement.bound),
+        n0=plan.known(PlanStatement.n0),
+        n=plan.known(PlanStatement.n),
+        alpha=plan.known(PlanStatement.alpha),
+        route=plan.known(PlanStatement.route),
+        model_sha256=model.known(ModelStatement.sha256),
+    )
+    full = find_recipe(recipe).plan.epochs
+    name = recipe.removeprefix("mnist-") + ("" if epochs == full else f"-{epochs}-epochs")
+    _write_log(directory / f"{name}.tsv.gz", list(run.records))
+    (directory / f"{name}.json").write_text(json.dumps(asdict(kept), indent=2) + "\n", encoding="utf-8")
+    return directory / f"{name}.tsv.gz"
+
+
+def keep_control(log: Path, sigma: float, directory: Path) -> Path:
+    """Write what the table needs of a published log."""
+    records = read_field_log(log, sigma).records
+    path = directory / f"control-{sigma}.tsv.gz"
+    _write_log(path, [record for record in records if record.index % EVERY == 0])
+    stated = {"log": log.name, "inputs": len(records), "acr": average_certified_radius(records)}
+    path.with_name(f"control-{sigma}.json").write_text(json.dumps(stated, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def table(directory: Path) -> str:
+    """Every log kept, beside the published figure."""
+    rows = []
+    for path in sorted(directory.glob("*.tsv.gz"), key=_order):
+        if path.name.startswith("control-"):
+            continue
+        kept = Kept(**json.loads(_beside(path).read_text(encoding="utf-8")))
+        records = read_field_log(path, kept.sigma).records
+        rows.append(_row(kept, records, _adjusted(records, kept.sigma, directory)))
+    heads = ["σ", "recipe", "epochs", "inputs", "ACR on them", "adjusted ± s. e.", "published", "difference"]
+    return markdown_table(heads, rows, text_columns={1})
+
+
+def _row(kept: Kept, records: list[Record], adjusted: Adjusted) -> list[str]:
+    published = PUBLISHED[kept.sigma][kept.method]
+    return [
+        f"{kept.sigma:g}",
+        kept.method,
+        f"{kept.epochs} of {find_recipe(kept.recipe).plan.epochs}",
+        str(len(records)),
+        f"{average_certified_radius(records):.4f}",
+        f"{adjusted.acr:.4f} ± {adjusted.error:.4f}",
+        f"{published:.4f}",
+        f"{adjusted.acr - published:+.4f}",
+    ]
+
+
+def _adjusted(records: list[Record], sigma: float, directory: Path) -> Adjusted:
+    control = directory / f"control-{sigma}.tsv.gz"
+    whole_acr = json.loads(_beside(control).read_text(encoding="utf-8"))["acr"]
+    return adjust(records, read_field_log(control, sigma).records, whole_acr)
+
+
+def _recipe_of(trained: dict[str, Any], method: str, sigma: float) -> str:
+    names = [name for name in PUBLISHED[sigma] if name.split("-")[0] == method]
+    for name in names:
+        plan = find_recipe(f"mnist-{name}-{sigma}").plan
+        if all(trained[knob] == value for knob, value in asdict(plan.objective).items() if knob in trained):
+            return f"mnist-{name}-{sigma}"
+    raise SystemExit(f"no published recipe trains {method} at σ = {sigma} with these knobs: {trained}")
+
+
+def _write_log(path: Path, records: list[Record]) -> None:
+    text = io.StringIO()
+    write_field_log(records, text, digits=DIGITS)
+    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def _beside(log: Path) -> Path:
+    return log.with_name(log.name.removesuffix(".tsv.gz") + ".json")
+
+
+def _order(path: Path) -> tuple[float, int, int]:
+    stated = json.loads(_beside(path).read_text(encoding="utf-8"))
+    if "recipe" not in stated:
+        return (0.0, 0, 0)
+    kept = Kept(**stated)
+    return (kept.sigma, list(PUBLISHED[kept.sigma]).index(kept.method), kept.epochs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The table of MNIST that is made from logs kept in the repository."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import mnist_table
+from benchmarks.adjusted_acr import adjust
+
+from smoothcert.runs import Record
+from smoothcert.training import find_recipe
+
+
+def record(index: int, radius: float, correct: bool = True) -> Record:
+    return Record(index, 1, 1 if correct else 0, radius, 0.5, seconds=0.0)
+
+
+def test_a_harder_subset_is_adjusted_by_the_mean_paired_difference():
+    # On inputs 0 and 2 the control has 0.4 and 1.0, on all it has 0.9; the run is 0.1 and 0.3 above it.
+    adjusted = adjust([record(0, 0.5), record(2, 1.3)], [record(0, 0.4), record(1, 1.3), record(2, 1.0)], 0.9)
+    assert adjusted.acr == pytest.approx(0.9 + 0.2)
+    assert adjusted.error == pytest.approx(0.1)  # sd of (0.1, 0.3) is √0.02, over √2
+
+
+def test_a_wrong_answer_counts_as_radius_zero():
+    adjusted = adjust([record(0, 0.5, correct=False), record(1, 0.5)], [record(0, 0.5), record(1, 0.5)], 1.0)
+    assert adjusted.acr == pytest.approx(0.75)
+
+
+def test_every_published_row_has_a_recipe():
+    for sigma, rows in mnist_table.PUBLISHED.items():
+        for method in rows:
+            assert find_recipe(f"mnist-{method}-{sigma}").plan.sigma == sigma
+
+
+def test_the_table_is_made_of_the_files_in_the_repository():
+    logs = [path for path in mnist_table.KEPT.glob("*.tsv.gz") if not path.name.startswith("control-")]
+    lines = mnist_table.table(mnist_table.KEPT).splitlines()
+    assert len(lines) == len(logs) + 2
+    for log in logs:
+        stated = json.loads(Path(str(log).removesuffix(".tsv.gz") + ".json").read_text(encoding="utf-8"))
+        assert (stated["bound"], stated["n0"], stated["n"], stated["alpha"]) == (
+            "clopper-pearson",
+            100,
+            100_000,
+            0.001,
+        )
