@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution
@@ -235,7 +233,5 @@ def _manifest(
             "used": len(places),
             "dimension": math.prod(dataset.input_shape),
         },
-        versions=current_versions(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=origin,
-    )
+    ).made_now()
