@@ -171,7 +171,7 @@ class AttackReport:
 
 @dataclass(frozen=True)
 class AttackProgress:
-    """What to tell whoever is watching; every callback may be left out."""
+    """Progress callbacks, all optional."""
 
     radii: Callable[[int], None] | None = None
     """(how many more pairs of input and radius are settled)"""

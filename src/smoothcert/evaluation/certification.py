@@ -53,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Progress:
-    """What to tell whoever is watching; every callback may be left out."""
+    """Progress callbacks, all optional."""
 
     begin: Callable[[int | None, int], None] | None = None
     """(votes to cast, None where the votes themselves will tell; inputs done before)"""
