@@ -49,18 +49,18 @@ class DiagonalNoise(Noise):
     @cached_property
     def sigma(self) -> float:
         """Geometric mean of the σ_i; of equal ones exactly the one."""
-        if self.least == self.greatest:
-            return self.least
+        if self.smallest_sigma == self.largest_sigma:
+            return self.smallest_sigma
         mean = math.exp(math.fsum(np.log(self.sigmas).ravel().tolist()) / self.sigmas.size)
-        return min(max(mean, self.least), self.greatest)
+        return min(max(mean, self.smallest_sigma), self.largest_sigma)
 
     @cached_property
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """The smallest σ_i."""
         return float(self.sigmas.min())
 
     @cached_property
-    def greatest(self) -> float:
+    def largest_sigma(self) -> float:
         """The largest σ_i."""
         return float(self.sigmas.max())
 
@@ -75,7 +75,7 @@ class DiagonalNoise(Noise):
             "noise": self.name,
             "sigma": self.sigma,
             "sigmas_sha256": self.sha256,
-            "least_sigma": self.least,
+            "least_sigma": self.smallest_sigma,
             "dimension": self.sigmas.size,
         }
 
