@@ -25,6 +25,7 @@ _HOMES = {
     "Prediction": "smoothcert.smoothing",
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing",
+    "SmoothingLoss": "smoothcert.objectives",
     "Uniform": "smoothcert.noise",
     "load_run": "smoothcert.analysis.notebook",
     "plot_curves": "smoothcert.analysis.notebook",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from smoothcert.noise import DiagonalUniform as DiagonalUniform
     from smoothcert.noise import Gaussian as Gaussian
     from smoothcert.noise import Uniform as Uniform
+    from smoothcert.objectives import SmoothingLoss as SmoothingLoss
     from smoothcert.sampling import Execution as Execution
     from smoothcert.smoothing import Certification as Certification
     from smoothcert.smoothing import Certifications as Certifications
