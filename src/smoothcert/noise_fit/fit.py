@@ -157,7 +157,7 @@ def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], N
     if plan.validation >= len(places):
         raise InvalidValueError(
             f"validation must be less than the {len(places)} inputs there are, got {plan.validation}: the rest is "
-            "fitted on"
+            f"fitted on. Keep fewer apart: --validation {max(1, len(places) // 4)}, say"
         )
     order = torch.randperm(len(places), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(places, dtype=np.int64)[order]
