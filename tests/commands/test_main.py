@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import get_args
@@ -100,3 +101,15 @@ def test_a_closed_pipe_is_no_error() -> None:
     process.stdout.close()
     _, errors = process.communicate()
     assert b"Traceback" not in errors
+
+
+def test_waiting_threads_give_way_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    from smoothcert import __main__, commands
+
+    monkeypatch.setattr(commands, "main", lambda: None)
+    for stated, expected in ((None, "PASSIVE"), ("ACTIVE", "ACTIVE")):
+        monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+        if stated is not None:
+            monkeypatch.setenv("OMP_WAIT_POLICY", stated)
+        __main__.main()
+        assert os.environ["OMP_WAIT_POLICY"] == expected

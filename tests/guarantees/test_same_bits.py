@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.architectures.weights import load_model
@@ -109,3 +110,18 @@ def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_p
     assert [record.estimation for record in read_run(tmp_path / "run").records] == expected
     accuracy = np.mean([record.correct for record in read_run(tmp_path / "run").records])
     assert accuracy > 0.6
+
+
+def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_path: Path) -> None:
+    """Sums are split among threads, and rounded where they are put together again: small networks have one thread."""
+    trained = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        try:
+            recipe = Recipe("digits", TrainPlan(sigma=0.25, epochs=2, batch_size=64, lr=0.05), "small-cnn")
+            train_into(tmp_path / str(threads), recipe, load("digits", "train"))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(1)
+        trained.append((tmp_path / str(threads) / "model.safetensors").read_bytes())
+    assert trained[0] == trained[1] == trained[2]

@@ -188,6 +188,33 @@ def test_where_a_recipe_comes_from_may_change(tmp_path):
     train_into(tmp_path, dataclasses.replace(recipe(), source="a paper", published_acr=1.0), halves())
 
 
+def test_a_run_goes_on_with_the_threads_it_was_begun_with(tmp_path, monkeypatch):
+    used = []
+
+    def stop(_):
+        used.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    plan = recipe(epochs=2, threads=2)
+    with pytest.raises(KeyboardInterrupt):
+        train_into(tmp_path, plan, halves(), listeners=[stop])
+    again = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, threads=None))
+    train_into(tmp_path, again, halves(), listeners=[lambda _: used.append(torch.get_num_threads())])
+    assert used == [2, 2]
+    assert find_recipe(str(tmp_path / "recipe.toml")).plan.threads == 2
+    other = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, threads=3))
+    with pytest.raises(RunError, match="begun with 2 threads, now 3"):
+        train_into(tmp_path, other, halves())
+
+
+@pytest.mark.parametrize("stated", ["", "many", "0", "-1", "99999999999999999999"])
+def test_threads_that_a_run_states_wrongly_are_not_used(tmp_path, stated):
+    train_into(tmp_path, recipe(), halves())
+    manifest = Manifest.load(tmp_path)
+    dataclasses.replace(manifest, versions=manifest.versions | {"threads": stated}).save(tmp_path)
+    train_into(tmp_path, recipe(threads=1), halves())
+
+
 def test_the_recipe_in_the_run_repeats_it_to_the_bit(tmp_path):
     ramps = (Ramp("lam", 3, start=1 / 3), Ramp("lr", 2, 0.00123456789))
     chosen = dataclasses.replace(
@@ -197,7 +224,7 @@ def test_the_recipe_in_the_run_repeats_it_to_the_bit(tmp_path):
     )
     train_into(tmp_path / "first", chosen, halves())
     written = find_recipe(str(tmp_path / "first" / "recipe.toml"))
-    assert written.plan == dataclasses.replace(chosen.plan, shards=1)
+    assert written.plan == dataclasses.replace(chosen.plan, shards=1, threads=1)
     assert written == dataclasses.replace(chosen, name="recipe", architecture="small-cnn", plan=written.plan)
     train_into(tmp_path / "second", written, halves())
     assert weights(tmp_path / "first") == weights(tmp_path / "second")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 
 from cyclopts import App, CycloptsError
 
 import smoothcert
 from smoothcert.commands.console import (
+    end_event,
     give_up_output,
     guarded_output,
     help_console,
     interruptible,
+    log_format,
     report_mistake,
     show_warnings,
     stderr,
@@ -27,6 +30,7 @@ COMMANDS = (
     "sweep",
     "fit-noise",
     "certify",
+    "merge",
     "remember",
     "predict",
     "attack",
@@ -83,32 +87,55 @@ def main(tokens: list[str] | None = None) -> None:
     Exit codes: 0 done, 1 a bug, 2 a mistake in the command or a file, 3 a certificate contradicted (attack),
     4 results that don't follow from their votes (verify), 130 interrupted.
     """
+    show_warnings()
+    words = sys.argv[1:] if tokens is None else tokens
+    with log_format(words) as as_json:
+        code = _run(words, as_json)
+        if as_json:
+            end_event(code)
+    if code:
+        sys.exit(code)
+
+
+def _run(tokens: list[str], as_json: bool) -> int:
+    """Run a command; its exit code, with every error told."""
     from smoothcert.errors import SmoothcertError
 
-    show_warnings()
     try:
         with interruptible(), guarded_output():
-            make_app()(tokens, exit_on_error=False, print_error=True, result_action="return_value")
-    except CycloptsError:
-        sys.exit(2)
+            make_app()(tokens, exit_on_error=False, print_error=not as_json, result_action="return_value")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except CycloptsError as error:
+        if as_json:
+            report_mistake(str(error), exit_code=2)
+        return 2
     except SmoothcertError as error:
-        report_mistake(str(error))
-        sys.exit(2)
+        report_mistake(str(error), exit_code=2)
+        return 2
     except BrokenPipeError:
         # The reader of a pipe has seen enough (`… | head`); closing quietly is what it expects.
         give_up_output()
-        sys.exit(0)
+        return 0
     except (MemoryError, RecursionError) as error:
         report_mistake(
-            f"{type(error).__name__}: what was asked, or what a file claims, needs more memory or depth than there is"
+            f"{type(error).__name__}: what was asked, or what a file claims, needs more memory or depth than there is",
+            exit_code=2,
         )
-        sys.exit(2)
+        return 2
     except OSError as error:
         give_up_output()
-        report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}")
-        sys.exit(2)
+        report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}", exit_code=2)
+        return 2
     except KeyboardInterrupt:
         report_mistake(
-            "interrupted; train, certify and sweep go on where they stopped when given the same command again"
+            "interrupted; train, certify and sweep go on where they stopped when given the same command again",
+            exit_code=130,
         )
-        sys.exit(130)
+        return 130
+    except Exception as error:
+        if not as_json:
+            raise
+        report_mistake(f"{type(error).__name__}: {error}", exit_code=1, traceback=traceback.format_exc())
+        return 1
+    return 0

@@ -124,7 +124,7 @@ def attack(
     if attack is None and not named.classifier.differentiable:
         note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
-    with progress_bar("attacking", "attacks", output.quiet or output.json) as bar:
+    with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
             chosen,

@@ -35,6 +35,7 @@ def certify(
     stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
+    shard: str | None = None,
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -71,6 +72,9 @@ def certify(
         votes, mixture-two-class is the default.
     seed
         Names the random streams; the same seed gives the same votes.
+    shard
+        I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
+        one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
     """
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
@@ -80,10 +84,11 @@ def certify(
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
     from smoothcert.noise import NOISES
+    from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.plan import AUTO
 
     execution = execution_of(speed)
-    choice = Choice(data.skip, data.max)
+    choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
     data_name = named.dataset_or(dataset)
@@ -102,7 +107,7 @@ def certify(
     )
     classifier.settle_for(inputs.levels, inputs.largest)
     low, high = inputs.value_range()
-    quiet = output.quiet or output.json
+    quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
     if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(

@@ -7,31 +7,28 @@ sent to the terminal, and no text is taken for rich's markup.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from io import TextIOWrapper
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO, cast
 
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.segment import Segment
 from rich.text import Text
 
+from smoothcert.commands.progress import Meter, Paced
 from smoothcert.plain_text import shown
 
 
@@ -172,15 +169,60 @@ def help_console() -> Console:
     return Console(file=sys.stdout.stream if isinstance(sys.stdout, _Guard) else sys.stdout)
 
 
-def report_mistake(message: str) -> None:
-    """One clear message, no traceback."""
+@dataclass
+class _Log:
+    """How standard error is written: for people, or a JSON object a line (docs/scripts.md)."""
+
+    json: bool = False
+
+
+_log = _Log()
+
+
+@contextmanager
+def log_format(tokens: Sequence[str]) -> Iterator[bool]:
+    """Whether ``--log-format json`` was given, and inside, standard error is written so.
+
+    Looked for before the command line is parsed: a mistake in it is told in the same format.
+    """
+    words = [word for token in tokens for word in token.split("=", 1)]
+    before, _log.json = _log.json, ("--log-format", "json") in pairwise(words)
+    try:
+        yield _log.json
+    finally:
+        _log.json = before
+
+
+def end_event(exit_code: int) -> None:
+    """The last line of a JSON log, if anybody reads it."""
+    with contextlib.suppress(OSError, ValueError):
+        _write_event("end", exit_code=exit_code)
+
+
+def _write_event(event: str, **fields: Any) -> None:
+    """One line; JSON escapes control characters itself."""
+    when = datetime.now(UTC).isoformat(timespec="milliseconds")
+    stream = sys.stderr.stream if isinstance(sys.stderr, _Guard) else sys.stderr
+    stream.write(json.dumps({"event": event, "time": when, **fields}) + "\n")
+    stream.flush()
+
+
+def report_mistake(message: str, **fields: Any) -> None:
+    """One clear message, no traceback; ``fields`` are for machines."""
+    if _log.json:
+        _write_event("error", message=message, **fields)
+        return
     stderr().print(Text.assemble(("smoothcert:", "bold red"), " ", shown(message)), soft_wrap=True)
 
 
 def note(message: str, quiet: bool = False) -> None:
     """Information that isn't a result."""
-    if not quiet:
-        stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
+    if quiet:
+        return
+    if _log.json:
+        _write_event("note", message=message.strip())
+        return
+    stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
 
 
 def show_warnings() -> None:
@@ -194,7 +236,9 @@ def show_warnings() -> None:
         file: TextIO | None = None,  # noqa: ARG001  (the name is part of the hook)
         line: str | None = None,
     ) -> None:
-        if category.__module__.startswith("smoothcert"):
+        if _log.json:
+            _write_event("warning", message=str(message), category=category.__name__)
+        elif category.__module__.startswith("smoothcert"):
             stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(str(message))), soft_wrap=True)
         else:
             sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
@@ -205,92 +249,45 @@ def show_warnings() -> None:
     )  # by Pillow, about images that datasets refuse anyway
 
 
-class _Rate(ProgressColumn):
-    """Work done per second, in thousands where that reads better."""
+class _Words(ProgressColumn):
+    """A sentence about the meter, made anew each time the bar is drawn."""
 
-    def __init__(self, unit: str) -> None:
+    def __init__(self, words: Callable[[], str]) -> None:
         super().__init__()
-        self._unit = unit
+        self._words = words
 
-    def render(self, task: Task) -> Text:
-        """The rate as text."""
-        if (work := task.fields.get("work")) is not None:
-            each = _short(work / task.completed) if task.completed else "–"
-            speed = work / task.elapsed if task.elapsed else None
-            more = f", {each} each"
-        else:
-            speed, more = task.finished_speed or task.speed, ""
-        shown = "–" if speed is None else _short(speed)
-        return Text(f"{shown} {self._unit}/s{more}", style="progress.data.speed")
-
-
-def _short(value: float) -> str:
-    return f"{value / 1000:.1f}k" if value >= 1000 else f"{value:.1f}"
-
-
-class Bar:
-    """A progress bar over inputs with a rate in votes; silent when quiet or not on a terminal.
-
-    Where the amount of work isn't known beforehand, the bar and the time left go by items.
-    """
-
-    def __init__(self, progress: Progress, items: str) -> None:
-        self._progress = progress
-        self._task = progress.add_task(items, total=None, items=0, all_items=0)
-
-    def begin(self, work: int | None, items: int, done: int = 0) -> None:
-        """``work`` units (None: unknown) remain, for ``items`` items; ``done`` of them were done before."""
-        self._progress.update(
-            self._task,
-            total=items - done if work is None else work,
-            items=done,
-            all_items=items,
-            work=0 if work is None else None,
-        )
-
-    def advance(self, work: int) -> None:
-        """``work`` units were done."""
-        before = self._fields().get("work")
-        if before is None:
-            self._progress.advance(self._task, work)
-        else:
-            self._progress.update(self._task, work=before + work)
-
-    def step(self, epoch: int, epochs: int, batch: int, batches: int, loss: float) -> None:
-        """One training step was done."""
-        done = (epoch - 1) * batches + batch
-        self._progress.update(
-            self._task,
-            total=epochs * batches,
-            completed=done,
-            items=epoch,
-            all_items=epochs,
-            description=f"training, loss {loss:.3f}, epoch",
-        )
-
-    def item(self) -> None:
-        """One more item is finished."""
-        fields = self._fields()
-        self._progress.update(
-            self._task, items=fields["items"] + 1, advance=0 if fields.get("work") is None else 1
-        )
-
-    def _fields(self) -> dict[str, Any]:
-        return self._progress.tasks[self._task].fields
+    def render(self, task: Task) -> Text:  # noqa: ARG002  (the bar asks every column about its task)
+        """The sentence as it is now."""
+        return Text(self._words())
 
 
 @contextmanager
-def progress_bar(items: str, unit: str, quiet: bool) -> Iterator[Bar]:
-    """A bar with items done, rate, time taken and time left."""
+def progress_bar(task: str, unit: str, quiet: bool) -> Iterator[Meter]:
+    """A meter to be advanced: a bar shows it on a terminal; elsewhere, and in a JSON log, lines from time to time."""
     console = stderr()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[items]}/{task.fields[all_items]}"),
-        _Rate(unit),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as progress:
-        yield Bar(progress, items)
+    if quiet:
+        yield Meter(task, unit, lambda *_: None)
+        return
+    if _log.json or not console.is_terminal:
+        pace = Paced(ends=_log.json)
+
+        def line(meter: Meter, state: str) -> None:
+            if pace.due(state):
+                if _log.json:
+                    _write_event("progress", state=state, **meter.as_json())
+                else:
+                    note(meter.in_words())
+
+        meter = Meter(task, unit, line)
+        yield meter
+        meter.end()
+        return
+
+    def draw(meter: Meter, _state: str) -> None:
+        progress.update(shown_task, completed=meter.part, total=1.0 if meter.all_items else None)
+
+    meter = Meter(task, unit, draw)
+    columns = (_Words(meter.doing), BarColumn(), _Words(meter.pace))
+    with Progress(*columns, console=console) as progress:
+        shown_task = progress.add_task("", total=None)
+        yield meter

@@ -91,7 +91,7 @@ def diagnose(
         named.sigma_or(sigma), steps, step_size, copies, points, votes, clip=low >= 0 and high <= 1, seed=seed
     )
     indices = list(Choice(data.skip, data.max).indices(len(inputs)))
-    quiet = output.quiet or output.json
+    quiet = output.silent
     with progress_bar("inputs", "inputs", quiet) as bar:
         bar.begin(len(indices), len(indices))
 

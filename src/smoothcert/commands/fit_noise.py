@@ -77,7 +77,7 @@ def fit_noise(
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
-    quiet = output.quiet or output.json
+    quiet = output.silent
     note(
         f"{inputs.name}, {data.split} split: {len(places)} inputs, {fit.validation} of them kept apart from the fit"
         + (", not from the model's training" if data.split == "train" else ""),

@@ -57,6 +57,18 @@ class OutputOptions:
     json: Annotated[
         bool, Parameter(group=_OUTPUT, negative="", help="One JSON object on standard output.")
     ] = False
+    log_format: Annotated[
+        Literal["text", "json"] | None,
+        Parameter(
+            group=_OUTPUT,
+            help="Progress, notes and errors on standard error: text, or json, an object a line (docs/scripts.md).",
+        ),
+    ] = None
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is no progress and no note: with ``--json``, only where a log was asked for as well."""
+        return self.quiet or (self.json and self.log_format is None)
 
 
 @Parameter(name="*")

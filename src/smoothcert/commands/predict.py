@@ -84,11 +84,11 @@ def predict(
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)
         if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
-            note(warning, output.quiet or output.json)
+            note(warning, output.silent)
     columns = held_columns(hold)
     voting = classifier if columns is None else classifier.holding(columns)
     indices = Choice(data.skip, data.max).indices(len(inputs))
-    with progress_bar("predicting", "votes", output.quiet or output.json) as bar:
+    with progress_bar("predicting", "votes", output.silent) as bar:
         bar.begin(n * len(indices), len(indices))
         answers = []
         for answer in voting.predict_each(((i, inputs.input(i)) for i in indices), n, alpha, bar.advance):
@@ -122,5 +122,5 @@ def predict(
     note(
         f"{right} of {len(rows)} inputs answered correctly ({100 * right / len(rows):.1f} %), {abstained} abstained "
         f"(seed {seed})",
-        output.quiet or output.json,
+        output.silent,
     )

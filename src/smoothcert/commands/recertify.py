@@ -64,7 +64,7 @@ def recertify(
     made = write_recertified(
         source, out, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
     )
-    quiet = output.quiet or output.json
+    quiet = output.silent
     if source.shortfall is not None:
         note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
     before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))

@@ -46,7 +46,7 @@ def remember(
         Where its files are.
     """
     from smoothcert.commands.certify_view import show_run
-    from smoothcert.commands.console import note
+    from smoothcert.commands.console import note, progress_bar
     from smoothcert.databases import public_address
     from smoothcert.region_memory.runs import remember as remember_run
     from smoothcert.runs import read_run
@@ -54,7 +54,14 @@ def remember(
 
     whole = read_run(run)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
-    made, sources = remember_run(whole, inputs, memory, out)
+    with progress_bar("remembering", "inputs", output.silent) as bar:
+        bar.begin(len(whole.records), len(whole.records))
+
+        def answered() -> None:
+            bar.advance(1)
+            bar.item()
+
+        made, sources = remember_run(whole, inputs, memory, out, answered)
     show_run(made, output)
     words = {
         "certified": "kept their certificate",
@@ -65,5 +72,5 @@ def remember(
     told = ", ".join(f"{sources[source]} {text}" for source, text in words.items() if sources[source])  # type: ignore[index]
     note(
         f"{told}. Stateful: holds for questions asked of {public_address(memory)} from now on.",
-        output.quiet or output.json,
+        output.silent,
     )

@@ -67,7 +67,7 @@ def sensitivity(
             values = [feature.factor for feature in features]
             meaning = "σ over where the fit started it: short bars are features that the model relies on"
             plot_features([feature.name for feature in features], values, meaning, out)
-        note(str(out), output.quiet or output.json)
+        note(str(out), output.silent)
 
 
 def _median_reach(path: Path, fit: Fit) -> float:

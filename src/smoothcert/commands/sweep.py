@@ -83,7 +83,7 @@ def sweep(
     from smoothcert.sweeps import Trial, plan_cells
     from smoothcert.training import TrainingDivergedError
 
-    quiet = output.quiet or output.json
+    quiet = output.silent
     common = given(plan) | {
         "dataset": dataset,
         "architecture": architecture,
@@ -139,7 +139,7 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     write_atomically(out / "table.md", tables["markdown"].encode())
     write_atomically(out / "table.json", tables["json"].encode())
     picture = out / "certified-accuracy.png"
-    quiet = output.quiet or output.json
+    quiet = output.silent
     try:
         plot_seed_groups(groups, picture)
         note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", quiet)

@@ -110,7 +110,7 @@ def train(
     except DataError:
         test_set = None  # only reported on, so a data set without a test split can be trained on too
     processes = connect(device)
-    quiet = output.quiet or output.json or not processes.is_first
+    quiet = output.silent or not processes.is_first
     with ExitStack() as stack:
         listeners = []
         if tensorboard and processes.is_first:

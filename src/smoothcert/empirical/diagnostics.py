@@ -20,6 +20,7 @@ from smoothcert.attacks.steps import at_rest, norms
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, check_count, check_positive
 from smoothcert.objectives import BatchNoise, noise_copies
+from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
 
 
 @dataclass(frozen=True)
@@ -97,10 +98,13 @@ def confidence_lines(
     if not indices:
         raise InvalidValueError("choose at least one input to diagnose, got none")
     lines = []
-    for index in indices:
-        lines.append(_line(model, dataset, index, plan))
-        if on_input is not None:
-            on_input()
+    with at_rest(model):
+        _, work = counted_pass(model, torch.from_numpy(dataset.inputs([indices[0]])))
+    with openmp_threads(threads_for(plan.votes * work)):
+        for index in indices:
+            lines.append(_line(model, dataset, index, plan))
+            if on_input is not None:
+                on_input()
     return lines
 
 

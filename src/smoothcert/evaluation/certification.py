@@ -17,6 +17,7 @@ from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import save_sigmas
+from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -32,19 +33,24 @@ from smoothcert.smoothing.holding import HoldingClassifier
 
 @dataclass(frozen=True)
 class Choice:
-    """Which inputs of a data set: every ``skip``-th, and no more than ``most`` of those."""
+    """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
 
     skip: int = 1
     most: int | None = None
+    shard: Shard | None = None
 
     def __post_init__(self) -> None:
         check_count("skip", self.skip)
         if self.most is not None:
             check_count("max", self.most)
 
+    def planned(self, size: int) -> range:
+        """The positions that all shards together take of a data set of ``size`` inputs."""
+        return range(0, size, self.skip)[: self.most]
+
     def indices(self, size: int) -> range:
         """The chosen positions in a data set of ``size`` inputs."""
-        return range(0, size, self.skip)[: self.most]
+        return self.planned(size) if self.shard is None else self.shard.part(self.planned(size))
 
 
 @dataclass(frozen=True)
@@ -85,6 +91,11 @@ def certify_dataset(
     classifier.settle_for(dataset.levels, dataset.largest)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
+    if choice.shard is not None and classifier.plan.budget.spreads:
+        raise InvalidValueError(
+            f"shard {choice.shard} can't know its part of a total: --stop {classifier.plan.budget.text} spreads votes "
+            "over all inputs. Certify them in one run, or leave --stop out"
+        )
     voting = classifier if held is None else classifier.holding(held)
     classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
     manifest = _manifest(classifier, held, dataset, choice, origin or {}, order)
@@ -193,7 +204,8 @@ def _manifest(
             "sha256": dataset.fingerprint(),
             "inputs": len(dataset),
             "skip": choice.skip,
-            "planned": len(choice.indices(len(dataset))),
+            "planned": len(choice.planned(len(dataset))),
+            **({} if choice.shard is None else {"shard": str(choice.shard)}),
             "levels": dataset.levels,
         },
         versions=current_versions(),

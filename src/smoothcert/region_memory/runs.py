@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
@@ -42,7 +43,13 @@ class _Kept:
     shift: float = 0.0
 
 
-def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tuple[Run, Counter[Source]]:
+def remember(
+    run: Run,
+    dataset: Dataset,
+    address: str | Path,
+    out: Path,
+    on_answer: Callable[[], None] | None = None,
+) -> tuple[Run, Counter[Source]]:
     """Ask the memory at ``address`` about the run's inputs, in their order, and write its answers to the run ``out``.
 
     An input inside a stored region gets that region's class; any other offers its certificate, which is cut and stored.
@@ -50,8 +57,10 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
     have given others. Its manifest says so, and which memory it was. Also returns how each answer came about.
 
     Answers are noted in ``answers.jsonl`` as they come. Killed at any moment, the same call goes on, to the same bits
-    and the same account, unless others have asked the memory meanwhile.
+    and the same account, unless others have asked the memory meanwhile. ``on_answer`` is called after each of the run's
+    inputs, those answered before included.
     """
+    on_answer = on_answer or _nothing
     _check(run, dataset)
     offers = _Offers(run, dataset)
     digest = run.records.digest
@@ -60,6 +69,8 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
         with RegionMemory.open(address, _statement(run, dataset)) as memory:
             log.begin(memory.head)
             recovering = log.resumed
+            for _ in log.answers:
+                on_answer()
             for record in run.records[len(log.answers) :]:
                 x, offered = dataset.input(record.index), offers.of(record)
                 answer = _answered_before(memory, run, offers, record, log.stored) if recovering else None
@@ -68,11 +79,16 @@ def remember(run: Run, dataset: Dataset, address: str | Path, out: Path) -> tupl
                     answer = memory.answer(x, partial(_given, offered))
                 held = max(log.stored, answer.record or 0) if recovering else len(memory)
                 log.append(_noted(record, answer, held))
+                on_answer()
             log.end(memory.head)
         records = [log.answers[record.index].of(record) for record in run.records]
         manifest = _manifest(run, address, {"head": log.head, "results_sha256": digest})
         write(manifest, records, sigmas_files(offers.plan.noise) if _stretched(run) else {})
     return read_run(out), Counter(answer.source for answer in log.answers.values())
+
+
+def _nothing() -> None:
+    """What is called where nobody listens."""
 
 
 def _answered_before(

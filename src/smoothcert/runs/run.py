@@ -16,11 +16,10 @@ from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.plain_text import shown_name
-from smoothcert.runs.columns import Records
+from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
-from smoothcert.runs.records import Record
 from smoothcert.runs.statement import DataStatement
 
 _MOST_NOTED = 100
@@ -142,7 +141,7 @@ def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
 
 
 @contextmanager
-def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Mapping[str, bytes]], None]]:
+def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Rows, Mapping[str, bytes]], None]]:
     """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
     _make_directory(path)
     with _only_writer(path) as lock:
@@ -150,7 +149,7 @@ def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Ma
 
 
 def create_run(
-    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes] | None = None
+    path: Path, manifest: Manifest, records: Rows, files: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a complete run, with the ``files`` it keeps beside its journal, in a directory that holds none yet.
 
@@ -165,7 +164,7 @@ def create_run(
 
 
 def _write_whole(
-    path: Path, lock: int, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
+    path: Path, lock: int, manifest: Manifest, records: Rows, files: Mapping[str, bytes]
 ) -> None:
     try:
         _settle_statement(path, manifest)
@@ -181,9 +180,10 @@ def _write_whole(
             write_atomically(path / name, content)
     with _writable_journal(path, lock) as journal:
         there = {record.index: record for record in journal.records()}
-        wanted = {record.index: record for record in records}
-        if (there and len(there) >= len(wanted)) or any(wanted.get(index) != there[index] for index in there):
-            raise RunError(f"{path} holds a run already; choose another --out")
+        if there:
+            wanted = {record.index: record for record in records if record.index in there}
+            if len(there) >= len(records) or wanted != there:
+                raise RunError(f"{path} holds a run already; choose another --out")
         journal.append_all(record for record in records if record.index not in there)
 
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, ItemsView, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
-from smoothcert.errors import RunError
+from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import Noise
 from smoothcert.runs.noise_files import stated_noise
+from smoothcert.runs.shards import Shard
 
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50
@@ -141,6 +142,15 @@ def _anything(value: object) -> TypeGuard[Any]:  # noqa: ARG001
     return True
 
 
+def _shard(value: object) -> TypeGuard[str]:
+    if not isinstance(value, str):
+        return False
+    try:
+        return str(Shard.parse(value)) == value
+    except InvalidValueError:
+        return False
+
+
 class PlanStatement(Statement):
     """The plan of a run: a :class:`~smoothcert.smoothing.plan.CertifyPlan`'s, what is known of an imported log's, a
     fit's or a training's.
@@ -219,6 +229,8 @@ class DataStatement(Statement):
     inputs = Stated(is_count)
     skip = Stated(_natural)
     planned = Stated(_anything)
+    shard = Stated(_shard)
+    """Written I/N: every N-th of the inputs that are planned, from the I-th on, is this run's."""
     levels = Stated(_anything)
     radius_decimals = Stated(_anything)
     radius_digits = Stated(_anything)
@@ -236,7 +248,9 @@ class DataStatement(Statement):
             return None
         skip = self.skip or 1
         asked = range(0, planned * skip, skip)
-        return asked if self.inputs is None or asked == asked[: len(range(0, self.inputs, skip))] else None
+        if self.inputs is not None and len(asked) > len(range(0, self.inputs, skip)):
+            return None
+        return asked if self.shard is None else Shard.parse(self.shard).part(asked)
 
     @property
     def allowed(self) -> Sequence[int] | None:

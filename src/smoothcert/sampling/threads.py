@@ -1,12 +1,21 @@
-"""Worker threads, and the settings under which a model is evaluated in them."""
+"""Threads, decided in one place: Python threads that evaluate a model, OpenMP threads by the size of the work."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+_WORK_OF_A_THREAD = 1 << 28
+"""Multiply-adds of a pass that pay for one more OpenMP thread.
+
+Threads meet after every layer. With less to do between two meetings they gain little on an idle machine, and on a busy
+one, where one of them waits for its turn, they are many times slower than one alone.
+"""
 
 
 @contextmanager
@@ -26,13 +35,57 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
 @contextmanager
 def one_openmp_thread() -> Iterator[None]:
     """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
+    with openmp_threads(1):
+        yield
+
+
+@contextmanager
+def openmp_threads(count: int) -> Iterator[None]:
+    """So many OpenMP threads for every operation of this thread; as before on leaving."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     _raise_allocator_threshold()
     try:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads_for(work: int) -> int:
+    """OpenMP threads for passes of ``work`` multiply-adds: one for small ones whatever the machine, else at most those
+    that torch may use here (OMP_NUM_THREADS, or one per core)."""
+    return max(1, min(work // _WORK_OF_A_THREAD, torch.get_num_threads()))
+
+
+@torch.no_grad()
+def counted_pass(module: nn.Module, rows: Tensor) -> tuple[Any, int]:
+    """What a module answers, and about how many multiply-adds a row of it took.
+
+    Those of layers with weights, and one for each number that other layers make. Counted, not timed, so that it is the
+    same on every machine.
+    """
+    counted = 0
+
+    def count(layer: nn.Module, _inputs: object, output: object) -> None:
+        nonlocal counted
+        if isinstance(output, Tensor):
+            weight = getattr(layer, "weight", None)
+            sums = weight[0].numel() if isinstance(weight, Tensor) and weight.ndim > 1 else 1
+            counted += output.numel() * sums
+
+    # Modules that TorchScript made take no hooks.
+    leaves = [
+        part
+        for part in module.modules()
+        if next(part.children(), None) is None and not isinstance(part, torch.jit.ScriptModule)
+    ]
+    hooks = [leaf.register_forward_hook(count) for leaf in leaves]
+    try:
+        answer = module(rows)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return answer, counted // len(rows)
 
 
 def _raise_allocator_threshold() -> None:

@@ -20,6 +20,7 @@ from smoothcert.datasets.lazy_images import TRIES
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
+from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
@@ -76,23 +77,33 @@ def train(
     """Train ``model`` in place and leave it in eval mode on the processes' device.
 
     Every random draw comes from streams made of the plan's seed, the epoch and the shard, and the global
-    stream is left as it was. So on one machine's CPU, with one number of threads (floating-point sums depend on
-    how they are split), the same initial weights, data and plan give the same weights, whether or not training
-    was interrupted between two epochs and continued from its ``state``. Validation only reports: on the holdout,
-    or else the test set if given, or else training inputs.
+    stream is left as it was. So on one machine's CPU the same initial weights, data and plan give the same weights,
+    whether or not training was interrupted between two epochs and continued from its ``state``, and however many
+    threads torch may use: small networks train with one. Sums of large networks are split among several, and round
+    differently for another number: ``plan.threads`` fixes it. Validation only reports: on the holdout, or else the test
+    set if given, or else training inputs.
     """
     trainer = _Trainer(model, dataset, plan, test_set, progress, processes or Processes())
     state = state or State()
-    trainer.restore(state)
-    for epoch in range(len(state.history), plan.epochs):
-        with seeded_fork(stream_seed(plan.seed, epoch, Purpose.MODEL)):
-            metrics = trainer.run_epoch(epoch)
-        state = State((*state.history, metrics), trainer.snapshot() if after_epoch else {})
-        if after_epoch is not None:
-            after_epoch(state)
+    with openmp_threads(trainer.threads):
+        trainer.restore(state)
+        for epoch in range(len(state.history), plan.epochs):
+            with seeded_fork(stream_seed(plan.seed, epoch, Purpose.MODEL)):
+                metrics = trainer.run_epoch(epoch)
+            state = State((*state.history, metrics), trainer.snapshot() if after_epoch else {})
+            if after_epoch is not None:
+                after_epoch(state)
     model.eval()
     restore_layout(model)
     return state.history
+
+
+def training_threads(model: nn.Module, dataset: Dataset, plan: TrainPlan, processes: Processes) -> int:
+    """Threads for each operation: the plan's, or by the work of a pass, as far as the machine has them.
+
+    Data that don't fit the model are refused.
+    """
+    return _check_fit(model, dataset, plan, processes)[1]
 
 
 class _Trainer:
@@ -112,7 +123,7 @@ class _Trainer:
         if plan.random_crops:
             dataset.parts([0], np.zeros((1, TRIES, 4)))  # refused now, not when the first batch is read
         check_precision(plan.precision, processes.device)
-        sample = _check_fit(model, dataset, processes.device)
+        sample, self.threads = _check_fit(model, dataset, plan, processes)
         self._network = WithPrecision(model, plan.precision, processes.device, settle_layout(model, sample))
         self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
         self._validation = _choose_validation(dataset, self._inputs, held_out, test_set)
@@ -270,13 +281,17 @@ def _choose_validation(
     return _Validation("train", dataset, training)
 
 
-@torch.no_grad()
-def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> Tensor:
-    """Refuse data whose inputs the model can't take or whose labels it has no logit for; returns the input tried."""
-    model.eval()
-    sample = torch.from_numpy(dataset.inputs([0])).to(device)
+def _check_fit(
+    model: nn.Module, dataset: Dataset, plan: TrainPlan, processes: Processes
+) -> tuple[Tensor, int]:
+    """Refuse data whose inputs the model can't take or whose labels it has no logit for.
+
+    Returns the input tried, and the threads that the work of a step deserves.
+    """
+    model.to(processes.device).eval()
+    sample = torch.from_numpy(dataset.inputs([0])).to(processes.device)
     try:
-        logits = model(sample)
+        logits, work = counted_pass(model, sample)
     except RuntimeError as error:
         raise ModelError(
             f"the model can't take inputs of {dataset.name}, of shape {dataset.input_shape}: {error}"
@@ -290,4 +305,7 @@ def _check_fit(model: nn.Module, dataset: Dataset, device: torch.device) -> Tens
             f"{dataset.name} has label {highest} but the model knows {logits.shape[1]} classes "
             f"(0..{logits.shape[1] - 1}): build it for {len(dataset.classes)} classes"
         )
-    return sample
+    if plan.threads is not None or processes.device.type != "cpu":
+        return sample, plan.threads or torch.get_num_threads()
+    rows = plan.inputs_per_step * plan.objective.draws // (plan.shards or processes.count)
+    return sample, threads_for(rows * work)

@@ -93,6 +93,10 @@ class TrainPlan:
     shards: int | None = knob(
         None, "parts of a batch, spread over processes, else one after the other (default: one per process)"
     )
+    threads: int | None = knob(
+        None,
+        "threads that share each operation; sums depend on them (default: by the size of the work, 1 if it is small)",
+    )
     seed: int = knob(0, "fixes initial weights, order and noise")
 
     def __post_init__(self) -> None:
@@ -107,8 +111,9 @@ class TrainPlan:
             check_count(name, getattr(self, name))
         for name in ("seed", "shift", "holdout"):
             check_count(name, getattr(self, name), least=0)
-        if self.shards is not None:
-            check_count("shards", self.shards)
+        for name in ("shards", "threads"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         _check_choice("optimizer", self.optimizer, get_args(OptimizerName))
         _check_choice("schedule", self.schedule, get_args(Schedule))
         _check_choice("precision", self.precision, get_args(Precision))

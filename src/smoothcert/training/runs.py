@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
-import torch
 from torch import nn
 
 from smoothcert.architectures import ModelSpec, initialise, normalisation_for
@@ -23,7 +22,14 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.checkpoint import load_state, save_state
-from smoothcert.training.loop import EpochMetrics, Progress, State, TrainingDivergedError, train
+from smoothcert.training.loop import (
+    EpochMetrics,
+    Progress,
+    State,
+    TrainingDivergedError,
+    train,
+    training_threads,
+)
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
@@ -36,6 +42,9 @@ _LATER = (
     "random_crops",
     "sigma_training_mode",
 )
+
+_THREADS = "threads"
+_MOST_THREADS = 1024
 
 EpochListener: TypeAlias = Callable[[EpochMetrics], None]
 """Called in the first process after each epoch's checkpoint is on disk."""
@@ -61,12 +70,16 @@ def train_into(
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
-    uninterrupted run. Another recipe, data set or kind of device is refused.
+    uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
+    refused.
     """
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
     model, spec, digest = _starting_point(recipe, dataset)
     recipe = _resolved(recipe, spec, processes)
+    recipe = replace(recipe, plan=replace(recipe.plan, threads=_settled_threads(out, recipe.plan)))
+    threads = training_threads(model, dataset, recipe.plan, processes)
+    recipe = replace(recipe, plan=replace(recipe.plan, threads=threads))
     manifest = _manifest(recipe, spec, dataset, processes, digest)
     if processes.is_first:
         _check_place(out)
@@ -123,6 +136,25 @@ def _resolved(recipe: Recipe, spec: ModelSpec, processes: Processes) -> Recipe:
     return replace(recipe, architecture=spec.architecture, plan=plan)
 
 
+def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
+    """The threads that the plan or the run under ``out`` states; None where neither does. Both, unlike, are refused.
+
+    Kept with the versions: how sums are split is known for the record, and no reason to call a run another.
+    """
+    if not RunFiles(out).statement.exists():
+        return plan.threads
+    stated = Manifest.load(out).versions.get(_THREADS, "")
+    begun = int(stated) if stated.isdecimal() and len(stated) <= len(str(_MOST_THREADS)) else 0
+    if not 1 <= begun <= _MOST_THREADS:
+        return plan.threads
+    if plan.threads not in (None, begun):
+        raise RunError(
+            f"{out} was begun with {begun} threads, now {plan.threads}: its sums would round differently. Leave "
+            "--threads out, or choose another --out"
+        )
+    return begun
+
+
 def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelSpec, str | None]:
     """The model to train, its spec, and a hash of its weights where they come from another run."""
     if recipe.start is None:
@@ -158,6 +190,7 @@ def _manifest(
     for name in _LATER:
         if plan[name] == getattr(TrainPlan, name):
             del plan[name]
+    threads = plan.pop("threads")
     if recipe.plan.objective.batch_counts_inputs:
         plan["batch_counts"] = "inputs"
     plan |= {"objective": objective.pop("name")} | {
@@ -172,7 +205,7 @@ def _manifest(
         plan=plan | {"device": processes.device.type},
         model=model,
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
-        versions=current_versions() | {"threads": str(torch.get_num_threads())},
+        versions=current_versions() | {_THREADS: str(threads)},
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
