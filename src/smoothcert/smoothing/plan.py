@@ -55,9 +55,7 @@ class CertifyPlan:
     noise: Noise
     bound: str = AUTO
     n0: int = knob(100, "votes that choose the class")
-    n: int = knob(
-        100_000, "fresh votes that bound its probability; the most of them where voting may stop early"
-    )
+    n: int = knob(100_000, "fresh votes that bound its probability, at most")
     alpha: float = knob(0.001, "probability that a certificate is wrong")
     seed: int | None = None
     numerics: Numerics = field(default_factory=Numerics)
