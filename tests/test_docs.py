@@ -240,8 +240,13 @@ def test_the_tabular_example_runs_as_written() -> None:
 def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
-    first, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(first, {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("Certification(row=0, predicted=0, label=0, radius=")
     assert printed[-1] == "True False"
+    exec(estimator, {})
+    score, _, acr, mean = map(float, capsys.readouterr().out.split())
+    assert score > 0.9
+    assert mean > 0.9
+    assert acr > 0.5

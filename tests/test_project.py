@@ -28,6 +28,7 @@ FLOORS = [
         "region_memory",
         "noise_fit",
         "verification",
+        "estimator",
     },
     {"objectives", "smoothing"},
     {"sigma_search", "stopping"},

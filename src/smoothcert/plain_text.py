@@ -36,5 +36,5 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def norm_name(norm: str) -> str:
-    """``ℓ2`` for ``l2``; names of other norms are as they are."""
-    return f"ℓ{norm[1:]}" if norm in ("l1", "l2") else norm
+    """``ℓ2`` for ``l2``, whatever is said of it in brackets; names of other norms are as they are."""
+    return f"ℓ{norm[1:]}" if norm.partition(" ")[0] in ("l1", "l2") else norm

@@ -9,6 +9,7 @@ import sqlite3
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,6 +20,7 @@ from smoothcert.commands import main
 from smoothcert.commands.attack import AttackName
 from smoothcert.empirical import ATTACKS
 from smoothcert.runs import read_run
+from tests.empirical.test_empirical import at_distances, linear_onnx
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
@@ -208,7 +210,7 @@ def test_runs_that_cannot_be_attacked_say_why(
     function = ["certify", "mymodel_to_attack:scores", "--dataset", "digits", "--sigma", "0.1"]
     main([*function, *common, "--out", "function"])
     words = ["attack", "function", "--model", "mymodel_to_attack:scores"]
-    assert "attacks follow gradients" in refusal(capsys, *words)
+    assert "pgd follows gradients" in refusal(capsys, *words, "--attack", "pgd")
     assert "radius must be positive" in refusal(capsys, *words, "--radii", "0")
 
 
@@ -251,3 +253,25 @@ def test_the_interval_waits_for_a_complete_run(
     forget(part, [0])
     main(["attack", str(part), *words])
     assert "no interval: the run holds 19 of the 20 inputs asked for so far" in capsys.readouterr().out
+
+
+def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(linear_onnx(tmp_path / "m.onnx"))
+    data = at_distances([0.4, 1.4])
+    np.savez(tmp_path / "inputs.npz", x=np.asarray(data.stored), y=data.labels)
+    inputs, out = f"npz:{tmp_path / 'inputs.npz'}", str(tmp_path / "run")
+    main(["certify", model, "-d", inputs, "--sigma", "0.5", "--n", "1000", "--quiet", "--out", out])
+    words = ["attack", out, "--model", model, "--dataset", inputs, "--radii", "0.6", "1"]
+    main([*words, "--steps", "10"])
+    shown = capsys.readouterr()
+    assert "m.onnx has no gradients: it is attacked by votes alone (nes)" in " ".join(shown.err.split())
+    assert "nes, 10 steps, 256 noise copies" in shown.out
+    main([*words, "--json"])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["attack"]["attack"] == "nes"
+    assert json.loads(shown.out)["broken"] == {"0.6": 1, "1": 1}
+    assert "pgd follows gradients, and m.onnx has none: take nes" in refusal(
+        capsys, *words, "--attack", "pgd"
+    )

@@ -29,6 +29,7 @@ from smoothcert.empirical import (
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.runs import Run
+from smoothcert.sampling import adapt
 from smoothcert.smoothing import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
 
@@ -59,7 +60,8 @@ def certified(out: Path, data: Dataset, module: nn.Module | None = None, **optio
 
 
 @pytest.mark.parametrize(
-    ("attack", "copies", "gap"), [("pgd", 4, 0.05), ("ddn", 4, 0.05), ("gradient-free", 256, 0.2)]
+    ("attack", "copies", "gap"),
+    [("pgd", 4, 0.05), ("ddn", 4, 0.05), ("gradient-free", 256, 0.2), ("nes", 256, 0.1)],
 )
 def test_inputs_break_just_beyond_their_true_distance(
     tmp_path: Path, attack: str, copies: int, gap: float
@@ -268,22 +270,92 @@ def test_only_the_certified_model_and_data_are_attacked(tmp_path: Path) -> None:
         attack_run(run, half_space(), at_distances([1.1]), [0.5])
 
 
-def test_models_without_gradients_are_refused(tmp_path: Path) -> None:
-    data = at_distances([1.0])
-    run = certified(tmp_path, data)
-    with pytest.raises(ModelError, match=r"attacks follow gradients.*FunctionClassifier"):
-        attack_run(run, lambda batch: batch[:, :2], data, [0.5])
+def linear_onnx(path: Path) -> Path:
+    """The half-space as an ONNX file."""
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
-    path = tmp_path / "m.onnx"
     tensor, number = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+    weights = onnx.numpy_helper.from_array(np.stack([-NORMAL, NORMAL], 1).astype(np.float32), "w")
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Identity", ["x"], ["scores"])],
-        "same",
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["scores"])],
+        "half-space",
         [tensor("x", number, ["rows", 4])],
-        [tensor("scores", number, ["rows", 4])],
+        [tensor("scores", number, ["rows", 2])],
+        [weights],
     )
     opset = onnx.helper.make_opsetid("", 17)
     onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8), path)
-    with pytest.raises(ModelError, match=r"m\.onnx can't be attacked.*OnnxClassifier"):
-        attack_run(run, path, data, [0.5])
+    return path
+
+
+class Sides:
+    """An estimator that calls the far side of the boundary by names in another order than the data's."""
+
+    classes_ = np.array(["right", "left"])
+    n_features_in_ = 4
+
+    def predict(self, batch: np.ndarray) -> np.ndarray:
+        return self.classes_[(batch @ NORMAL <= 0).astype(int)]
+
+
+class OfWholeNumbers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = half_space()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.dtype == torch.int16
+        return self.inner(x.to(self.inner.weight.dtype))
+
+
+def by_hand(batch: np.ndarray) -> np.ndarray:
+    return np.stack([-batch @ NORMAL, batch @ NORMAL], 1)
+
+
+@pytest.mark.parametrize("make", ["function", "estimator", "onnx", "bytes"])
+def test_models_without_gradients_are_attacked_by_votes(tmp_path: Path, make: str) -> None:
+    distances = [0.4, 0.9, 1.4]
+    data = at_distances(distances)
+    scale, base = 1, None
+    if make == "function":
+        base = adapt(by_hand, "hard")
+    elif make == "estimator":
+        base = adapt(Sides(), "hard")
+    elif make == "onnx":
+        base = adapt(linear_onnx(tmp_path / "m.onnx"), "hard")
+    else:  # rounding has no slope: gradients say nothing
+        scale, base = 100, adapt(OfWholeNumbers(), "hard", input_dtype="int16")
+        data = replace(data, stored=np.rint(np.asarray(data.stored) * scale))
+    run = certify_dataset(SmoothedClassifier(base, sigma=SIGMA * scale, n=2000), data, tmp_path / "run")
+    radii = [scale * (distance + sign * 0.12) for distance in distances for sign in (-1, 1)]
+    report = attack_run(run, base, data, radii, AttackPlan(n=20_000), execution=Execution(workers=2))
+    assert (report.plan.attack, report.plan.copies) == ("nes", 256)
+    expected = [scale * (distance + 0.12) for distance in distances]
+    assert [one.broken_at for one in report.inputs] == pytest.approx(expected)
+    assert report.contradictions() == ()
+    assert attack_run(run, base, data, radii, AttackPlan("gradient-free", n=20_000)).broken()[-1] >= 2
+    for attack in ("pgd", "ddn"):
+        with pytest.raises(ModelError, match=f"{attack} follows gradients, and .* has none: take nes"):
+            attack_run(run, base, data, radii, AttackPlan(attack))
+
+
+def test_gradients_are_followed_where_there_are_some(tmp_path: Path) -> None:
+    data = at_distances([0.4])
+    report = attack_run(certified(tmp_path, data), half_space(), data, [0.5])
+    assert (report.plan.attack, report.plan.copies) == ("pgd", 16)
+
+
+def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(tmp_path: Path) -> None:
+    class Labelled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = half_space()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.one_hot(self.inner(x).argmax(1), 2).to(x.dtype)
+
+    data = at_distances([0.4])
+    run = certified(tmp_path, data, Labelled())
+    with pytest.raises(ModelError, match=r"can't be differentiated .*: take the attack nes"):
+        attack_run(run, Labelled(), data, [0.6])
+    assert attack_run(run, Labelled(), data, [0.6], AttackPlan("nes")).broken() == (1,)

@@ -19,6 +19,7 @@ from smoothcert.runs import Record, read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from tests.runs.sealing import without_checksums
+from tests.runs.unfinished import forget
 
 
 def dataset(size: int = 30, seed: int = 0) -> Dataset:
@@ -227,7 +228,23 @@ def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_a_classifier_that_holds_columns_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="got HoldingClassifier: certificates that hold some columns"):
-        certify_dataset(smoothed().holding([0]), dataset(), tmp_path / "run")  # type: ignore[arg-type]
+def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path: Path) -> None:
+    holding = smoothed().holding([0])
+    whole = certify_dataset(holding, dataset(), tmp_path / "whole", Choice(most=4))
+    assert whole.manifest.model.held == [0]
+    assert whole.norm == "l2 (held: 0)"
+    assert whole.manifest.plan.dimension == 2
+    halfway = certify_dataset(holding, dataset(), tmp_path / "halfway", Choice(most=4))
+    forget(halfway.path, {2, 3})
+    again = certify_dataset(holding, dataset(), tmp_path / "halfway", Choice(most=4))
+    assert again.records.digest == whole.records.digest
+    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now \[1\]"):
+        certify_dataset(smoothed().holding([1]), dataset(), tmp_path / "whole", Choice(most=4))
+    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now null"):
+        certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice(most=4))
+
+
+def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="while columns are held"):
+        certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from smoothcert import ABSTAIN, Certification, Certifications, SmoothedClassifier
-from smoothcert.errors import InvalidValueError, SmoothcertError
+from smoothcert.errors import InvalidValueError, MissingExtraError, SmoothcertError
 
 X = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.0], [4.0, 1.0]])
 
@@ -133,6 +135,49 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
         answers.to_dataframe()
 
 
+@pytest.mark.parametrize("names", [None, ["yes", "no"], [7, 3]])
+def test_parquet(tmp_path: Path, names: list[Any] | None) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    answers = certified(sign if names is None else Named(names))
+    path = answers.to_parquet(tmp_path / "answers.parquet")
+    assert parquet.read_table(path).to_pydict() == answers.to_dict()
+
+
+def test_parquet_of_names_of_several_types(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    first, second, *_ = certified()
+    mixed = Certifications([replace(first, label="yes"), replace(second, label=3)])
+    path = mixed.to_parquet(str(tmp_path / "answers.parquet"))
+    assert parquet.read_table(path).to_pydict()["label"] == ["yes", "3"]
+
+
+def test_parquet_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[parquet\]"):
+        certified().to_parquet(tmp_path / "answers.parquet")
+
+
+def test_a_plot_shows_what_accuracy_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    answers, axes = certified(), figures.Figure().subplots()
+    assert answers.plot([0, 0, 0, 0], ax=axes, label="mine") is axes
+    (line,) = axes.get_lines()
+    radii, shown = line.get_data()
+    beyond = np.nextafter(radii, np.inf)
+    assert shown.tolist() == (100 * answers.accuracy([0, 0, 0, 0], [0.0, *beyond[1:]])).tolist()
+    assert line.get_label() == "mine"
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("ℓ2 radius", "certified accuracy (%)")
+    axes = figures.Figure().subplots()
+    answers.plot(ax=axes)
+    assert axes.get_lines()[0].get_ydata()[0] == 75.0, "an abstention is no certificate"
+    assert axes.get_ylabel() == "certified inputs (%)"
+    with pytest.raises(InvalidValueError, match="nothing to plot"):
+        answers[:0].plot()
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[plot\]"):
+        answers.plot()
+
+
 def test_a_bar_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     plain = smoothed().certify(X)
     assert capsys.readouterr() == ("", "")
@@ -150,6 +195,9 @@ def test_loaders() -> None:
     for data in (TensorDataset(inputs, torch.zeros(4)), TensorDataset(inputs)):
         answers = smoothed().certify(DataLoader(data, batch_size=3))  # type: ignore[arg-type]
         assert answers.radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
+        with pytest.raises(InvalidValueError, match="shuffle=False"):
+            smoothed().certify(DataLoader(data, shuffle=True))  # type: ignore[arg-type]
+    assert smoothed().certify(inputs).radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------------------------- rows

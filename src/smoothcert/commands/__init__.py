@@ -32,6 +32,7 @@ COMMANDS = (
     "sweep",
     "fit-noise",
     "certify",
+    "merge",
     "remember",
     "predict",
     "attack",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from smoothcert.empirical import AttackedInput, AttackReport
     from smoothcert.runs import Run
 
-AttackName = Literal["ddn", "gradient-free", "pgd"]
+AttackName = Literal["ddn", "gradient-free", "nes", "pgd"]
 
 _ORIGIN = Group("Where model and data are (what a run names is not opened unasked)", sort_key=5)
 _INPUTS = Group("Which inputs of the run", sort_key=4)
@@ -30,9 +30,9 @@ def attack(
     run: Path,
     *,
     radii: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    attack: AttackName = "pgd",
+    attack: AttackName | None = None,
     steps: int = 20,
-    copies: int = 16,
+    copies: int | None = None,
     restarts: int = 1,
     n: int = 1000,
     alpha: float | None = None,
@@ -40,12 +40,11 @@ def attack(
     skip: Annotated[int, Parameter(group=_INPUTS)] = 1,
     max: Annotated[int | None, Parameter(group=_INPUTS)] = None,
     model: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
-    architecture: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
-    trust_pickle: Annotated[bool, Parameter(group=_ORIGIN, negative="")] = False,
     dataset: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
     split: Annotated[Literal["test", "train"] | None, Parameter(group=_ORIGIN)] = None,
     data_dir: Annotated[Path | None, Parameter(group=_ORIGIN)] = None,
     attack_batch: int = 16,
+    model_options: ModelOptions = ModelOptions(),
     speed: SpeedOptions = SpeedOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
@@ -57,7 +56,8 @@ def attack(
     empirical accuracy what this one couldn't; its interval is over the choice of inputs, and needs a complete run.
 
     The exit code is 3 if an input was broken closer than the run certifies it: that is worth looking into.
-    Runs with gaussian noise and hard votes, of torch models.
+    Runs with gaussian noise and hard votes. Models without gradients (ONNX files, functions, networks of whole numbers)
+    are attacked by votes alone.
 
     Example: `smoothcert attack runs/digits-cert --model runs/digits --radii 0.25 0.5 0.75 --steps 40 --copies 64`
 
@@ -68,11 +68,13 @@ def attack(
     radii
         ℓ2 radii to attack at, with spaces or commas between them (default: those certify shows, without 0).
     attack
-        pgd (projected gradients), ddn (direction and norm apart), gradient-free (directions from values alone).
+        pgd (projected gradients), ddn (direction and norm apart), gradient-free (directions from scores alone), nes
+        (from votes alone, by any model); default: pgd where the model has gradients, else nes.
     steps
         Steps of the attack.
     copies
-        Noise copies over which it averages; more make a stronger and slower attack.
+        Noise copies over which it averages; more make a stronger and slower attack (default: 16; 256 without
+        gradients).
     restarts
         How often it is tried, each time with fresh noise copies; the most promising adversary is voted on.
     n
@@ -87,11 +89,7 @@ def attack(
     max
         Stop after M inputs, whatever --skip is.
     model
-        The model: a training run, weight file or module:function. It must be the model that was certified.
-    architecture
-        Network of a bare state dict.
-    trust_pickle
-        Unpickle the checkpoint fully. It can run any code: only for files you trust.
+        The model: a training run, .onnx or weight file, or module:function. It must be the model that was certified.
     dataset
         The data set, unless the run names a registered one, such as mnist.
     split
@@ -102,8 +100,8 @@ def attack(
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.commands.console import progress_bar
-    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
@@ -122,7 +120,9 @@ def attack(
     chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
-    named = load_named_model(model, ModelOptions(architecture, trust_pickle=trust_pickle), "hard")
+    named = load_named_model(model, declared_as(model_options, whole.manifest.model.declared), "hard")
+    if attack is None and not named.classifier.differentiable:
+        note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
     with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))

@@ -9,9 +9,11 @@ from smoothcert.commands.options import (
     BoundName,
     DataName,
     DataOptions,
+    Held,
     ModelOptions,
     NoiseText,
     OutputOptions,
+    held_columns,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions
@@ -29,9 +31,11 @@ def certify(
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
     seed: int = 0,
+    hold: Held = None,
     stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
+    shard: str | None = None,
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -68,6 +72,9 @@ def certify(
         votes, mixture-two-class is the default.
     seed
         Names the random streams; the same seed gives the same votes.
+    shard
+        I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
+        one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
     """
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
@@ -77,10 +84,11 @@ def certify(
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
     from smoothcert.noise import NOISES
+    from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.plan import AUTO
 
     execution, searched = execution_of(speed), search.search()
-    choice = Choice(data.skip, data.max)
+    choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
     data_name = named.dataset_or(dataset)
@@ -144,7 +152,9 @@ def certify(
         origin["method"] = named.method
     if named.trained:
         origin[TRAINED] = dict(named.trained)
-    run = certify_with_bar(classifier, inputs, out, choice, origin, quiet=quiet)
+    columns = held_columns(hold)
+    voting = classifier if columns is None else classifier.holding(columns)
+    run = certify_with_bar(voting, inputs, out, choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found

@@ -19,10 +19,11 @@ from smoothcert.evaluation import Choice, Progress, certify_dataset
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing.holding import HoldingClassifier
 
 
 def certify_with_bar(
-    classifier: SmoothedClassifier,
+    classifier: SmoothedClassifier | HoldingClassifier,
     dataset: Dataset,
     out: Path,
     choice: Choice,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from smoothcert.analysis.trained import Fact, read_recipe_file, training_facts
 from smoothcert.errors import InvalidValueError, ModelError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from smoothcert.bounds import VoteKind
     from smoothcert.commands.options import ModelOptions
     from smoothcert.sampling import BaseClassifier, Execution
@@ -86,6 +88,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     from smoothcert.architectures.weights import load_model
     from smoothcert.noise import NOISES
     from smoothcert.sampling.models import TorchClassifier
+    from smoothcert.sampling.models.declared import as_stated
     from smoothcert.sampling.models.sharpened import Sharpened
 
     path = Path(name)
@@ -101,17 +104,21 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     if ":" in name and not path.exists():
         return NamedModel(_adapted(_imported(name), options, votes))
     module, spec = load_model(path, architecture=options.architecture, trust_pickle=options.trust_pickle)
-    if options.output is not None or options.classes is not None:
-        raise InvalidValueError(
-            f"{name} has one output, and says how many classes: drop --output and --classes"
-        )
+    for option in ("output", "classes", "input_dtype", "constants"):
+        if getattr(options, option) is not None:
+            raise InvalidValueError(
+                f"{name} is a network that smoothcert knows, with one input of floats and one output: drop "
+                f"--{option.replace('_', '-')}"
+            )
     if options.sharpen is not None:
         module = Sharpened(module, options.sharpen)
     trained = read_recipe_file(path)
     objective = trained.get("objective")
     sigma, noise = trained.get("sigma"), trained.get("noise")
+    base = TorchClassifier(module, spec.architecture, options.outputs, spec.classes, options.thread_safe)
+    base.declared = as_stated(outputs=options.outputs)
     return NamedModel(
-        TorchClassifier(module, spec.architecture, options.outputs, spec.classes, options.thread_safe),
+        base,
         float(sigma) if isinstance(sigma, int | float) else None,
         _text(trained.get("dataset")),
         _text(objective.get("name")) if isinstance(objective, dict) else None,
@@ -134,7 +141,31 @@ def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifi
         options.classes,
         output=options.output,
         thread_safe=options.thread_safe,
+        input_dtype=options.input_dtype,
+        constants=None if options.constants is None else _arrays(options.constants),
     )
+
+
+def declared_as(options: ModelOptions, stated: object) -> ModelOptions:
+    """The options with what a run states of its model where they say nothing."""
+    from smoothcert.sampling.models.declared import taken_over
+
+    return replace(options, **taken_over(stated, vars(options)))
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    from smoothcert.errors import DataError
+    from smoothcert.npy import opened_npz
+
+    try:
+        with opened_npz(path) as archive:
+            return {name: archive[name] for name in archive}
+    except FileNotFoundError:
+        raise DataError(f"--constants {path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"--constants {path} can't be read ({error}): save plain arrays with np.savez"
+        ) from None
 
 
 def _text(value: object) -> str | None:

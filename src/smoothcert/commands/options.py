@@ -85,10 +85,31 @@ class ModelOptions:
         Parameter(group=_MODEL, help="What the model returns (default: scores; estimators: labels)."),
     ] = None
     output: Annotated[
-        str | None, Parameter(group=_MODEL, help="Which output of an ONNX file votes, where several could.")
+        str | None,
+        Parameter(group=_MODEL, help="Which of several outputs votes, by its name, or its place in a tuple."),
     ] = None
     classes: Annotated[
-        int | None, Parameter(group=_MODEL, help="Number of classes of a function that returns labels.")
+        int | None,
+        Parameter(
+            group=_MODEL,
+            help="Number of classes of a function that returns labels; 2 if one number a row tells two classes apart "
+            "(a logit with --outputs scores, or one of the --outputs probabilities).",
+        ),
+    ] = None
+    input_dtype: Annotated[
+        Literal["int8", "int16", "int32", "int64", "uint8"] | None,
+        Parameter(
+            group=_MODEL,
+            help="The model takes whole numbers: noise is added in floating point, then rounded and clipped to this "
+            "type.",
+        ),
+    ] = None
+    constants: Annotated[
+        Path | None,
+        Parameter(
+            group=_MODEL,
+            help="An .npz file with an array for each input of an ONNX file but the one that is smoothed.",
+        ),
     ] = None
     thread_safe: Annotated[
         bool | None,
@@ -113,6 +134,25 @@ class ModelOptions:
             help="Unpickle the checkpoint fully. It can run any code: only for files you trust.",
         ),
     ] = False
+
+
+Held = Annotated[
+    list[str] | None,
+    Parameter(
+        consume_multiple=True,
+        negative="",
+        help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
+        "changes of the others.",
+    ),
+]
+
+
+def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
+    """Numbers where all are numbers, else names; with spaces or commas between them."""
+    if words is None:
+        return None
+    columns = [word.strip() for each in words for word in each.split(",") if word.strip()]
+    return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
 
 
 @Parameter(name="*")

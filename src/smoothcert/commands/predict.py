@@ -9,9 +9,11 @@ from pathlib import Path
 from smoothcert.commands.options import (
     DataName,
     DataOptions,
+    Held,
     ModelOptions,
     NoiseText,
     OutputOptions,
+    held_columns,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 
@@ -25,6 +27,7 @@ def predict(
     n: int = 1000,
     alpha: float = 0.001,
     seed: int | None = None,
+    hold: Held = None,
     out: Path | None = None,
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
@@ -82,11 +85,13 @@ def predict(
         classifier.prepare(inputs.input_shape)
         if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
             note(warning, output.silent)
+    columns = held_columns(hold)
+    voting = classifier if columns is None else classifier.holding(columns)
     indices = Choice(data.skip, data.max).indices(len(inputs))
     with progress_bar("predicting", "votes", output.silent) as bar:
         bar.begin(n * len(indices), len(indices))
         answers = []
-        for answer in classifier.predict_each(((i, inputs.input(i)) for i in indices), n, alpha, bar.advance):
+        for answer in voting.predict_each(((i, inputs.input(i)) for i in indices), n, alpha, bar.advance):
             answers.append(answer)
             bar.item()
     answers.sort(key=lambda answer: answer.index)

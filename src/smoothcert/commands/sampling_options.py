@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         """What may change speed but never an answer."""
 
         batch: int | None
+        backend: str
 
     class NumericsOptions:
         """What may change a last bit; ``levels`` is the plan's own."""
@@ -55,7 +56,9 @@ if TYPE_CHECKING:
 
 else:
     DeviceOptions = options_class("DeviceOptions", _speed_fields("device", "workers"), __name__)
-    SpeedOptions = options_class("SpeedOptions", _speed_fields("device", "workers", "batch"), __name__)
+    SpeedOptions = options_class(
+        "SpeedOptions", _speed_fields("device", "workers", "batch", "backend"), __name__
+    )
     NumericsOptions = options_class("NumericsOptions", _numerics_fields(), __name__)
 
 

@@ -147,13 +147,14 @@ def _replay(
 ) -> None:
     from smoothcert import datasets
     from smoothcert.commands.console import progress_bar
-    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.verification.replay import Replay, chosen_records
 
     assert replaying.model is not None
     assert replaying.replay is not None
     plan = checked.statement.plan
-    named = load_named_model(replaying.model, model_options, "hard" if plan is None else plan.kind.votes)
+    options = declared_as(model_options, checked.statement.model.get("declared"))
+    named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
     replay = Replay(run, checked.statement, named.classifier, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)

@@ -15,16 +15,18 @@ from smoothcert.attacks.steps import norms
 from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
-from smoothcert.empirical.strategies import ATTACKS, margins
+from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
 from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.statement import ModelStatement, PlanStatement
-from smoothcert.sampling import Draw, Engine, Execution, Job, Prepared, Procedure, adapt
+from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Prepared, Procedure, adapt
 from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.models import TorchClassifier, class_order
+from smoothcert.sampling.models.declared import difference
 from smoothcert.sampling.streams import BlockBits, unit_noise
+from smoothcert.sampling.values import ValuePasses
 from smoothcert.smoothing import CertifyPlan
 from smoothcert.tally import Phase, Stream, Tally
 
@@ -59,6 +61,7 @@ def attack_run(
     check_count("batch", batch)
     radii = _ascending(radii)
     base = _checked_model(run, model, dataset.input_shape)
+    plan = plan.settled(base.name, base.differentiable)
     check_inputs_of(run, dataset)
     attacker = _Attacker(run, base, dataset, radii, plan, execution, batch)
     inputs: list[AttackedInput] = []
@@ -86,6 +89,11 @@ def check_attackable(run: Run) -> None:
             f"{run.path} comes out of a region memory, which answers by what it has stored and not by votes alone; "
             "attack the run it was made from"
         )
+    if manifest.model.held is not None:
+        raise RunError(
+            f"{run.path} certifies changes of the coordinates that aren't held, and the attacks move all of them: "
+            "certify without --hold"
+        )
     noise = manifest.plan.noise
     if noise is None or noise not in NOISES or NOISES[noise].norm != "l2":
         raise RunError(
@@ -112,7 +120,7 @@ class _Attacker:
     def __init__(
         self,
         run: Run,
-        base: TorchClassifier,
+        base: BaseClassifier,
         dataset: Dataset,
         radii: tuple[float, ...],
         plan: AttackPlan,
@@ -127,11 +135,25 @@ class _Attacker:
         self.prepared: Prepared = replace(
             base.prepare(stated.numerics, dataset.input_shape, execution.device), order=self.order
         )
-        self.passes = GradientPasses(base, execution)
+        self.device, self.passes = self._searching(base)
+        assert plan.attack is not None  # settled
+        assert plan.copies is not None
+        self.strategy, self.copies = ATTACKS[plan.attack], plan.copies
         self.level = plan.level(len(radii), self.prepared.classes)
         plan.warn_if_hopeless(self.level)
         low, high = dataset.value_range()
         self.clip = low >= 0 and high <= 1
+
+    def _searching(self, base: BaseClassifier) -> tuple[str, GradientPasses | ValuePasses]:
+        """Where adversaries are looked for, and the model as a module: itself, or its answers alone."""
+        if not isinstance(base, TorchClassifier):
+            self.own: Sequence[int] = range(self.prepared.classes)
+            return "cpu", ValuePasses(self.prepared, self.execution)
+        self.own = range(self.prepared.classes) if self.order is None else self.order
+        remedy = f"take the attack {BY_VOTES}, which asks for votes alone"
+        return self.execution.device, GradientPasses(
+            base, self.execution, remedy=remedy if self.plan.attack in NEED_GRADIENTS else None
+        )
 
     def attack(self, records: Sequence[Record], settled: Callable[[int], None]) -> Iterator[AttackedInput]:
         """Attack a batch of inputs; answers come in their order."""
@@ -199,13 +221,13 @@ class _Attacker:
 
     def _adversaries(self, module: nn.Module, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
         """The most promising candidate for each input, strictly inside the ball around it."""
-        device = self.execution.device
-        own = range(self.prepared.classes) if self.order is None else self.order  # the module's own numbers
-        near, labels = x.to(device), torch.tensor([own[record.label] for record in records], device=device)
+        device = self.device
+        labels = torch.tensor([self.own[record.label] for record in records], device=device)
+        near = x.to(device)
         candidates = [
             points
             for restart in range(self.plan.restarts)
-            for points in ATTACKS[self.plan.attack](
+            for points in self.strategy(
                 module,
                 near,
                 labels,
@@ -224,10 +246,10 @@ class _Attacker:
     def _copies(self, records: Sequence[Record], radius: float, restart: int) -> Tensor:
         """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
         bits, seed = BlockBits(), _seed("copies", self.seed, radius)
-        shape = (self.plan.copies, *self.dataset.input_shape)
+        shape = (self.copies, *self.dataset.input_shape)
         states = (bits.seek(Stream(seed, one.index, Phase.PREDICTION), restart) for one in records)
         copies = torch.stack([unit_noise(self.noise, shape, torch.float32, state) for state in states])
-        return copies.mul_(self.noise.sigma).transpose(0, 1).to(self.execution.device)
+        return copies.mul_(self.noise.sigma).transpose(0, 1).to(self.device)
 
 
 def strongest_rival(votes: Sequence[int], label: int) -> tuple[int, float]:
@@ -261,17 +283,13 @@ def _ascending(radii: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(float(radius) for radius in radii))
 
 
-def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> TorchClassifier:
+def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> BaseClassifier:
     base = adapt(model, "hard")
-    if not isinstance(base, TorchClassifier):
-        raise ModelError(
-            f"{base.name} can't be attacked: attacks follow gradients, which only a torch model has, and this is "
-            f"a {type(base).__name__}; certify the network it was made from"
-        )
     there, here = run.manifest.model.known(ModelStatement.sha256), base.fingerprint(input_shape)
     if there != here:
         raise ModelError(
             f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "
-            f"run's is {there[:12]}…; give that one with --model"
+            f"run's is {there[:12]}…{difference(run.manifest.model.declared, base.declared)}; give that one with "
+            "--model"
         )
     return base

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.special import bdtrc
 
-from smoothcert.empirical.strategies import ATTACKS
-from smoothcert.errors import check_count, check_probability
+from smoothcert.empirical.strategies import ATTACKS, BY_GRADIENT, BY_VOTES, NEED_GRADIENTS
+from smoothcert.errors import ModelError, check_count, check_probability
 from smoothcert.runs import Record
 from smoothcert.smoothing import TooFewVotesWarning
+
+_COPIES, _COPIES_OF_VOTES = 16, 256
 
 
 @dataclass(frozen=True)
@@ -23,20 +25,37 @@ class AttackPlan:
     promising adversary gets ``n`` fresh votes, and so does the input itself before any attack. With probability at
     least 1−``alpha`` over those votes, an input is called neither wrong nor broken at a point where the smoothed
     classifier is right, at any of its radii.
+
+    None for the attack takes pgd where the model has gradients, and nes elsewhere; None for the copies takes 16 with
+    gradients and 256 without, which tell less.
     """
 
-    attack: str = "pgd"
+    attack: str | None = None
     steps: int = 20
-    copies: int = 16
+    copies: int | None = None
     restarts: int = 1
     n: int = 1000
     alpha: float = 0.001
 
     def __post_init__(self) -> None:
-        ATTACKS[self.attack]
-        for name in ("steps", "copies", "restarts", "n"):
+        if self.attack is not None:
+            ATTACKS[self.attack]
+        for name in ("steps", "restarts", "n"):
             check_count(name, getattr(self, name))
+        if self.copies is not None:
+            check_count("copies", self.copies)
         check_probability("alpha", self.alpha)
+
+    def settled(self, name: str, differentiable: bool) -> AttackPlan:
+        """The plan with nothing left open; an attack that needs gradients is refused for a model without."""
+        attack = self.attack or (BY_GRADIENT if differentiable else BY_VOTES)
+        if attack in NEED_GRADIENTS and not differentiable:
+            raise ModelError(
+                f"{attack} follows gradients, and {name} has none: take {BY_VOTES}, which asks for votes alone, or "
+                "leave the attack out"
+            )
+        copies = self.copies or (_COPIES if attack in NEED_GRADIENTS else _COPIES_OF_VOTES)
+        return replace(self, attack=attack, copies=copies)
 
     def level(self, radii: int, classes: int) -> float:
         """The level of a single test: α shared among the input itself, all its radii, and all rivals of its label."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks import ddn, noisy_logits, pgd, smoothed_log_probs
+from smoothcert.attacks import ddn, nes, noisy_logits, pgd, smoothed_log_probs
 from smoothcert.attacks.steps import loss_gradient, norms, rescale, stay_near
 from smoothcert.registry import Registry
 
@@ -24,6 +24,9 @@ class Strategy(Protocol):
 
 
 ATTACKS: Registry[Strategy] = Registry("attack")
+BY_GRADIENT, BY_VOTES = "pgd", "nes"
+"""What is taken where none is named: for models with gradients, and without."""
+NEED_GRADIENTS = frozenset({"ddn", "pgd"})
 
 
 @ATTACKS.register("pgd")
@@ -40,6 +43,14 @@ def _by_values(
 ) -> list[Tensor]:
     """The same ascent along directions estimated from values alone: not fooled by gradients that vanish."""
     return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip, gradient_free=True)]
+
+
+@ATTACKS.register("nes")
+def _by_votes(
+    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+) -> list[Tensor]:
+    """Ascent along directions that votes alone tell, with wider noise where all of them agree."""
+    return [nes(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
 
 
 @ATTACKS.register("ddn")

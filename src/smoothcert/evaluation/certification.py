@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
@@ -16,6 +17,7 @@ from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import save_sigmas
+from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -26,23 +28,29 @@ from smoothcert.smoothing.allocation_files import (
     settled_votes,
 )
 from smoothcert.smoothing.certifications import record_of
+from smoothcert.smoothing.holding import HoldingClassifier
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which inputs of a data set: every ``skip``-th, and no more than ``most`` of those."""
+    """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
 
     skip: int = 1
     most: int | None = None
+    shard: Shard | None = None
 
     def __post_init__(self) -> None:
         check_count("skip", self.skip)
         if self.most is not None:
             check_count("max", self.most)
 
+    def planned(self, size: int) -> range:
+        """The positions that all shards together take of a data set of ``size`` inputs."""
+        return range(0, size, self.skip)[: self.most]
+
     def indices(self, size: int) -> range:
         """The chosen positions in a data set of ``size`` inputs."""
-        return range(0, size, self.skip)[: self.most]
+        return self.planned(size) if self.shard is None else self.shard.part(self.planned(size))
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ class Progress:
 
 
 def certify_dataset(
-    classifier: SmoothedClassifier,
+    classifier: SmoothedClassifier | HoldingClassifier,
     dataset: Dataset,
     out: Path,
     choice: Choice | None = None,
@@ -71,20 +79,26 @@ def certify_dataset(
     found, is kept for the record of a new run and takes no part in that. Where the plan searches for each input's σ,
     its record has that σ and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is
     kept in ``sigmas.npy``. Where it spreads a total, ``allocation.json`` holds each input's number of votes before any
-    of them is cast.
+    of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
+    others.
     """
-    if not isinstance(classifier, SmoothedClassifier):
-        raise InvalidValueError(
-            f"a data set is certified by a SmoothedClassifier, got {type(classifier).__name__}: certificates that hold "
-            "some columns fixed are given input by input (its certify)"
-        )
     choice, progress = choice or Choice(), progress or Progress()
+    held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
+    if isinstance(classifier, HoldingClassifier):
+        classifier = classifier.classifier
+        _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_for(dataset.levels, dataset.largest)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
+    if choice.shard is not None and classifier.plan.budget.spreads:
+        raise InvalidValueError(
+            f"shard {choice.shard} can't know its part of a total: --stop {classifier.plan.budget.text} spreads votes "
+            "over all inputs. Certify them in one run, or leave --stop out"
+        )
+    voting = classifier if held is None else classifier.holding(held)
     classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
-    manifest = _manifest(classifier, dataset, choice, origin or {}, order)
+    manifest = _manifest(classifier, held, dataset, choice, origin or {}, order)
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
@@ -96,7 +110,7 @@ def certify_dataset(
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
-        for answer in _answers(classifier, dataset, out, indices, missing, progress):
+        for answer in _answers(voting, dataset, out, indices, missing, progress):
             base = classifier.base_class(dataset.input(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
@@ -108,6 +122,15 @@ def certify_dataset(
     return read_run(out)
 
 
+def _check_holds(plan: CertifyPlan) -> None:
+    """Refuse what isn't done while columns are held."""
+    if plan.search is not None or plan.budget.spreads:
+        raise InvalidValueError(
+            "while columns are held, each input has the noise and the votes of the plan: leave out the search for σ, "
+            "and total among the stop rules"
+        )
+
+
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
     """How many votes and evaluations the inputs will take; None where that depends on the votes."""
     if plan.stops:
@@ -116,7 +139,7 @@ def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
 
 
 def _answers(
-    classifier: SmoothedClassifier,
+    classifier: SmoothedClassifier | HoldingClassifier,
     dataset: Dataset,
     out: Path,
     indices: range,
@@ -131,8 +154,7 @@ def _answers(
     def inputs(of: list[int]) -> Iterator[tuple[int, NDArray[Any]]]:
         return ((index, dataset.input(index)) for index in of)
 
-    plan = classifier.plan
-    if not plan.budget.spreads:
+    if isinstance(classifier, HoldingClassifier) or not classifier.plan.budget.spreads:
         yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
         return
     check_allocation(out, indices)
@@ -147,12 +169,16 @@ def _answers(
 
 def _manifest(
     classifier: SmoothedClassifier,
+    held: NDArray[np.bool_] | None,
     dataset: Dataset,
     choice: Choice,
     origin: dict[str, Any],
     order: tuple[int, ...] | None,
 ) -> Manifest:
     plan = classifier.prepare(dataset.input_shape)
+    places = [] if held is None else np.flatnonzero(held).tolist()
+    if held is not None:
+        plan = classifier.holding(held).prepare(dataset.input_shape)
     if classifier.classes < len(dataset.classes):
         raise DataError(
             f"{dataset.name} has {len(dataset.classes)} classes but {classifier.base.name} knows "
@@ -165,8 +191,11 @@ def _manifest(
         kind="certify",
         plan=plan.as_json() | {"device": device},
         model={
-            "name": classifier.base.name,
+            "name": classifier.base.name
+            + (f" ({len(places)} of {held.size} coordinates held)" if held is not None else ""),
             "sha256": classifier.base.fingerprint(dataset.input_shape),
+            **({"held": places} if places else {}),
+            **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
             # Which class is which follows from names, which no hash is of.
             **({} if order is None else {"order": list(order)}),
         },
@@ -175,7 +204,8 @@ def _manifest(
             "sha256": dataset.fingerprint(),
             "inputs": len(dataset),
             "skip": choice.skip,
-            "planned": len(choice.indices(len(dataset))),
+            "planned": len(choice.planned(len(dataset))),
+            **({} if choice.shard is None else {"shard": str(choice.shard)}),
             "levels": dataset.levels,
         },
         versions=current_versions(),

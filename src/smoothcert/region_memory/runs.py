@@ -206,6 +206,11 @@ def _check(run: Run, dataset: Dataset) -> None:
         )
     if run.manifest.plan.stateful:
         raise RunError(f"{run.path} comes out of a memory already: remember the run it was made from")
+    if run.manifest.model.held is not None:
+        raise RunError(
+            f"{run.path} certifies changes of the coordinates that aren't held, and a memory's regions are of whole "
+            "inputs: remember a run made without --hold"
+        )
     if not run.records:
         raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
     check_inputs_of(run, dataset)

@@ -14,11 +14,11 @@ from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import acr_share_of_top, correct_radii
-from smoothcert.analysis.steps import step_counts
 from smoothcert.errors import check_count
 from smoothcert.rounding import decimal_down
 from smoothcert.runs import Run
 from smoothcert.runs.columns import Floats, Ints
+from smoothcert.runs.record_figures import step_counts
 
 MOST_POINTS = 500
 _RADIUS_BINS, _SHARE_BINS = 40, 25

@@ -71,6 +71,14 @@ class Records:
         by_name["volume_radius"] = [np.nan if one is None else one for one in by_name["volume_radius"]]
         return cls(**{name: _column(name, values) for name, values in by_name.items()}, source=source)
 
+    @classmethod
+    def joined(cls, parts: Sequence[Records]) -> Records:
+        """The records of several runs that have no input in common, put in order."""
+        columns: dict[str, Any] = {
+            each.name: np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Record)
+        }
+        return cls(**columns).take(np.argsort(columns["index"], kind="stable"))
+
     def __len__(self) -> int:
         return len(self.index)
 

@@ -150,6 +150,8 @@ class Manifest:
         # A run of an earlier version never said how many were asked for.
         if not self.data.has(DataStatement.planned):
             theirs.pop("data.planned", None)
+        if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
+            theirs.pop("model.declared", None)
         return [
             f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)

@@ -32,6 +32,15 @@ def correct_radii(records: Rows) -> NDArray[np.float64]:
     return np.sort(columns.radius[columns.correct])
 
 
+def step_counts(
+    sizes: NDArray[np.float64], start: float = 0.0
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """From ``start`` on, where the number of ``sizes`` (ascending) that are reached drops, and that number beyond."""
+    jumps = np.unique(sizes)
+    left = sizes.size - np.searchsorted(sizes, jumps, side="right")
+    return np.concatenate([[start], jumps]), np.concatenate([[sizes.size], left]).astype(np.int64)
+
+
 def check_some(records: Rows) -> None:
     """Refuse to average nothing."""
     if not records:

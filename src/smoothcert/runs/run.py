@@ -16,14 +16,14 @@ from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
 from smoothcert.plain_text import shown_name
-from smoothcert.runs.columns import Records
+from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
-from smoothcert.runs.records import Record
 from smoothcert.runs.statement import DataStatement
 
 _MOST_NOTED = 100
+_HELD_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,16 @@ class Run:
 
     @property
     def norm(self) -> str:
-        """The norm of its radii; a run that states none has no radii to compare."""
+        """The norm of its radii; a run that states none has no radii to compare.
+
+        Of changes that leave some coordinates alone it is another norm, and named so.
+        """
         if (norm := self.manifest.plan.norm) is None:
             raise RunError(
                 f"{self.path} states no norm for its radii: it is no certification; name one that is"
             )
-        return norm
+        held = self.manifest.model.held
+        return norm if held is None else f"{norm} ({_held_in_words(held)})"
 
     @property
     def planned(self) -> Sequence[int] | None:
@@ -137,7 +141,7 @@ def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
 
 
 @contextmanager
-def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Mapping[str, bytes]], None]]:
+def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Rows, Mapping[str, bytes]], None]]:
     """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
     _make_directory(path)
     with _only_writer(path) as lock:
@@ -145,7 +149,7 @@ def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Sequence[Record], Ma
 
 
 def create_run(
-    path: Path, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes] | None = None
+    path: Path, manifest: Manifest, records: Rows, files: Mapping[str, bytes] | None = None
 ) -> None:
     """Write a complete run, with the ``files`` it keeps beside its journal, in a directory that holds none yet.
 
@@ -160,7 +164,7 @@ def create_run(
 
 
 def _write_whole(
-    path: Path, lock: int, manifest: Manifest, records: Sequence[Record], files: Mapping[str, bytes]
+    path: Path, lock: int, manifest: Manifest, records: Rows, files: Mapping[str, bytes]
 ) -> None:
     try:
         _settle_statement(path, manifest)
@@ -176,9 +180,10 @@ def _write_whole(
             write_atomically(path / name, content)
     with _writable_journal(path, lock) as journal:
         there = {record.index: record for record in journal.records()}
-        wanted = {record.index: record for record in records}
-        if (there and len(there) >= len(wanted)) or any(wanted.get(index) != there[index] for index in there):
-            raise RunError(f"{path} holds a run already; choose another --out")
+        if there:
+            wanted = {record.index: record for record in records if record.index in there}
+            if len(there) >= len(records) or wanted != there:
+                raise RunError(f"{path} holds a run already; choose another --out")
         journal.append_all(record for record in records if record.index not in there)
 
 
@@ -286,3 +291,11 @@ def _only_writer(path: Path) -> Iterator[int]:
         yield lock
     finally:
         os.close(lock)
+
+
+def _held_in_words(held: Sequence[int]) -> str:
+    """Which coordinates are held; of many the first, and a checksum that tells other sets apart."""
+    shown = ", ".join(map(str, held[:_HELD_SHOWN]))
+    if len(held) > _HELD_SHOWN:
+        shown += f", … {len(held)} in all, {checksum(list(held))[:6]}"
+    return f"held: {shown}"

@@ -8,9 +8,10 @@ from collections.abc import Callable, ItemsView, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
-from smoothcert.errors import RunError
+from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.noise import Noise
 from smoothcert.runs.noise_files import stated_noise
+from smoothcert.runs.shards import Shard
 
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50
@@ -109,6 +110,10 @@ def _texts(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(map(_text, value))
 
 
+def _places(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and bool(value) and all(map(is_count, value))
+
+
 def _flag(value: object) -> TypeGuard[bool]:
     return isinstance(value, bool)
 
@@ -135,6 +140,15 @@ def _kind_or_number(value: object) -> TypeGuard[str | int]:
 
 def _anything(value: object) -> TypeGuard[Any]:  # noqa: ARG001
     return True
+
+
+def _shard(value: object) -> TypeGuard[str]:
+    if not isinstance(value, str):
+        return False
+    try:
+        return str(Shard.parse(value)) == value
+    except InvalidValueError:
+        return False
 
 
 class PlanStatement(Statement):
@@ -198,6 +212,10 @@ class ModelStatement(Statement):
     part = "model"
     name = Stated(_text)
     sha256 = Stated(_text)
+    held = Stated(_places)
+    """The coordinates of an input, counted through, that have no noise: certificates are about the others."""
+    declared = Stated(_anything)
+    """What the caller said of it; it is a part of the hash, too."""
 
 
 class DataStatement(Statement):
@@ -211,6 +229,8 @@ class DataStatement(Statement):
     inputs = Stated(is_count)
     skip = Stated(_natural)
     planned = Stated(_anything)
+    shard = Stated(_shard)
+    """Written I/N: every N-th of the inputs that are planned, from the I-th on, is this run's."""
     levels = Stated(_anything)
     radius_decimals = Stated(_anything)
     radius_digits = Stated(_anything)
@@ -228,7 +248,9 @@ class DataStatement(Statement):
             return None
         skip = self.skip or 1
         asked = range(0, planned * skip, skip)
-        return asked if self.inputs is None or asked == asked[: len(range(0, self.inputs, skip))] else None
+        if self.inputs is not None and len(asked) > len(range(0, self.inputs, skip)):
+            return None
+        return asked if self.shard is None else Shard.parse(self.shard).part(asked)
 
     @property
     def allowed(self) -> Sequence[int] | None:

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import math
 import queue
-import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
 from smoothcert.noise import Grid, on_grid
+from smoothcert.sampling.backends import BACKENDS, Cast
 from smoothcert.sampling.execution import Execution, check_device
-from smoothcert.sampling.lanes import ActiveInput, Block, Lanes, Round
+from smoothcert.sampling.lanes import ActiveInput, Lanes, OwnBlock, blocks_of
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
@@ -32,8 +32,7 @@ from smoothcert.sampling.streams import NoisyCopies
 from smoothcert.tally import Stream, Tally
 
 R = TypeVar("R")
-Cast = tuple[Block, NDArray[np.int64], float]
-"""A block's result: its sums, as :meth:`Ballots.sums` has them, and the seconds it took."""
+_Done = queue.SimpleQueue[tuple[list[OwnBlock], Future[list[Cast]]]]
 
 _TASKS_AHEAD = 2  # tasks kept ready for each worker, so that none waits for the coordinator
 
@@ -60,10 +59,10 @@ class Engine:
         waiting = iter(jobs)
         layout = self.passes.layout
         lanes = Lanes(layout)
-        done: queue.SimpleQueue[Future[list[Cast]]] = queue.SimpleQueue()
-        width = self.passes.workers * _TASKS_AHEAD
+        done: _Done = queue.SimpleQueue()
         most = self.execution.rounds_per_task(layout.rows, math.prod(self.passes.prepared.input_shape))
-        with self.passes.threads() as pool:
+        with BACKENDS[self.execution.backend](self.passes, self.execution, self.grid) as voters:
+            width = voters.count * _TASKS_AHEAD
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * (most if self.execution.batch else 1) * layout.slots
@@ -73,32 +72,23 @@ class Engine:
                 rounds = min(most, -(-lanes.waiting // (width * layout.slots)))
                 while in_flight < width and lanes.waiting:
                     task = [lanes.next_round() for _ in range(rounds) if lanes.waiting]
-                    pool.submit(self._cast, task).add_done_callback(done.put)
+                    blocks = blocks_of(task)
+                    voters.submit(task).add_done_callback(partial(_put, done, blocks))
                     in_flight += 1
                 if not in_flight:
                     return
-                casts = done.get().result()
+                blocks, cast = done.get()
+                casts = cast.result()
                 in_flight -= 1
                 if on_votes is not None:
-                    on_votes(sum(block.last - block.first for block, _, _ in casts))
-                for block, sums, seconds in casts:
+                    on_votes(sum(block.last - block.first for block in blocks))
+                for block, (sums, seconds) in zip(blocks, casts, strict=True):
                     active = block.of
                     active.seconds += seconds
                     active.sums += sums
                     active.missing -= block.last - block.first
                     if not active.missing:
                         yield from self._advance(active, active.tally(), lanes)
-
-    def _cast(self, task: list[Round]) -> list[Cast]:
-        """What a worker does: the votes of some rounds."""
-        began = time.perf_counter()
-        if self.passes.layout.passes == 1:
-            cast = [vote for blocks in task for vote in self.passes.cast(blocks)]
-        else:
-            cast = self.passes.cast_long([block for blocks in task for block in blocks if block is not None])
-        sums = [(block, votes.sums(self.passes.prepared.classes)) for block, votes in cast]
-        share = (time.perf_counter() - began) / sum(block.last - block.first for block, _ in sums)
-        return [(block, counted, share * (block.last - block.first)) for block, counted in sums]
 
     def _admit(self, job: Job[R]) -> ActiveInput:
         """Check the input once, before any vote is spent on it."""
@@ -107,7 +97,7 @@ class Engine:
         point = noise.point(x)
         noise.check_exact(point, numerics.noise_dtype_name, job.index)
         steps = torch.from_numpy(point.steps).to(self.passes.dtype)
-        copies = NoisyCopies(steps, noise.divisor(self.passes.dtype), noise.sampler)
+        copies = NoisyCopies(job.noise, steps, noise.divisor(self.passes.dtype), noise.sampler)
         return ActiveInput(job, copies, dict(job.drawn))
 
     def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
@@ -125,3 +115,7 @@ class Engine:
         rows = 3 if self.passes.votes == "soft" else 1
         active.sums = np.zeros((rows, self.passes.prepared.classes), dtype=np.int64)
         lanes.add(active, start, start + draw.votes)
+
+
+def _put(done: _Done, blocks: list[OwnBlock], cast: Future[list[Cast]]) -> None:
+    done.put((blocks, cast))

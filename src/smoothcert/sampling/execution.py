@@ -18,10 +18,15 @@ class Execution:
 
     device: str = knob("cpu", "where the model runs: cpu, cuda, cuda:1, mps")
     workers: int | None = knob(
-        None, "threads that evaluate the model (default: one per core; one on an accelerator)"
+        None, "how many evaluate the model at once (default: one per core; one on an accelerator)"
     )
     batch: int | None = knob(
         None, "votes handed to a worker at a time, in whole rounds (default: by the size of the inputs)"
+    )
+    backend: str = knob(
+        "threads",
+        "who works: threads, or processes where threads hold each other up (Python functions, scikit-learn)",
+        choices=("smoothcert.sampling.backends", "BACKENDS"),
     )
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeVar
@@ -43,7 +43,7 @@ class ActiveInput:
 class Block:
     """Votes ``first`` to ``last`` of block ``number`` of the stream of an input's draw."""
 
-    of: ActiveInput
+    copies: NoisyCopies
     stream: Stream
     number: int
     first: int
@@ -52,7 +52,7 @@ class Block:
     @property
     def index(self) -> int:
         """The input's."""
-        return self.of.job.index
+        return self.stream.index
 
     @property
     def wanted(self) -> slice:
@@ -61,10 +61,26 @@ class Block:
 
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
         """The block's noisy copies from its first on."""
-        self.of.copies.draw(out, bits.seek(self.stream, self.number))
+        self.copies.draw(out, bits.seek(self.stream, self.number))
 
 
-Round = list[Block | None]
+@dataclass(frozen=True)
+class OwnBlock(Block):
+    """A block that knows the input under way that waits for it."""
+
+    of: ActiveInput
+
+
+Round = Sequence[Block | None]
+Task = Sequence[Round]
+
+
+B = TypeVar("B", bound=Block)
+
+
+def blocks_of(task: Sequence[Sequence[B | None]]) -> list[B]:
+    """A task's blocks, in the order of their results."""
+    return [block for one in task for block in one if block is not None]
 
 
 class Lanes:
@@ -75,7 +91,7 @@ class Lanes:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._lanes: list[deque[Iterator[Block]]] = [deque() for _ in range(layout.slots)]
+        self._lanes: list[deque[Iterator[OwnBlock]]] = [deque() for _ in range(layout.slots)]
         self._block = layout.block
         self.waiting = 0
 
@@ -91,16 +107,17 @@ class Lanes:
 
     def _blocks(
         self, of: ActiveInput, stream: Stream, numbers: range, start: int, stop: int
-    ) -> Iterator[Block]:
+    ) -> Iterator[OwnBlock]:
         for number in numbers:
             origin = number * self._block
-            yield Block(of, stream, number, max(start - origin, 0), min(stop - origin, self._block))
+            first, last = max(start - origin, 0), min(stop - origin, self._block)
+            yield OwnBlock(of.copies, stream, number, first, last, of)
 
-    def next_round(self) -> Round:
+    def next_round(self) -> list[OwnBlock | None]:
         """One block from every lane that has any."""
         return [self._take(lane) for lane in self._lanes]
 
-    def _take(self, lane: deque[Iterator[Block]]) -> Block | None:
+    def _take(self, lane: deque[Iterator[OwnBlock]]) -> OwnBlock | None:
         while lane:
             block = next(lane[0], None)
             if block is not None:

@@ -46,6 +46,7 @@ def stream_words(stream: Stream, block: int) -> NDArray[np.uint64]:
 class NoisyCopies:
     """Noisy copies of an input: (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``."""
 
+    noise: Noise
     steps: torch.Tensor
     divisor: torch.Tensor
     sampler: CellSampler

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, SupportsIndex, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.runs.columns import Records
-from smoothcert.runs.record_figures import average_certified_radius, certified_accuracy
+from smoothcert.runs.parquet import write_columns
+from smoothcert.runs.record_figures import (
+    average_certified_radius,
+    certified_accuracy,
+    correct_radii,
+    step_counts,
+)
 from smoothcert.runs.records import Record
 from smoothcert.smoothing.answers import Certification
 from smoothcert.smoothing.inputs import as_numpy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SHOWN = 3  # answers at either end of a long list
 
@@ -112,6 +122,33 @@ class Certifications(list[Certification]):
                 "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
             ) from None
         return DataFrame(self.to_dict())
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """The columns as a Parquet file, whose path comes back; for pandas, polars and DuckDB."""
+        write_columns(self.to_dict(), Path(path))
+        return Path(path)
+
+    def plot(self, y: ArrayLike | None = None, *, ax: Axes | None = None, **style: Any) -> Axes:
+        """Draw certified accuracy against the radius: without ``y`` the share that is certified, right or wrong.
+
+        Onto ``ax``, or a new figure of pyplot's; ``style`` goes to matplotlib's ``step``. The axes come back.
+        """
+        if not self:
+            raise InvalidValueError("there is nothing to plot: no input was certified")
+        sizes = np.sort(self.radius[~self.abstained]) if y is None else correct_radii(self.records(y))
+        if ax is None:
+            try:
+                from matplotlib import pyplot
+            except ImportError:
+                raise MissingExtraError("matplotlib", "plot", "plot()") from None
+            ax = pyplot.subplots()[1]
+        radii, counts = step_counts(sizes)
+        ax.step(radii, 100 * counts / len(self), where="post", **style)
+        ax.set_xlabel(f"ℓ{self[0].norm.removeprefix('l')} radius")
+        ax.set_ylabel("certified inputs (%)" if y is None else "certified accuracy (%)")
+        ax.set_xlim(left=0.0)
+        ax.set_ylim(0.0, 101.5)
+        return ax
 
     def __repr__(self) -> str:
         """A line for each answer; of many the first and the last."""

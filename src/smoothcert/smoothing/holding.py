@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
-from smoothcert.sampling import BaseClassifier
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
@@ -21,6 +20,7 @@ from smoothcert.smoothing.inputs import naming_rows, numbered_inputs
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import SmoothedClassifier
+    from smoothcert.smoothing.plan import CertifyPlan
 
 Answer = TypeVar("Answer", Certification, Prediction)
 
@@ -39,6 +39,46 @@ class HoldingClassifier:
             )
         self.classifier = classifier
         self._held = held
+
+    def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        """Which coordinates of inputs of this shape are held."""
+        return held_mask(self._held, input_shape, self.classifier.base.feature_names)
+
+    def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
+        """The plan as it will be used: the noise has the dimension of what isn't held."""
+        free = int((~self.mask(input_shape)).sum())
+        numerics = self.classifier.prepare(input_shape).numerics
+        return replace(self.classifier.plan, numerics=numerics).for_shape((free,))
+
+    def certify_each(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        on_votes: Callable[[int], None] | None = None,
+        labels: Callable[[int], int] | None = None,
+    ) -> Iterator[Certification]:
+        """CERTIFY for (index, input) pairs, one after the other."""
+        self.classifier.settle_seed()
+        for number, x in inputs:
+            one, free, part = self._free_part(number, x, self.mask(np.shape(x)))
+            for answer in one.certify_each([(number, free)], on_votes, labels):
+                yield replace(answer, held=part)
+
+    def predict_each(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[Prediction]:
+        """PREDICT for (index, input) pairs, one after the other."""
+        self.classifier.settle_seed()
+        for number, x in inputs:
+            one, free, _ = self._free_part(number, x, self.mask(np.shape(x)))
+            yield from one.predict_each([(number, free)], n, alpha, on_votes)
+
+    def base_class(self, x: NDArray[Any]) -> int:
+        """The model's class for one input without noise."""
+        return self.classifier.base_class(x)
 
     def certify(self, x: ArrayLike, index: int | None = None) -> Certification | Certifications:
         """CERTIFY as :meth:`SmoothedClassifier.certify` does, with the coordinates held."""
@@ -75,24 +115,30 @@ class HoldingClassifier:
         """
         inputs, single = self.classifier.split(x)
         numbered = numbered_inputs(inputs, index)
-        mask = held_mask(self._held, inputs.shape[1:], self.classifier.base)
+        mask = self.mask(inputs.shape[1:])
         self.classifier.settle_seed()
         found = []
         with naming_rows(numbered, index):
             for row, (number, one) in enumerate(numbered):
-                checked = checked_input(number, one, inputs.shape[1:])
-                values = np.array(checked[mask])
-                values.setflags(write=False)
-                smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
-                answer = ask(smoothed, checked[~mask], number)
-                found.append((replace(answer, row=row), HeldPart(mask, values)))
+                smoothed, free, part = self._free_part(number, one, mask)
+                found.append((replace(ask(smoothed, free, number), row=row), part))
         return found, single
+
+    def _free_part(
+        self, number: int, x: NDArray[Any], mask: NDArray[np.bool_]
+    ) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
+        """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
+        checked = checked_input(number, x, mask.shape)
+        values = np.array(checked[mask])
+        values.setflags(write=False)
+        smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        return smoothed, checked[~mask], HeldPart(mask, values)
 
 
 def held_mask(
-    held: ArrayLike | Sequence[str], shape: tuple[int, ...], base: BaseClassifier
+    held: ArrayLike | Sequence[str], shape: tuple[int, ...], columns: Sequence[str] | None
 ) -> NDArray[np.bool_]:
-    """Where an input of this shape is held: from a mask of the shape, places, or names of columns."""
+    """Where an input of this shape is held: from a mask of the shape, places, or names among its ``columns``."""
     given = np.asarray(held)
     if given.dtype == bool:
         if given.shape != shape:
@@ -105,7 +151,7 @@ def held_mask(
                 f"inputs of shape {shape} have no columns: say what is held by a mask of that shape"
             )
         for one in given.reshape(-1).tolist():
-            mask[_place(one, shape[0], base)] = True
+            mask[_place(one, shape[0], columns)] = True
     if not mask.any() or mask.all():
         raise InvalidValueError(
             f"some coordinates must be held and some not, got {int(mask.sum())} of {mask.size} held"
@@ -114,12 +160,12 @@ def held_mask(
     return mask
 
 
-def _place(column: Any, columns: int, base: BaseClassifier) -> int:
+def _place(column: Any, width: int, columns: Sequence[str] | None) -> int:
     if isinstance(column, str):
-        names = base.feature_names or ()
+        names = [] if columns is None else list(columns)
         if column not in names:
-            raise unknown_name(f"column of {base.name}", column, list(names))
+            raise unknown_name("column of the model", column, names)
         return names.index(column)
-    if not isinstance(column, int) or not 0 <= column < columns:
-        raise InvalidValueError(f"columns to hold are numbers from 0 to {columns - 1}, got {column!r}")
+    if not isinstance(column, int) or not 0 <= column < width:
+        raise InvalidValueError(f"columns to hold are numbers from 0 to {width - 1}, got {column!r}")
     return column

@@ -44,6 +44,10 @@ def from_loader(x: Any) -> Any:
     """All inputs of a torch ``DataLoader``, in its order, without their targets; anything else as it is."""
     if not (hasattr(x, "dataset") and hasattr(x, "__iter__")):
         return x
+    if type(getattr(x, "sampler", None)).__name__ == "RandomSampler":
+        raise InvalidValueError(
+            "the loader shuffles, and nobody could tell which answer is whose: give one with shuffle=False"
+        )
     batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
     arrays = [as_numpy(batch) for batch in batches]
     if not arrays:

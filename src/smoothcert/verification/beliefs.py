@@ -33,6 +33,11 @@ def verified(statement: Statement, report: Report) -> list[str]:
         found.append("each input's σ is the one that its search's line states")
     if "total" in plan.rules:
         found.append("each input's number of votes is the one in allocation.json, and they add up")
+    if statement.model.get("held") is not None:
+        found.append(
+            "radii are about changes of the coordinates that aren't held: of inputs whose held ones differ they say "
+            "nothing"
+        )
     if plan.stream == 2:
         found.append("what sampling on a grid costs (sampler_error) is paid for in every bound")
     return found

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, ModelError, RunError
@@ -22,6 +23,7 @@ from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
+from smoothcert.sampling.models.declared import difference
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.tally import Tally
 from smoothcert.verification.beliefs import believed
@@ -67,6 +69,7 @@ class Replay:
         self.numerics = self._stated_numerics()
         _check_data(statement, dataset)
         _check_model(statement, base, dataset.input_shape)
+        self.held = _held(statement, dataset.input_shape)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
         """Compare all labels, and their number, with the data."""
@@ -84,9 +87,12 @@ class Replay:
         self, records: Sequence[StatedRecord], report: Report, on_votes: Callable[[int], None] | None = None
     ) -> None:
         """Cast the votes of these records again."""
-        stated, size = self.plan.fields.get("dimension"), math.prod(self.dataset.input_shape)
+        held = 0 if self.held is None else int(self.held.sum())
+        stated, size = self.plan.fields.get("dimension"), math.prod(self.dataset.input_shape) - held
         if self.plan.stream != 1 and stated != size:
-            report.problem(None, f"the plan's dimension is {stated}, inputs of the data have {size}")
+            report.problem(
+                None, f"the plan's dimension is {stated}, inputs of the data have {size}"
+            )  # but for what is held
         groups: dict[tuple[Noise, int], list[StatedRecord]] = defaultdict(list)
         for record in records:
             assert record.estimation is not None
@@ -117,9 +123,10 @@ class Replay:
         report: Report,
         on_votes: Callable[[int], None] | None,
     ) -> None:
-        classifier = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution).in_order(
+        smoothed = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution).in_order(
             class_order(self.base, self.dataset)
         )
+        classifier = smoothed if self.held is None else smoothed.holding(self.held)
         self._check_settled(classifier.prepare(self.dataset.input_shape))
         by_index = {record.index: record for record in records}
         inputs = ((index, self.dataset.input(index)) for index in by_index)
@@ -186,8 +193,21 @@ def _check_model(statement: Statement, base: BaseClassifier, input_shape: tuple[
     if here != there:
         raise ModelError(
             f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "
-            f"{str(there)[:12]}…; give the model that was certified"
+            f"{str(there)[:12]}…{difference(statement.model.get('declared'), base.declared)}; give the model that was "
+            "certified"
         )
+
+
+def _held(statement: Statement, input_shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    """Where the run states that inputs have no noise."""
+    stated, size = statement.model.get("held"), math.prod(input_shape)
+    if stated is None:
+        return None
+    if not isinstance(stated, list) or not all(type(k) is int and 0 <= k < size for k in stated):
+        raise RunError(f"run.json states held coordinates that inputs of shape {input_shape} don't have")
+    mask = np.zeros(size, dtype=bool)
+    mask[stated] = True
+    return mask.reshape(input_shape)
 
 
 def _check_data(statement: Statement, dataset: Dataset) -> None:

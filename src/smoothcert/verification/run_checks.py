@@ -162,7 +162,9 @@ def _checked(
     elif statement.problem_of_planned is None and statement.plan is not None:
         asked = statement.asked
         if asked is not None and record.index not in asked:
-            report.problem(record.index, f"is none of the {len(asked)} inputs that were asked for (--max)")
+            report.problem(
+                record.index, f"is none of the {len(asked)} inputs that were asked for (--max, --shard)"
+            )
     if judge is None:
         problems = list(shape_problems(record, stretched=True))
         if record.votes:
@@ -184,15 +186,16 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         report.problem(None, "run.json doesn't state how many inputs the data have, and which were asked for")
     if statement.problem_of_planned is not None:
         report.problem(None, statement.problem_of_planned)
-    if statement.positions is None:
+    wanted = statement.asked if "shard" in statement.data else statement.positions
+    if wanted is None:
         return
-    report.expected = len(statement.positions)
+    report.expected = len(wanted)
     if report.records >= report.expected:
         return
     report.notes.append(
         f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
     )
-    before = statement.positions[: bisect_left(statement.positions, max(seen, default=0))]
+    before = wanted[: bisect_left(wanted, max(seen, default=0))]
     missing = len(before) - sum(1 for index in seen if index in before)
     if missing:
         # Not a list of all: the stated number of inputs may be anything.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -138,12 +139,24 @@ class Statement:
     def asked(self) -> range | None:
         """The inputs that were asked for; those that the data allow where a run of an earlier version doesn't say."""
         planned, allowed = self.data.get("planned"), self.positions
-        return allowed if allowed is None or planned is None else allowed[:planned]
+        asked = allowed if allowed is None or planned is None else allowed[:planned]
+        if asked is None or (shard := self._shard) is None:
+            return asked
+        number, of = shard
+        return asked[number - 1 :: of]
+
+    @property
+    def _shard(self) -> tuple[int, int] | None:
+        """(I, N) where the run is of every N-th input from the I-th on."""
+        found = re.fullmatch(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", str(self.data.get("shard")))
+        return (int(found[1]), int(found[2])) if found and int(found[1]) <= int(found[2]) else None
 
     @property
     def problem_of_planned(self) -> str | None:
         """What is wrong with the stated number of inputs of a certification; logs may list theirs."""
         planned, allowed = self.data.get("planned"), self.positions
+        if "shard" in self.data and self._shard is None:
+            return f"run.json states the shard {self.data['shard']!r}, which is no I/N with I from 1 to N"
         if self.plan is None or "planned" not in self.data:
             return None
         if type(planned) is int and planned >= 1 and (allowed is None or planned <= len(allowed)):

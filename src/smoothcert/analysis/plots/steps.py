@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy, correct_radii
-from smoothcert.analysis.steps import step_counts
 from smoothcert.runs import Run
 from smoothcert.runs.columns import Rows
+from smoothcert.runs.record_figures import step_counts
 
 Curve = NDArray[np.float64]
 

@@ -25,7 +25,7 @@ _LATEX_ESCAPES = {
 
 def latex_norm(norm: str) -> str:
     """A norm in LaTeX."""
-    return f"$\\ell_{norm[1:]}$" if norm_name(norm) != norm else latex_escaped(norm)
+    return f"$\\ell_{norm[1]}${latex_escaped(norm[2:])}" if norm_name(norm) != norm else latex_escaped(norm)
 
 
 def sigma_text(sigma: float | None, unknown: str) -> str:

@@ -15,6 +15,7 @@ from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Prepared
 from smoothcert.sampling.models.class_names import class_order, labelled_for
+from smoothcert.sampling.models.declared import as_stated
 from smoothcert.sampling.models.function import EstimatorClassifier, FunctionClassifier, is_estimator
 from smoothcert.sampling.models.onnx_file import OnnxClassifier
 from smoothcert.sampling.models.torch_module import TorchClassifier
@@ -53,6 +54,24 @@ def adapt(
     What a make of model has no use for is refused.
     """
     output = None if output is None else str(output)
+    base = _adapted(model, votes, outputs, classes, output, thread_safe, input_dtype, constants)
+    if base is not model:
+        base.declared = as_stated(
+            constants, outputs=outputs, classes=classes, output=output, input_dtype=input_dtype
+        )
+    return base
+
+
+def _adapted(
+    model: Any,
+    votes: VoteKind,
+    outputs: OutputKind | None,
+    classes: int | None,
+    output: str | None,
+    thread_safe: bool | None,
+    input_dtype: str | None,
+    constants: Mapping[str, ArrayLike] | None,
+) -> BaseClassifier:
     if classes is not None:
         check_count("classes", classes, least=2)
     if not isinstance(model, str | Path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from textwrap import shorten
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -54,6 +55,8 @@ class Prepared:
     classes: int
     kind: OutputKind
     lending: Lending[Outputs]
+    base: BaseClassifier
+    """What was prepared, for workers elsewhere to open again."""
     order: tuple[int, ...] | None = None
     """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
 
@@ -102,6 +105,10 @@ class BaseClassifier(ABC):
     """How many classes there are, where somebody said so."""
     feature_names: tuple[str, ...] | None = None
     """What the model calls the columns of a table; None where they go by their place."""
+    declared: Mapping[str, Any] = MappingProxyType({})
+    """What the caller said of it, as a run states it."""
+    differentiable: bool = False
+    """Whether gradients can be had, and mean something."""
     most_workers: int | None = None
     """How many threads may evaluate the model at once; None for any number."""
 
@@ -154,7 +161,17 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
-        return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending)
+        return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending, self)
+
+    def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:
+        """As :meth:`prepare` settled and checked it elsewhere, for one worker."""
+        with one_openmp_thread(), torch.inference_mode():
+            opened = self.open_route(numerics, input_shape, device)
+        if opened.numerics != numerics:
+            raise ModelError(f"{self.name} was prepared as {numerics}, a worker has {opened.numerics}")
+        return Prepared(
+            self.name, numerics, input_shape, classes, self.kind, Lending(opened.make, most=1), self
+        )
 
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""

@@ -27,6 +27,7 @@ class HeldClassifier(BaseClassifier):
         self.name, self.kind = base.name, base.kind
         self.input_shape = (int(held.size - held.sum()),)
         self.class_names, self.classes, self.most_workers = base.class_names, base.classes, base.most_workers
+        self.declared = base.declared
 
     def identity(self) -> bytes:
         """The model, which coordinates are held, and at what."""

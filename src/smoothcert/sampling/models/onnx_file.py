@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +27,14 @@ _WHOLE = {
 }
 _GIVEN = _TYPES | _WHOLE | {"tensor(bool)": np.bool_}
 _BLOCK = 128  # votes that share a random state
+
+
+class _Input(NamedTuple):
+    """An input as the graph declares it; sizes that are open have a name, or none."""
+
+    name: str
+    type: str
+    shape: tuple[Any, ...]
 
 
 class OnnxClassifier(BaseClassifier):
@@ -59,10 +67,11 @@ class OnnxClassifier(BaseClassifier):
         self.name = path.name
         self.kind = outputs or "scores"
         self.most_workers = 1 if thread_safe is False else None
-        content, self._sha256 = read_model(path)
-        self._session = session_from_bytes(content, path.name)
+        self._content, self._sha256 = read_model(path)
+        self._session = session_from_bytes(self._content, path.name)
         self.classes, self._one_number = classes, classes == 2 and outputs is not None
-        self._input, others = _smoothed_input(self._session, path.name, constants or {})
+        smoothed, others = _smoothed_input(self._session, path.name, constants or {})
+        self._input = _Input(smoothed.name, smoothed.type, tuple(smoothed.shape))
         self._constants = {
             one.name: _constant(path.name, one, (constants or {})[one.name], self._input.shape[0])
             for one in others
@@ -71,6 +80,14 @@ class OnnxClassifier(BaseClassifier):
         self._output = _scores_output(self._session, path.name, output)
         shape = self._input.shape[1:]
         self.input_shape = tuple(shape) if all(isinstance(size, int) for size in shape) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Sent to another process, it opens its session there, from the same bytes."""
+        return vars(self) | {"_session": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._session = session_from_bytes(self._content, self.name)
 
     def identity(self) -> bytes:
         """SHA-256 of the file and of every file it takes weights from, which output votes, and the constants."""

@@ -77,6 +77,7 @@ class TorchClassifier(BaseClassifier):
         self.most_workers = 1 if thread_safe is False else None
         self.one_number = classes == 2 and outputs is not None
         self._input_dtype = whole_type(input_dtype)
+        self.differentiable = self._input_dtype is None  # rounding has no slope
         self._declared = "".join(f" {each}" for each in (output, input_dtype) if each is not None)
         if self._declared or self.one_number:
             self.module = self._voting_only(self.module, output)

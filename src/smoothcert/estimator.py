@@ -1,0 +1,208 @@
+"""A scikit-learn estimator whose ``predict`` is the smoothed classifier of another."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from smoothcert.errors import InvalidValueError, MissingExtraError, check_count
+from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise, diagonal_noise
+from smoothcert.smoothing import Certifications, CertifyPlan, Prediction, SmoothedClassifier
+from smoothcert.smoothing.holding import HoldingClassifier, held_mask
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.utils import check_random_state
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError:
+    raise MissingExtraError("scikit-learn 1.6 or later", "sklearn", "smoothcert.estimator") from None
+
+__all__ = ["SmoothedEstimator"]
+
+
+class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
+    """g(x) = the class that a fitted copy of ``estimator`` most often gives to x + noise.
+
+    :meth:`certify` gives, with probability at least 1−``alpha`` each, the answers and how far they hold;
+    :meth:`predict` is PREDICT with ``votes`` votes at the same level, input by input. Where that abstains it answers
+    ``abstain_label``; by default the class with the most votes, for which nothing is promised.
+
+    Parameters
+    ----------
+    estimator
+        A classifier of features that are numbers. A :class:`sklearn.frozen.FrozenEstimator` is used as it was fitted.
+    sigma
+        Standard deviation of the noise, in the units of the features; or one for each feature.
+    noise
+        ``gaussian`` (certifies ℓ2 balls) or ``uniform`` (ℓ1).
+    copies
+        ``fit`` shows the estimator every row so many times, each with fresh noise, so that it learns to stand it; 0:
+        once, as it is.
+    votes
+        Votes of a prediction.
+    n0, n, alpha
+        Votes that choose the class of a certificate, votes that bound its probability, and the probability that the
+        certificate is wrong.
+    hold
+        Features without noise (numbers or names): categories, say. Certificates are about changes of the others.
+    abstain_label
+        What ``predict`` answers where the votes are too close; None for the class with the most.
+    random_state
+        Of the noise in ``fit`` and the seed of all votes. None takes one from the operating system: who knows the seed
+        can look for inputs that it flatters.
+
+    Attributes
+    ----------
+    estimator_
+        The fitted copy.
+    classes_
+        Its classes; class c of a certificate is ``classes_[c]``.
+    smoothed_
+        The :class:`~smoothcert.SmoothedClassifier` that votes, with everything else that it can do.
+    seed_
+        The seed of its votes.
+    n_features_in_, feature_names_in_
+        As in every estimator.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        sigma: float | ArrayLike = 0.25,
+        noise: str = DEFAULT_NOISE,
+        copies: int = 10,
+        votes: int = 1000,
+        n0: int = 100,
+        n: int = 10_000,
+        alpha: float = 0.001,
+        hold: ArrayLike | None = None,
+        abstain_label: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.sigma = sigma
+        self.noise = noise
+        self.copies = copies
+        self.votes = votes
+        self.n0 = n0
+        self.n = n
+        self.alpha = alpha
+        self.hold = hold
+        self.abstain_label = abstain_label
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> SmoothedEstimator:
+        """Fit a copy of the estimator to noisy copies of the rows, and smooth it."""
+        check_count("copies", self.copies, least=0)
+        check_count("votes", self.votes)
+        noise = self._noise()
+        rows, y = validate_data(self, X, y, dtype="numeric")
+        check_classification_targets(y)
+        if len(np.unique(y)) < 2:
+            raise InvalidValueError(f"a classifier needs at least two classes, and y has one class: {y[0]!r}")
+        self.seed_ = _seed(self.random_state)
+        noisy = self._with_noise(np.asarray(rows, dtype=np.float64), noise)
+        self.estimator_ = clone(self.estimator)
+        self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
+        self.classes_ = np.asarray(self.estimator_.classes_)
+        self.smoothed_ = self._smoothed()
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """PREDICT for every row; where it abstains, as ``abstain_label`` says."""
+        answers = self._answers(X)
+        labels = self.classes_[[_most_voted(answer) for answer in answers]]
+        if self.abstain_label is None:
+            return np.asarray(labels)
+        told = labels.tolist()
+        return np.array(
+            [self.abstain_label if answer.abstained else label for answer, label in zip(answers, told)]
+        )
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The share of each class in the votes of :meth:`predict`: what was counted, no bound of anything."""
+        return np.array([answer.tally.counts for answer in self._answers(X)], dtype=np.float64) / self.votes
+
+    def abstains(self, X: Any) -> NDArray[np.bool_]:
+        """Where PREDICT finds the votes too close to tell the smoothed classifier's class."""
+        return np.array([answer.abstained for answer in self._answers(X)], dtype=np.bool_)
+
+    def certify(self, X: Any) -> Certifications:
+        """CERTIFY for every row: see :class:`~smoothcert.Certifications`; ``acr`` and ``accuracy`` take ``y`` as is."""
+        rows = self._checked(X)
+        found = self._voting().certify(rows)
+        assert isinstance(found, Certifications)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Threads, locks and functions of a voting classifier can't be pickled, and follow from the rest.
+        return {key: value for key, value in super().__getstate__().items() if key != "smoothed_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "estimator_"):
+            self.smoothed_ = self._smoothed()
+
+    def _noise(self) -> Noise:
+        if np.ndim(self.sigma) == 0:
+            return NOISES[self.noise](float(np.asarray(self.sigma)))
+        return diagonal_noise(self.noise, np.asarray(self.sigma, dtype=np.float64))
+
+    def _smoothed(self) -> SmoothedClassifier:
+        plan = CertifyPlan(self._noise(), n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_)
+        return SmoothedClassifier(self.estimator_, plan, input_shape=(self.n_features_in_,))
+
+    def _voting(self) -> SmoothedClassifier | HoldingClassifier:
+        held = self._held()
+        return self.smoothed_ if held is None else self.smoothed_.holding(held)
+
+    def _held(self) -> NDArray[np.bool_] | None:
+        if self.hold is None:
+            return None
+        return held_mask(self.hold, (self.n_features_in_,), getattr(self, "feature_names_in_", None))
+
+    def _with_noise(self, rows: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
+        noise.check_shape(rows.shape[1:])
+        if self.copies == 0:
+            return rows
+        repeated = np.tile(rows, (self.copies, 1))
+        added = noise.sample(np.random.default_rng(self.seed_), repeated.shape) * noise.scales()
+        if (held := self._held()) is not None:
+            added[:, held] = 0
+        return np.asarray(repeated + added)
+
+    def _as_given(self, rows: NDArray[np.float64]) -> Any:
+        """Rows as a table where the estimator is given tables: some look their columns up by name."""
+        names = getattr(self, "feature_names_in_", None)
+        if names is None:
+            return rows
+        try:
+            from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            return rows
+        return DataFrame(rows, columns=names)
+
+    def _checked(self, X: Any) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return np.asarray(validate_data(self, X, reset=False, dtype="numeric"), dtype=np.float64)
+
+    def _answers(self, X: Any) -> list[Prediction]:
+        rows = self._checked(X)
+        found = self._voting().predict(rows, n=self.votes)
+        assert isinstance(found, list)
+        return found
+
+
+def _most_voted(answer: Prediction) -> int:
+    return int(np.argmax(answer.tally.counts))
+
+
+def _seed(random_state: Any) -> int:
+    if random_state is None:
+        return secrets.randbits(63)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))

@@ -1,0 +1,102 @@
+"""Merging shards: the run that one process would have made, from the directories of a batch queue's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs import Run, create_run, read_run
+from smoothcert.runs.columns import Records
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.shards import Shard
+
+
+def merge(paths: Sequence[Path], out: Path) -> Run:
+    """Write the run that the shards in ``paths`` are the parts of; its results have the digest of a single process's.
+
+    Refused unless they say the same but for their number, none is missing, doubled or unfinished, and the same
+    versions made all of them.
+    """
+    shards = _by_number([read_run(path) for path in paths])
+    first = shards[1]
+    for run in shards.values():
+        _check_same(first, run)
+    data = {key: value for key, value in first.manifest.data.as_json().items() if key != "shard"}
+    manifest = first.manifest.stating(data=data)
+    created = min(run.manifest.created for run in shards.values())
+    records = Records.joined([run.records for run in shards.values()])
+    create_run(out, Manifest.of(**manifest.as_json() | {"created": created}), records, _side_files(shards))
+    return read_run(out)
+
+
+def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
+    """The shards in their order; RunError where there is no one of a number, or more than one, or only a part."""
+    if not runs:
+        raise InvalidValueError("merge needs the directories of all shards of a run, got none")
+    found: dict[int, Run] = {}
+    counts = set()
+    for run in runs:
+        if run.manifest.data.shard is None:
+            raise RunError(f"{run.path} is a whole run, no shard: shards are made with certify --shard I/N")
+        shard = Shard.parse(run.manifest.data.shard)
+        counts.add(shard.of)
+        if shard.number in found:
+            raise RunError(
+                f"{found[shard.number].path} and {run.path} are both shard {shard}: name one of them"
+            )
+        found[shard.number] = run
+    if len(counts) > 1:
+        raise RunError(
+            f"these are shards of {' and of '.join(map(str, sorted(counts)))} parts: they don't belong together"
+        )
+    (count,) = counts
+    missing = [str(Shard(number, count)) for number in range(1, count + 1) if number not in found]
+    if missing:
+        raise RunError(
+            f"missing: shard {_few(missing)} of the run. Certify with --shard {missing[0]} and the other options as "
+            "they were, or name its directory"
+        )
+    for run in found.values():
+        if run.shortfall is not None:
+            raise RunError(
+                f"{run.path} (shard {run.manifest.data.shard}) holds {run.shortfall}: give its certify command again, "
+                "it goes on where it stopped"
+            )
+    return dict(sorted(found.items()))
+
+
+def _check_same(first: Run, run: Run) -> None:
+    differences = [
+        one for one in first.manifest.differences(run.manifest) if not one.startswith("data.shard")
+    ]
+    differences += [
+        f"versions.{name}: {first.path} has {first.manifest.versions.get(name)}, {run.path} "
+        f"{run.manifest.versions.get(name)}"
+        for name in sorted(first.manifest.versions | run.manifest.versions)
+        if first.manifest.versions.get(name) != run.manifest.versions.get(name)
+    ]
+    if differences:
+        raise RunError(
+            f"{run.path} doesn't belong to {first.path}:\n  "
+            + "\n  ".join(differences)
+            + "\nCertify it again with the options and versions of the others."
+        )
+
+
+def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
+    """What the shards keep beside their journals: lines are joined, and files of one input stay what they are."""
+    files: dict[str, bytes] = {}
+    for run in shards.values():
+        for name in RunFiles(run.path).kept():
+            content = (run.path / name).read_bytes()
+            if name == RunFiles.searches.name:
+                files[name] = files.get(name, b"") + content
+            elif files.setdefault(name, content) != content:
+                raise RunError(f"{run.path / name} differs from that of another shard")
+    return files
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,0 +1,170 @@
+"""Processes of this machine, for models that hold threads up: Python functions, scikit-learn, the compiled route.
+
+Each has the model to itself; weights of torch models lie in memory that all of them share.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+
+from smoothcert.errors import ModelError
+from smoothcert.noise import Grid
+from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
+from smoothcert.sampling.backends.leases import Lease, Worker, WorkerSpec
+from smoothcert.sampling.backends.sending import portable, sendable
+from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Task
+from smoothcert.sampling.passes import Passes
+
+_MOST_LOSSES = 3  # of workers one after another with nothing done between them
+
+
+@BACKENDS.register("processes")
+@contextmanager
+def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+    """Worker processes, each with one thread; one that is killed is replaced and its work repeated."""
+    spec = portable(WorkerSpec.of(passes, execution.device, grid), passes.prepared.name)
+    voters = _Processes(spec, execution.worker_count(), passes.prepared.name)
+    try:
+        yield voters
+    finally:
+        voters.close()
+
+
+class _Processes:
+    """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
+
+    def __init__(self, spec: WorkerSpec, count: int, name: str) -> None:
+        self.count = count
+        self._spec, self._name = spec, name
+        self._lock = threading.RLock()
+        self._losses = 0
+        self._closed = False
+        self._pool = self._start()
+
+    def submit(self, task: Task, /) -> Future[list[Cast]]:
+        """The task's results; it is sent again, to another process, when the one that has it dies."""
+        promised: Future[list[Cast]] = Future()
+        self._send(Lease.of(task), promised)
+        return promised
+
+    def close(self) -> None:
+        """Drop what isn't begun and end the processes."""
+        with self._lock:
+            self._closed = True
+            pool = self._pool
+        pool.shutdown(cancel_futures=True)
+
+    def _start(self) -> ProcessPoolExecutor:
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self.count, context, _begin, (self._spec,))
+
+    def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
+        with self._lock:
+            if self._closed:
+                promised.cancel()
+                return
+            while True:
+                pool = self._pool
+                try:
+                    with _without_main():
+                        sent = pool.submit(_cast, lease)
+                    break
+                except BrokenProcessPool:
+                    self._replace(pool)
+        sent.add_done_callback(lambda done: self._receive(pool, lease, promised, done))
+
+    def _receive(
+        self,
+        pool: ProcessPoolExecutor,
+        lease: Lease,
+        promised: Future[list[Cast]],
+        done: Future[list[Cast]],
+    ) -> None:
+        try:
+            if done.cancelled():
+                promised.cancel()
+            elif isinstance(done.exception(), BrokenProcessPool):
+                self._replace(pool)
+                self._send(lease, promised)
+            elif (error := done.exception()) is not None:
+                promised.set_exception(error)
+            else:
+                self._losses = 0
+                promised.set_result(done.result())
+        except Exception as error:
+            promised.set_exception(error)
+
+    def _replace(self, broken: ProcessPoolExecutor) -> None:
+        """Another pool, unless somebody made one already; gives up where processes die as they come."""
+        with self._lock:
+            if self._closed or self._pool is not broken:
+                return
+            self._losses += 1
+            if self._losses > _MOST_LOSSES:
+                raise ModelError(
+                    f"worker processes for {self._name} died {self._losses} times in a row. Is there enough memory? "
+                    "Use fewer of them (--workers 1), or threads (--backend threads)"
+                )
+            broken.shutdown(wait=False, cancel_futures=True)
+            self._pool = self._start()
+
+
+_worker: Worker | ModelError | None = None
+
+
+def _begin(spec: WorkerSpec) -> None:
+    """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
+    global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        _worker = spec.open()
+    except Exception as error:
+        _worker = sendable(error)
+
+
+def _end_with_parent() -> None:
+    """A process that waits for work doesn't notice that nobody is left to send any."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _cast(lease: Lease) -> list[Cast]:
+    if isinstance(_worker, ModelError):
+        raise _worker
+    assert _worker is not None  # the pool runs _begin before anything else
+    try:
+        return _worker.cast(lease)
+    except Exception as error:
+        raise sendable(error) from None
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """New processes don't run the user's script again: what it defines is sent by value.
+
+    multiprocessing would import it, for the sake of names in it, and a script without the customary guard would
+    certify in every process.
+    """
+    main = sys.modules["__main__"]
+    kept = {name: getattr(main, name) for name in ("__file__", "__spec__") if hasattr(main, name)}
+    for name in kept:
+        with suppress(AttributeError):
+            delattr(main, name)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        for name, value in kept.items():
+            setattr(main, name, value)

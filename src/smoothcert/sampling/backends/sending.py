@@ -1,0 +1,82 @@
+"""Sending a model to another process: by reference where that can be imported there, else by value."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import types
+from collections import ChainMap
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.multiprocessing  # lets tensors be sent as memory that processes share
+
+from smoothcert.errors import MissingExtraError, ModelError
+
+T = TypeVar("T")
+
+
+class _Trial(pickle.Pickler):
+    """Finds out whether, and how, something can be sent; tensors always can."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.from_main = False
+
+    def reducer_override(self, one: object) -> Any:
+        if isinstance(one, torch.Tensor):
+            return int, ()
+        if isinstance(one, (type, types.FunctionType)) and one.__module__ == "__main__":
+            self.from_main = True
+        return NotImplemented
+
+
+def portable(one: T, name: str, extra: str = "processes") -> T:
+    """The same, or something that becomes the same when it arrives; refused where ``name`` can't be sent."""
+    trial = _Trial()
+    try:
+        trial.dump(one)
+        if not trial.from_main:
+            return one
+    except (pickle.PicklingError, AttributeError, TypeError):  # lambdas and the like: by value
+        pass
+    try:
+        import cloudpickle
+    except ImportError:
+        raise MissingExtraError(
+            "cloudpickle", extra, f"sending {name}, which is defined where other processes can't import it,"
+        ) from None
+    try:
+        cloudpickle.dumps(one)
+    except Exception as error:  # whatever a model holds may refuse, in its own way
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ModelError(
+            f"{name} can't be sent to other processes ({reason}): use threads (--backend threads), or remove what "
+            "can't be sent, such as open files, locks and sessions"
+        ) from error
+    return cast(T, _ByValue(one))
+
+
+class _ByValue:
+    """Becomes what it holds when it arrives, code included; tensors still go as shared memory."""
+
+    def __init__(self, one: object) -> None:
+        self._one = one
+
+    def __reduce__(self) -> Any:
+        import cloudpickle
+
+        content = io.BytesIO()
+        pickler = cloudpickle.Pickler(content)
+        # As multiprocessing's own pickler does; it is asked while a process is being started.
+        pickler.dispatch_table = ChainMap(ForkingPickler._extra_reducers, pickler.dispatch_table)  # type: ignore[attr-defined]
+        pickler.dump(self._one)
+        return pickle.loads, (content.getvalue(),)
+
+
+def sendable(error: Exception) -> ModelError:
+    """An error of a worker's as one that survives being sent: exceptions of foreign classes may not."""
+    if type(error) is ModelError:
+        return error
+    return ModelError(f"a worker failed ({type(error).__name__}: {error})")

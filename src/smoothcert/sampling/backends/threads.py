@@ -1,0 +1,30 @@
+"""Threads of this process: the default, since torch releases the interpreter lock in its kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+from smoothcert.noise import Grid
+from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
+from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Task
+from smoothcert.sampling.passes import Passes
+
+
+class _Threads:
+    def __init__(self, passes: Passes, pool: ThreadPoolExecutor) -> None:
+        self._passes, self._pool = passes, pool
+        self.count = passes.workers
+
+    def submit(self, task: Task, /) -> Future[list[Cast]]:
+        return self._pool.submit(self._passes.cast_task, task)
+
+
+@BACKENDS.register("threads")
+@contextmanager
+def threads(passes: Passes, _execution: Execution, _grid: Grid) -> Iterator[Voters]:
+    """Worker threads with one OpenMP thread each."""
+    with passes.threads() as pool:
+        yield _Threads(passes, pool)

@@ -1,0 +1,207 @@
+"""What Python can declare of a model, the command line can, too; a run states it and refuses another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import SmoothedClassifier, load_run
+from smoothcert.analysis.intervals import statement
+from smoothcert.commands import main
+from tests.sampling.models.test_declared import graph
+
+MODULE = """
+import numpy as np
+import torch
+
+WEIGHTS = np.array([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]], dtype=np.float32)
+
+
+def bytes_only(batch):
+    assert batch.dtype == np.uint8
+    return batch @ WEIGHTS
+
+
+class Pair(torch.nn.Module):
+    def forward(self, x):
+        scores = x @ torch.from_numpy(WEIGHTS).to(x.dtype)
+        return {"a": -scores, "b": scores}
+
+
+pair = Pair()
+
+
+def logit(batch):
+    return batch[:, 0] - 1
+
+
+def labels(batch):
+    return (batch @ WEIGHTS).argmax(1)
+"""
+SHORT = ["--sigma", "0.5", "--n", "200", "--quiet"]
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("declared_models.py").write_text(MODULE)
+    x = np.array([[3.0, 1.0], [1.0, 3.0], [0.0, 2.0], [4.0, 0.0]], dtype=np.float32)
+    np.savez("inputs.npz", x=x, y=np.array([0, 1, 1, 0]))
+    return "npz:inputs.npz"
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(list(words))
+    assert caught.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "other", "stated"),
+    [
+        ("bytes_only", ["--input-dtype", "uint8"], None, {"input_dtype": "uint8"}),
+        ("pair", ["--output", "b"], ["--output", "a"], {"output": "b"}),
+        (
+            "logit",
+            ["--classes", "2", "--outputs", "scores"],
+            None,
+            {"classes": 2, "outputs": "scores"},
+        ),
+        (
+            "labels",
+            ["--classes", "3", "--outputs", "labels"],
+            ["--classes", "4", "--outputs", "labels"],
+            {"classes": 3, "outputs": "labels"},
+        ),
+    ],
+)
+def test_a_declaration_is_stated_and_taken_over(
+    inputs: str,
+    capsys: pytest.CaptureFixture[str],
+    model: str,
+    options: list[str],
+    other: list[str] | None,
+    stated: dict[str, object],
+) -> None:
+    model = f"declared_models:{model}"
+    certify = ["certify", model, "-d", inputs, *SHORT, "--out", "run"]
+    main([*certify, *options])
+    assert json.loads(Path("run/run.json").read_text())["model"]["declared"] == stated
+    main([*certify, *options])  # the same again is the same run
+    if other is not None:
+        message = refusal(capsys, *certify, *other)
+        assert "model.declared: the run has" in message
+    verify = ["verify", "run", "--replay", "4", "--model", model, "--dataset", inputs]
+    main(verify)  # nobody has to say it again
+    assert "the votes of 4 inputs, cast again" in capsys.readouterr().out
+    attack = ["attack", "run", "--model", model, "--dataset", inputs, "--radii", "0.1", "--n", "50"]
+    main([*attack, "--steps", "2", "--quiet"])
+    if other is not None:
+        for words in (verify, attack):
+            assert "(the run declares" in refusal(capsys, *words, *other)
+    main(["recertify", "run", "--alpha", "0.01", "--out", "again", "--quiet"])
+    assert json.loads(Path("again/run.json").read_text())["model"]["declared"] == stated
+
+
+def test_constants_come_from_a_file(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(graph(Path("m.onnx")))
+    np.savez("zero.npz", offset=np.zeros(3))
+    np.savez("nine.npz", offset=np.array([9.0, 0.0, 0.0]))
+    certify = ["certify", model, "-d", inputs, *SHORT, "--out", "run"]
+    main([*certify, "--constants", "zero.npz"])
+    stated = json.loads(Path("run/run.json").read_text())["model"]["declared"]["constants"]
+    assert list(stated) == ["offset"]
+    assert "model.declared" in refusal(capsys, *certify, "--constants", "nine.npz")
+    verify = ["verify", "run", "--replay", "2", "--model", model, "--dataset", inputs]
+    assert "of which 2 are left to be smoothed" in refusal(capsys, *verify), "no file is opened unasked"
+    main([*verify, "--constants", "zero.npz"])
+    assert "no such file" in refusal(capsys, *certify, "--constants", "none.npz")
+    Path("bad.npz").write_bytes(b"nothing")
+    assert "expected an .npz archive" in refusal(capsys, *certify, "--constants", "bad.npz")
+    np.savez("objects.npz", offset=np.array([{}]))
+    assert "save plain arrays" in refusal(capsys, *certify, "--constants", "objects.npz")
+
+
+def test_what_a_known_network_says_itself_is_refused(
+    digits_model: Path, inputs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certify = ["certify", str(digits_model), "-d", inputs, *SHORT, "--out", "run"]
+    for option, value in (
+        ("input-dtype", "uint8"),
+        ("constants", "x.npz"),
+        ("output", "a"),
+        ("classes", "3"),
+    ):
+        assert f"drop --{option}" in refusal(capsys, *certify, f"--{option}", value)
+
+
+def test_a_forged_declaration_does_nothing() -> None:
+    from smoothcert.sampling.models.declared import taken_over
+
+    assert (
+        taken_over({"outputs": ["x"], "classes": True, "constants": "/etc/passwd", "thread_safe": True}, {})
+        == {}
+    )
+    assert taken_over("text", {}) == taken_over(None, {}) == {}
+    assert taken_over({"classes": 3}, {"classes": 2}) == {}
+
+
+def test_columns_that_are_held_go_through_a_run(
+    inputs: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "declared_models:labels"
+    declared = ["--classes", "3", "--outputs", "labels"]
+    certify = ["certify", model, "-d", inputs, *SHORT, *declared, "--out", "run"]
+    main([*certify, "--hold", "0"])
+    stated = json.loads(Path("run/run.json").read_text())
+    assert stated["model"]["held"] == [0]
+    assert stated["model"]["name"] == "labels (1 of 2 coordinates held)"
+    assert stated["plan"]["dimension"] == 1
+    run = load_run("run")
+    with np.load("inputs.npz") as held:
+        x = held["x"]
+    # The votes are those that Python casts, so the run is the same as its answers.
+    answers = (
+        SmoothedClassifier(labels_of, sigma=0.5, n=200, seed=0, outputs="labels", classes=3, levels=1)
+        .holding([0])
+        .certify(x, index=0)
+    )
+    assert run.records.radius.tolist() == answers.radius.tolist()  # type: ignore[union-attr]
+    main([*certify, "--hold", "0"])
+    assert "model.held: the run has [0], now null" in refusal(capsys, *certify)
+    assert "model.held" in refusal(capsys, *certify, "--hold", "1")
+    main(["verify", "run", "--replay", "4", "--model", model, "--dataset", inputs])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the votes of 4 inputs, cast again" in shown
+    assert "radii are about changes of the coordinates that aren't held" in shown
+    main(["recertify", "run", "--alpha", "0.01", "--out", "again", "--quiet"])
+    assert json.loads(Path("again/run.json").read_text())["model"]["held"] == [0]
+    main(["verify", "again", "--quiet"])
+    main([*certify[:-1], "whole"])
+    capsys.readouterr()
+    main(["table", "run", "--radii", "0,0.1"])
+    assert "at ℓ2 (held: 0) radius" in " ".join(capsys.readouterr().out.split())
+    for words in (["table", "run", "whole"], ["compare", "run", "whole"]):
+        assert "l2 (held: 0)" in refusal(capsys, *words), "regions of other coordinates aren't compared"
+    assert "ℓ2 (held: 0) radius 0.1" in statement(run, 0.1)
+    assert "certify without --hold" in refusal(capsys, "attack", "run", "--model", model, "--dataset", inputs)
+    assert "without --hold" in refusal(
+        capsys, "remember", "run", "--dataset", inputs, "--memory", "m.db", "--out", "x"
+    )
+    for columns, message in (("2", "from 0 to 1"), ("age", "age"), ("0,1", "some not")):
+        words = [*certify[:-1], "other", "--hold", columns]
+        assert message in refusal(capsys, *words)
+    searched = [*certify[:-1], "other", "--hold", "0", "--sigma-search", "ladder"]
+    assert "leave out the search for σ" in refusal(capsys, *searched)
+    main(["predict", model, "-d", inputs, "--sigma", "0.5", *declared, "--hold", "0", "--json"])
+    predicted = json.loads(capsys.readouterr().out)["predictions"]
+    assert [row["predict"] for row in predicted] == run.records.predicted.tolist()
+
+
+def labels_of(batch: np.ndarray) -> np.ndarray:
+    weights = np.array([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]], dtype=np.float32)
+    return (batch @ weights).argmax(1)

@@ -1,0 +1,175 @@
+"""Shards certified apart, and the run that is made of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import SmoothedClassifier
+from smoothcert.checksums import sealed
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.merging import merge
+from smoothcert.runs import Run, open_run, read_run
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.shards import Shard
+from smoothcert.sigma_search import SEARCHES
+from smoothcert.sigma_search.log import read_found
+from smoothcert.verification import verify_run
+
+INPUTS = 23
+
+
+def halves(batch: np.ndarray) -> np.ndarray:
+    return np.stack([batch.sum(1), -batch.sum(1)], axis=1)
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    x = np.random.default_rng(0).normal(size=(INPUTS, 5)).astype(np.float32)
+    return Dataset("made-up", x, (x.sum(1) < 0).astype(np.int64), ("a", "b"))
+
+
+def certified(
+    data: Dataset, out: Path, shard: str | None = None, *, skip: int = 1, most: int | None = None, **plan
+):
+    fields = {"sigma": 0.5, "n": 300, "n0": 20} | plan
+    choice = Choice(skip, most, None if shard is None else Shard.parse(shard))
+    return certify_dataset(SmoothedClassifier(halves, **fields), data, out, choice)
+
+
+def shards(data: Dataset, folder: Path, of: int, **fields) -> list[Path]:
+    for number in range(1, of + 1):
+        certified(data, folder / f"shard-{number}", f"{number}/{of}", **fields)
+    return [folder / f"shard-{number}" for number in range(of, 0, -1)]
+
+
+def same(run: Run, whole: Run) -> None:
+    assert run.records.digest == whole.records.digest
+    assert run.manifest.identity() == whole.manifest.identity()
+    assert run.manifest.versions == whole.manifest.versions
+    assert run.complete
+
+
+@pytest.mark.parametrize(("of", "skip", "most"), [(1, 1, None), (3, 1, None), (4, 2, 9), (9, 5, None)])
+def test_shards_together_are_the_run_of_one_process(
+    data: Dataset, tmp_path: Path, of: int, skip: int, most: int | None
+):
+    whole = certified(data, tmp_path / "whole", skip=skip, most=most)
+    parts = shards(data, tmp_path, of, skip=skip, most=most)
+    merged = merge(parts, tmp_path / "merged")
+    same(merged, whole)
+    assert sorted(index for part in parts for index in read_run(part).records.index) == list(
+        whole.records.index
+    )
+
+
+@pytest.mark.parametrize(
+    "plan", [{"stop": ("decide:0.2",)}, {"stop": ("pilot:5%",)}, {"search": SEARCHES["ladder"]()}]
+)
+def test_rules_and_searches_are_of_one_input_each(data: Dataset, tmp_path: Path, plan: dict):
+    whole = certified(data, tmp_path / "whole", **plan)
+    merged = merge(shards(data, tmp_path, 3, **plan), tmp_path / "merged")
+    same(merged, whole)
+    assert read_found(merged.path) == read_found(whole.path)
+
+
+def test_the_merged_run_and_each_shard_verify(data: Dataset, tmp_path: Path):
+    parts = shards(data, tmp_path, 3)
+    merge(parts, tmp_path / "merged")
+    for path in (*parts, tmp_path / "merged"):
+        report = verify_run(path).report
+        assert report.holds
+        assert report.finished
+
+
+def test_a_merged_run_goes_on_as_the_whole_one(data: Dataset, tmp_path: Path):
+    merge(shards(data, tmp_path, 2), tmp_path / "merged")
+    again = certified(data, tmp_path / "merged")  # nothing is missing
+    assert len(again.records) == INPUTS
+
+
+def test_merging_again_after_a_kill_goes_on(data: Dataset, tmp_path: Path):
+    parts = shards(data, tmp_path, 2)
+    digest = merge(parts, tmp_path / "merged").records.digest
+    RunFiles(tmp_path / "merged").journal.unlink()
+    RunFiles(tmp_path / "merged").lock.unlink()
+    assert merge(parts, tmp_path / "merged").records.digest == digest
+    with pytest.raises(RunError, match="holds a run already"):
+        merge(parts, tmp_path / "merged")
+
+
+def test_what_is_missing_doubled_or_unfinished_is_refused(data: Dataset, tmp_path: Path):
+    parts = shards(data, tmp_path, 3)
+    with pytest.raises(RunError, match=r"missing: shard 1/3 of the run. Certify with --shard 1/3"):
+        merge(parts[:2], tmp_path / "merged")
+    with pytest.raises(RunError, match=r"are both shard 1/3"):
+        merge([*parts, parts[-1]], tmp_path / "merged")
+    with pytest.raises(RunError, match="is a whole run, no shard"):
+        merge([certified(data, tmp_path / "whole").path], tmp_path / "merged")
+    with pytest.raises(RunError, match=r"shards of 3 and of 5 parts"):
+        merge([*parts, certified(data, tmp_path / "fifth", "5/5").path], tmp_path / "merged")
+    with pytest.raises(InvalidValueError, match="got none"):
+        merge([], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_an_unfinished_shard_is_refused(data: Dataset, tmp_path: Path):
+    parts = shards(data, tmp_path, 2)
+    with open_run(parts[0], Manifest.load(parts[0])) as journal:
+        journal.drop(sorted(journal.indices())[3:])
+    with pytest.raises(
+        RunError, match=r"shard 2/2\) holds 3 of the 11 inputs asked for so far: give its certify"
+    ):
+        merge(parts, tmp_path / "merged")
+
+
+def test_shards_of_other_plans_models_data_or_versions_are_refused(data: Dataset, tmp_path: Path):
+    first = certified(data, tmp_path / "1", "1/2").path
+    with pytest.raises(RunError, match=r"plan.n: the run has 300, now 400"):
+        merge([first, certified(data, tmp_path / "n", "2/2", n=400).path], tmp_path / "merged")
+    with pytest.raises(RunError, match=r"plan.seed"):
+        merge([first, certified(data, tmp_path / "seed", "2/2", seed=5).path], tmp_path / "merged")
+    second = certified(data, tmp_path / "2", "2/2").path
+    _state_version(second, "torch", "1.0")
+    with pytest.raises(RunError, match=r"versions.torch: .* has 2.*, .* 1.0"):
+        merge([first, second], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+def test_a_shard_is_not_continued_as_another(data: Dataset, tmp_path: Path):
+    certified(data, tmp_path / "1", "1/2")
+    with pytest.raises(RunError, match=r'data.shard: the run has "1/2", now "2/2"'):
+        certified(data, tmp_path / "1", "2/2")
+    with pytest.raises(RunError, match=r"data\.shard"):
+        certified(data, tmp_path / "1")
+
+
+def test_a_total_of_votes_can_not_be_spread_over_shards(data: Dataset, tmp_path: Path):
+    with pytest.raises(InvalidValueError, match=r"shard 1/2 can't know its part of a total"):
+        certified(data, tmp_path / "1", "1/2", stop=("total:5000",))
+
+
+@pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "a/b", "1/2/3", "-1/3", "1.0/2"])
+def test_what_is_no_shard_is_refused(text: str):
+    with pytest.raises(InvalidValueError, match="a shard is"):
+        Shard.parse(text)
+
+
+def test_parts_are_disjoint_and_all_there():
+    indices = range(0, 100, 7)
+    parts = [Shard(number, 4).part(indices) for number in range(1, 5)]
+    assert sorted(index for part in parts for index in part) == list(indices)
+
+
+def _state_version(path: Path, name: str, version: str) -> None:
+    file = RunFiles(path).statement
+    stated = json.loads(file.read_text())
+    del stated["checksum"]
+    stated["versions"][name] = version
+    file.write_text(json.dumps(sealed(stated)))

@@ -1,0 +1,226 @@
+"""Every backend casts the same votes, and says what went wrong."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import torch
+from torch import nn
+
+from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.noise import DiagonalGaussian, Gaussian, Grid, Noise
+from smoothcert.registry import InvalidValueError
+from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
+from smoothcert.sampling.backends import BACKENDS
+from smoothcert.sampling.backends.leases import Lease
+from smoothcert.sampling.backends.sending import portable
+from smoothcert.tally import Phase, Tally
+
+SHAPE = (12,)
+GRID = Grid.of(None)
+REMOTE = [name for name in BACKENDS if name not in ("threads", "ray")]
+
+
+class Net(nn.Module):
+    """Defined where other processes can import it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+def total(batch: np.ndarray) -> np.ndarray:
+    return np.stack([batch.sum(1), -batch.sum(1)], axis=1)
+
+
+def fails_on_large(batch: np.ndarray) -> np.ndarray:
+    if batch.max() > 50:
+        raise RuntimeError("too large for me")
+    return total(batch)
+
+
+def dies_on_large(batch: np.ndarray) -> np.ndarray:
+    if batch.max() > 50 and multiprocessing.parent_process() is not None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return total(batch)
+
+
+def draws() -> Procedure[tuple[Tally, ...]]:
+    first = yield Draw(Phase.ESTIMATION, 30)
+    many_blocks = yield Draw(Phase.ESTIMATION, 700)
+    amid_a_block = yield Draw(Phase.ESTIMATION, 1)
+    return first, many_blocks, amid_a_block
+
+
+def cast(
+    model: object,
+    execution: Execution,
+    noise: Noise | None = None,
+    votes: str = "hard",
+    inputs: int = 5,
+    offset: float = 0.0,
+) -> dict[int, tuple[Tally, ...]]:
+    prepared = adapt(model, votes).prepare(Numerics(), SHAPE)  # type: ignore[arg-type]
+    engine = Engine(prepared, votes, 7, execution, GRID)  # type: ignore[arg-type]
+    rows = np.random.default_rng(0).random((inputs, *SHAPE)) + offset
+    jobs = (Job(i, row, noise or Gaussian(0.5), draws()) for i, row in enumerate(rows))
+    return {done.job.index: done.answer for done in engine.run(jobs)}
+
+
+def test_what_a_lease_says_survives_being_sent():
+    told = Lease((), ((None,),))
+    assert pickle.loads(pickle.dumps(told)) == told
+
+
+@pytest.mark.parametrize("backend", REMOTE)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_votes_are_those_of_threads(backend: str, workers: int):
+    expected = cast(Net(), Execution(workers=1))
+    assert cast(Net(), Execution(workers=workers, backend=backend)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", REMOTE)
+def test_soft_votes_functions_lambdas_and_noise_with_a_scale_for_each_coordinate(backend: str):
+    two = Execution(workers=2, backend=backend)
+    assert cast(Net(), two, votes="soft") == cast(Net(), Execution(workers=2), votes="soft")
+    noise = DiagonalGaussian(np.linspace(0.1, 1.0, 12))
+    assert cast(Net(), two, noise) == cast(Net(), Execution(workers=2), noise)
+    assert cast(total, two) == cast(total, Execution(workers=1))
+    assert cast(lambda batch: total(batch), two) == cast(total, Execution(workers=1))
+
+
+@pytest.mark.parametrize("backend", REMOTE)
+def test_an_error_of_the_model_names_the_input(backend: str):
+    with pytest.raises(ModelError, match=r"input.*too large for me"):
+        cast(fails_on_large, Execution(workers=1, backend=backend), offset=100.0)
+
+
+def test_a_model_that_kills_its_processes_is_given_up():
+    with pytest.raises(ModelError, match=r"died 4 times in a row.*--workers 1"):
+        cast(dies_on_large, Execution(workers=1, backend="processes"), inputs=1, offset=100.0)
+
+
+def test_killed_processes_are_replaced_and_no_vote_is_lost_or_counted_twice():
+    expected = cast(Net(), Execution(workers=1), inputs=300)
+    stop = threading.Event()
+    killed = []
+
+    def kill_now_and_then() -> None:
+        while not stop.wait(0.3) and len(killed) < 3:
+            for child in psutil.Process().children():
+                if "spawn_main" in " ".join(child.cmdline()) and child.cpu_times().user > 0.5:
+                    child.kill()
+                    killed.append(child.pid)
+                    break
+
+    killer = threading.Thread(target=kill_now_and_then)
+    killer.start()
+    try:
+        found = cast(Net(), Execution(workers=2, backend="processes"), inputs=300)
+    finally:
+        stop.set()
+        killer.join()
+    assert found == expected
+
+
+def test_weights_lie_in_memory_that_processes_share():
+    model = adapt(Net(), "hard")
+    prepared = model.prepare(Numerics(), SHAPE)
+    engine = Engine(prepared, "hard", 7, Execution(workers=1, backend="processes"), GRID)
+    next(engine.run([Job(0, np.zeros(SHAPE), Gaussian(0.5), draws())]))
+    assert all(parameter.is_shared() for parameter in model.module.parameters())
+
+
+def test_what_cannot_be_sent_is_refused_before_any_vote():
+    class Locked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(12, 2)
+            self.kept = threading.Lock()
+
+        def __deepcopy__(self, memo: object) -> Locked:
+            return Locked()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)
+
+    with pytest.raises(ModelError, match=r"Locked can't be sent to other processes.*--backend threads"):
+        portable(Locked(), "Locked")
+
+
+def test_sending_by_value_needs_an_extra(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[processes\]"):
+        portable(lambda: 1, "a lambda")
+    assert portable(total, "total") is total
+
+
+def test_an_unknown_backend_is_refused():
+    with pytest.raises(InvalidValueError, match=r"unknown backend 'process'. Did you mean 'processes'"):
+        cast(Net(), Execution(backend="process"))
+
+
+SCRIPT = """
+import sys
+import numpy as np
+from torch import nn
+import torch
+from smoothcert import SmoothedClassifier
+from smoothcert.sampling import Execution
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 3)
+    def forward(self, x):
+        return self.layer(x)
+
+print("begun", flush=True)
+classifier = SmoothedClassifier(Own(), sigma=0.5, n={n}, seed=1, execution=Execution(workers=2, backend="processes"))
+print(classifier.certify(np.zeros(6)).predicted, flush=True)
+"""
+
+
+def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT.format(n=1000)))
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split("\n")[0] == "begun"
+    assert run.stdout.count("begun") == 1
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(SCRIPT.format(n=10**9)))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as run:
+        parent = psutil.Process(run.pid)
+        deadline = time.monotonic() + 240
+        while time.monotonic() < deadline and len(workers := _workers(parent)) < 2:
+            time.sleep(0.2)
+        run.kill()
+    gone, alive = psutil.wait_procs(workers, timeout=60)
+    assert len(gone) == 2
+    assert not alive
+
+
+def _workers(parent: psutil.Process) -> list[psutil.Process]:
+    return [one for one in parent.children() if "spawn_main" in " ".join(one.cmdline())]

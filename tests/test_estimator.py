@@ -1,0 +1,165 @@
+"""The scikit-learn estimator: scikit-learn's own checks, and PREDICT's promise behind predict."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn", minversion="1.6")
+
+from sklearn.base import clone
+from sklearn.datasets import load_wine
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from smoothcert import ABSTAIN, SmoothedClassifier
+from smoothcert.errors import InvalidValueError
+from smoothcert.estimator import SmoothedEstimator
+
+# All of scikit-learn's checks apply; two are skipped by scikit-learn itself where pandas or an array API is absent.
+CHECKS = list(
+    estimator_checks_generator(
+        SmoothedEstimator(LogisticRegression(), sigma=0.05, copies=2, votes=50), mark="skip"
+    )
+)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # scikit-learn's checks give data that its own estimators warn of
+@pytest.mark.parametrize("check", CHECKS, ids=lambda pair: str(getattr(pair[1], "func", pair[1]).__name__))
+def test_scikit_learns_own_checks(check: tuple[Any, Callable[[Any], None]]) -> None:
+    estimator, ask = check
+    ask(estimator)
+
+
+WINE, KINDS = load_wine(return_X_y=True)
+WINE = StandardScaler().fit_transform(WINE)
+NAMES = np.array(["barolo", "grignolino", "barbera"])[KINDS]
+
+
+def fitted(estimator: Any = None, X: Any = WINE, y: Any = NAMES, **options: Any) -> SmoothedEstimator:
+    options = {"sigma": 0.5, "votes": 200, "n": 500, "random_state": 0} | options
+    return SmoothedEstimator(estimator or LogisticRegression(), **options).fit(X, y)
+
+
+def test_predict_is_predict() -> None:
+    model = fitted()
+    own = SmoothedClassifier(model.estimator_, sigma=0.5, n=500, seed=model.seed_)
+    answers = own.predict(WINE, n=200)
+    assert isinstance(answers, list)
+    sure = [row for row, answer in enumerate(answers) if not answer.abstained]
+    assert 100 < len(sure) < len(WINE), "some abstain"
+    assert model.predict(WINE)[sure].tolist() == [answers[row].label for row in sure]
+    assert model.abstains(WINE).tolist() == [answer.abstained for answer in answers]
+    shares = model.predict_proba(WINE)
+    assert shares.tolist() == [[votes / 200 for votes in answer.tally.counts] for answer in answers]
+    assert model.predict(WINE).tolist() == model.classes_[shares.argmax(1)].tolist()
+    certified = model.certify(WINE)
+    assert certified.radius.tolist() == own.certify(WINE).radius.tolist()  # type: ignore[union-attr]
+    assert certified.accuracy(NAMES) > 0.7
+
+
+def test_abstentions_get_the_label_that_was_asked_for() -> None:
+    model = fitted(abstain_label="unsure")
+    predicted, abstained = model.predict(WINE), model.abstains(WINE)
+    assert set(predicted[abstained]) == {"unsure"}
+    assert predicted[~abstained].tolist() == fitted().predict(WINE)[~abstained].tolist()
+    assert model.score(WINE, NAMES) < fitted().score(WINE, NAMES), "an abstention is no right answer"
+    numbered = fitted(y=KINDS, abstain_label=ABSTAIN)
+    assert set(numbered.predict(WINE)[numbered.abstains(WINE)].tolist()) == {ABSTAIN}
+
+
+def test_answers_to_a_row_depend_on_the_row_alone() -> None:
+    model = fitted()
+    whole = model.predict_proba(WINE)
+    assert model.predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
+    again = pickle.loads(pickle.dumps(model))
+    assert again.predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
+    assert again.certify(WINE[:3]).radius.tolist() == model.certify(WINE[:3]).radius.tolist()
+    assert clone(model).fit(WINE, NAMES).predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
+
+
+def test_an_unknown_seed_is_chosen_anew() -> None:
+    assert fitted(random_state=None).seed_ != fitted(random_state=None).seed_
+
+
+def test_noise_while_fitting_is_what_makes_it_stand_noise() -> None:
+    tree = DecisionTreeClassifier(random_state=0)
+    assert fitted(tree, copies=20).score(WINE, NAMES) > fitted(tree, copies=0).score(WINE, NAMES)
+
+
+def test_a_scale_for_each_feature_and_features_that_are_held() -> None:
+    scales = np.full(13, 0.5)
+    scales[0] = 0.1
+    stretched = fitted(sigma=scales).certify(WINE[:3])
+    assert stretched[0].region is not None
+    assert stretched[0].volume_radius is not None
+    held = fitted(hold=[0, 12])
+    answer = held.certify(WINE[:1])[0]
+    moved = WINE[0].copy()
+    moved[1] += answer.radius / 2
+    assert answer.covers(moved)
+    moved[0] += 1e-6
+    assert not answer.covers(moved)
+    assert held.predict(WINE[:2]).tolist() == ["barolo", "barolo"]
+
+
+def test_a_fitted_model_stays_as_it_is() -> None:
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression()).fit(WINE, NAMES)
+    model = fitted(FrozenEstimator(pipeline))
+    assert model.estimator_.estimator is pipeline
+    assert model.score(WINE, NAMES) > 0.9
+
+
+def test_scikit_learns_tools_take_it() -> None:
+    model = SmoothedEstimator(LogisticRegression(), votes=50, copies=2, random_state=0)
+    assert cross_val_score(model, WINE, NAMES, cv=3).mean() > 0.8
+    search = GridSearchCV(model, {"sigma": [0.1, 3.0], "estimator__C": [1.0]}, cv=2).fit(WINE, NAMES)
+    assert search.best_params_ == {"sigma": 0.1, "estimator__C": 1.0}
+    assert "sigma=0.1" in repr(search.best_estimator_)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sigma": -1.0}, "sigma must be positive"),
+        ({"sigma": np.ones(5)}, "5|13"),
+        ({"votes": 0}, "votes must be an integer of at least 1"),
+        ({"copies": -1}, "copies must be an integer of at least 0"),
+        ({"alpha": 2.0}, "alpha must lie"),
+        ({"noise": "gausian"}, "gaussian"),
+        ({"hold": [13]}, "from 0 to 12"),
+        ({"hold": ["age"]}, "age"),
+        ({"y": ["one"] * len(WINE)}, "one class"),
+    ],
+)
+def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        fitted(**options)
+
+
+def test_tables_keep_their_columns() -> None:
+    pandas = pytest.importorskip("pandas", reason="tables are pandas'")
+    table = pandas.DataFrame(WINE, columns=[f"c{k}" for k in range(13)])
+    model = fitted(X=table, hold=["c0"])
+    assert model.estimator_.feature_names_in_.tolist() == table.columns.tolist()
+    assert model.predict(table.iloc[:3]).tolist() == ["barolo"] * 3
+    assert model.certify(table.iloc[:3]).predicted.tolist() == model.certify(table[:3]).predicted.tolist()
+
+
+def test_without_scikit_learn_the_extra_is_named() -> None:
+    absent = "import sys; sys.modules['sklearn'] = None; import smoothcert; import smoothcert.estimator"
+    done = subprocess.run([sys.executable, "-c", absent], capture_output=True, text=True)
+    assert "MissingExtraError: smoothcert.estimator needs scikit-learn 1.6" in done.stderr
+    assert "pip install 'smoothcert[sklearn]'" in done.stderr
