@@ -80,7 +80,7 @@ def test_bases_aliases_and_fields_declared_again(tmp_path: Path, monkeypatch: py
 
 
 def test_certifys_help_names_every_stop_rule_and_budget(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["certify", "--help"])
+    main(["certify", "--help-all"])
     words = set(re.findall(r"[a-z]+", capsys.readouterr().out.partition("Fewer votes, same guarantee")[2]))
     assert {*STOP_RULES, *BUDGETS} <= words
 

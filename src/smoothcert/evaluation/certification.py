@@ -34,8 +34,11 @@ class Choice:
     """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
 
     skip: int = 1
+    """Every so many-th input."""
     most: int | None = None
+    """No more than this many; None for all."""
     shard: Shard | None = None
+    """The part of them that this run is to do; None for all."""
 
     def __post_init__(self) -> None:
         check_count("skip", self.skip)

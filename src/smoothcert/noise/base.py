@@ -103,6 +103,7 @@ class Isotropic(Noise):
     """What help says of it."""
     stretched: ClassVar[bool] = False
     sigma: float
+    """The standard deviation, in the units of the inputs."""
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)

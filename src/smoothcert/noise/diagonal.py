@@ -16,7 +16,7 @@ from smoothcert.noise.base import Noise
 from smoothcert.registry import Registry
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiagonalNoise(Noise):
     """Independent coordinates, ``sigmas`` their standard deviations, in the shape of the input.
 
@@ -25,6 +25,7 @@ class DiagonalNoise(Noise):
 
     stretched: ClassVar[bool] = True
     sigmas: NDArray[np.float64]
+    """The standard deviations, in the shape of an input."""
 
     def __post_init__(self) -> None:
         sigmas = np.array(self.sigmas, dtype=np.float64)
@@ -42,6 +43,10 @@ class DiagonalNoise(Noise):
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and np.array_equal(self.sigmas, other.sigmas)
+
+    def __repr__(self) -> str:
+        """How many scales, and between which."""
+        return f"{type(self).__name__}({self.sigmas.size} scales from {self.smallest_sigma:.4g} to {self.largest_sigma:.4g})"
 
     def __hash__(self) -> int:
         return hash((self.name, self.sha256))

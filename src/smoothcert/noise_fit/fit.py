@@ -155,7 +155,7 @@ def split_validation(indices: range, plan: FitPlan) -> tuple[NDArray[np.int64], 
     if plan.validation >= len(indices):
         raise InvalidValueError(
             f"validation must be less than the {len(indices)} inputs there are, got {plan.validation}: the rest is "
-            "fitted on"
+            f"fitted on. Keep fewer apart: --validation {max(1, len(indices) // 4)}, say"
         )
     order = torch.randperm(len(indices), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(indices, dtype=np.int64)[order]
