@@ -36,8 +36,8 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy"},
-    {"registry", "rounding", "files", "databases", "plain_text", "checksums"},
+    {"npy", "hints"},
+    {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
