@@ -1,4 +1,4 @@
-"""The public API is held: names, signatures, fields and what is said of them; short reprs; imports that cost nothing."""
+"""The public API is held: names, signatures, fields and their documentation; short reprs; imports that cost nothing."""
 
 from __future__ import annotations
 
