@@ -55,6 +55,8 @@ def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> No
         if command.__name__ == "sweep":
             fields = {"dataset": bound.args[0]} if bound.args else {}
             assert plan_cells(bound.kwargs["methods"], bound.kwargs.get("sigmas", ()), (0,), fields)
+        if (search := bound.kwargs.get("search")) is not None:
+            search.search()  # an unknown search or knob is refused
         if (recipe := bound.kwargs.get("recipe")) is not None and not recipe.endswith(".toml"):
             find_recipe(recipe)
 
@@ -104,7 +106,9 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     (tmp_path / "softened.py").write_text(source)
-    script = f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help\n'
+    script = (
+        f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help-all\n'
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     done = subprocess.run(
         ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -156,7 +160,7 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
     }
     commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
     script = f"""smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}
-{commands}smoothcert certify --help
+{commands}smoothcert certify --help-all
 smoothcert verify runs/laplace-certified || true
 """
     done = subprocess.run(

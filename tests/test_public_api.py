@@ -1,4 +1,4 @@
-"""The public API is held: names, signatures, fields and their documentation; short reprs; imports that cost nothing."""
+"""The public API is held: names, signatures, fields and their docs; short reprs; imports that cost nothing."""
 
 from __future__ import annotations
 

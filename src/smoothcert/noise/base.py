@@ -75,7 +75,7 @@ class Noise(ABC):
 
     @property
     @abstractmethod
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """The smallest standard deviation."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class Isotropic(Noise):
         object.__setattr__(self, "sigma", float(self.sigma))
 
     @property
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """σ."""
         return self.sigma
 

@@ -46,9 +46,7 @@ class DiagonalNoise(Noise):
 
     def __repr__(self) -> str:
         """How many scales, and between which."""
-        return (
-            f"{type(self).__name__}({self.sigmas.size} scales from {self.least:.4g} to {self.greatest:.4g})"
-        )
+        return f"{type(self).__name__}({self.sigmas.size} scales from {self.smallest_sigma:.4g} to {self.largest_sigma:.4g})"
 
     def __hash__(self) -> int:
         return hash((self.name, self.sha256))
@@ -56,18 +54,18 @@ class DiagonalNoise(Noise):
     @cached_property
     def sigma(self) -> float:
         """Geometric mean of the σ_i; of equal ones exactly the one."""
-        if self.least == self.greatest:
-            return self.least
+        if self.smallest_sigma == self.largest_sigma:
+            return self.smallest_sigma
         mean = math.exp(math.fsum(np.log(self.sigmas).ravel().tolist()) / self.sigmas.size)
-        return min(max(mean, self.least), self.greatest)
+        return min(max(mean, self.smallest_sigma), self.largest_sigma)
 
     @cached_property
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """The smallest σ_i."""
         return float(self.sigmas.min())
 
     @cached_property
-    def greatest(self) -> float:
+    def largest_sigma(self) -> float:
         """The largest σ_i."""
         return float(self.sigmas.max())
 
@@ -82,7 +80,7 @@ class DiagonalNoise(Noise):
             "noise": self.name,
             "sigma": self.sigma,
             "sigmas_sha256": self.sha256,
-            "least_sigma": self.least,
+            "least_sigma": self.smallest_sigma,
             "dimension": self.sigmas.size,
         }
 

@@ -135,7 +135,7 @@ def read_run(path: Path) -> Run:
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     """Create a certification run, or continue it; what :func:`claim_run` refuses is refused.
 
-    Records that are damaged or lost are missing from the journal: whoever asks which inputs are done makes them again.
+    Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
     with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal

@@ -57,9 +57,7 @@ class CertifyPlan:
     bound: str = AUTO
     """The confidence bound by name; ``auto`` takes two-class, or mixture-two-class where votes may end the voting."""
     n0: int = knob(100, "votes that choose the class")
-    n: int = knob(
-        100_000, "fresh votes that bound its probability; the most of them where voting may stop early"
-    )
+    n: int = knob(100_000, "fresh votes that bound its probability, at most")
     alpha: float = knob(0.001, "probability that a certificate is wrong")
     seed: int | None = None
     """Names the random streams; None until it is chosen."""
