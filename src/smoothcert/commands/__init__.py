@@ -24,6 +24,7 @@ from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
     "quickstart",
+    "data",
     "recipes",
     "methods",
     "train",
@@ -100,8 +101,10 @@ def main(tokens: list[str] | None = None) -> None:
 def _run(tokens: list[str], as_json: bool) -> int:
     """Run a command; its exit code, with every error told."""
     from smoothcert.errors import SmoothcertError
+    from smoothcert.platforms import check_platform
 
     try:
+        check_platform()
         with interruptible(), guarded_output():
             make_app()(tokens, exit_on_error=False, print_error=not as_json, result_action="return_value")
     except SystemExit as ended:
