@@ -20,6 +20,7 @@ _MB = 10**6
 
 def data(
     action: Literal["list", "fetch"],
+    /,
     *names: str,
     data_dir: Path | None = None,
     mirror: Annotated[list[str] | None, Parameter(negative="")] = None,

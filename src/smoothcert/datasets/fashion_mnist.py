@@ -7,7 +7,7 @@ from pathlib import Path
 from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.mnist_files import load_mnist_files
 from smoothcert.datasets.places import candidate_places
-from smoothcert.datasets.published import FASHION_MNIST
+from smoothcert.datasets.published import DEBIAN_PLACE, FASHION_MNIST
 
 CLASSES = (
     "T-shirt/top",
@@ -21,9 +21,6 @@ CLASSES = (
     "Bag",
     "Ankle boot",
 )
-
-# Where the Debian and Ubuntu package dataset-fashion-mnist puts its files.
-DEBIAN_PLACE = Path("/usr/share/datasets/fashion-mnist")
 
 
 @DATASETS.register("fashion-mnist")

@@ -7,6 +7,10 @@ torchvision (MNIST, Fashion-MNIST, SVHN), torchvision-rb for CIFAR-10's archive.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+
+DEBIAN_PLACE = Path("/usr/share/datasets/fashion-mnist")
+"""Where the Debian and Ubuntu package dataset-fashion-mnist puts its files."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Publication:
     files: tuple[PublishedFile, ...]
     mirrors: tuple[str, ...]
     members: tuple[tuple[str, int], ...] = ()
+    system_places: tuple[Path, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -109,6 +114,7 @@ FASHION_MNIST = Publication(
         "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
+    system_places=(DEBIAN_PLACE,),
 )
 
 # Hashes of the single batches aren't known from two sources: they are trusted because the archive's is.

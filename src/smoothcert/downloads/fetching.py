@@ -72,7 +72,7 @@ def found_in(publication: Publication, root: Path | None) -> tuple[Path | None, 
 
     By name alone, packed or not: what a file holds is told when it is read, and checked when it is fetched.
     """
-    places = candidate_places(root, publication.folders)
+    places = candidate_places(root, publication.folders, publication.system_places)
     for place in places:
         there = sum(
             (place / name).is_file() or (place / name).with_suffix("").is_file()
