@@ -92,7 +92,7 @@ def make_folder(path: Path) -> None:
 def read_lines(path: Path) -> list[str]:
     """The lines of a file that :func:`append_line` writes, none if there is no file.
 
-    A line that a kill cut off, or damaged bytes, come as they are: whoever parses a line must expect to skip it.
+    A line that a kill cut off, or damaged bytes, come as they are: the caller skips what it can't parse.
     """
     try:
         content = read_file(path, 8 * MOST_TEXT, links=False)

@@ -29,7 +29,7 @@ def test_what_a_run_keeps_beside_its_journal(name: str, tmp_path: Path) -> None:
     (tmp_path / "sigmas").mkdir()
     for other in (name, "run.json", "journal.sqlite", "mine.txt", "sigmas/x.npy"):
         (tmp_path / other).write_text("")
-    assert RunFiles(tmp_path).kept() == [name]
+    assert dict(RunFiles(tmp_path).kept()) == {name: b""}
 
 
 @pytest.mark.parametrize(

@@ -26,18 +26,26 @@ _MOST_NOTED = 100
 _HELD_SHOWN = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run that was read: its statement and its records so far, ordered by index."""
 
     path: Path
+    """Its directory."""
     manifest: Manifest
+    """What was asked, of which model and data: ``manifest.plan.alpha``, say."""
     records: Records
+    """What was found: columns (``records.radius``) and rows (``records[0]``)."""
     alias: str = ""
     """What a page calls it, where the directory's name won't do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", Records.of(self.records))
+
+    def __repr__(self) -> str:
+        """Where it is, what it is, and how much of it is done."""
+        held = self.shortfall or f"{len(self.records)} inputs"
+        return f"Run({str(self.path)!r}, {self.manifest.kind}, {self.manifest.model.name}, {held})"
 
     @property
     def name(self) -> str:
@@ -127,7 +135,7 @@ def read_run(path: Path) -> Run:
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     """Create a certification run, or continue it; what :func:`claim_run` refuses is refused.
 
-    Records that are damaged or lost are missing from the journal: whoever asks which inputs are done makes them again.
+    Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
     with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal
