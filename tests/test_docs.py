@@ -55,6 +55,8 @@ def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> No
         if command.__name__ == "sweep":
             fields = {"dataset": bound.args[0]} if bound.args else {}
             assert plan_cells(bound.kwargs["methods"], bound.kwargs.get("sigmas", ()), (0,), fields)
+        if (search := bound.kwargs.get("search")) is not None:
+            search.search()  # an unknown search or knob is refused
         if (recipe := bound.kwargs.get("recipe")) is not None and not recipe.endswith(".toml"):
             find_recipe(recipe)
 
@@ -104,7 +106,9 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
     (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     (tmp_path / "softened.py").write_text(source)
-    script = f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help\n'
+    script = (
+        f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help-all\n'
+    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     done = subprocess.run(
         ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
@@ -156,7 +160,7 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
     }
     commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
     script = f"""smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}
-{commands}smoothcert certify --help
+{commands}smoothcert certify --help-all
 smoothcert verify runs/laplace-certified || true
 """
     done = subprocess.run(
@@ -233,10 +237,32 @@ def test_the_tabular_example_runs_as_written() -> None:
     assert "least safe to get wrong" in done.stdout
 
 
+@pytest.mark.slow
+def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    script = ROOT / "docs" / "examples" / "own_loop.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "curve.png"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"radius 0 and 0.5: \[(\S+)\s+(\S+)\]\naverage certified radius: (\S+)", done.stdout)
+    assert found is not None
+    clean, far, acr = map(float, found.groups())
+    assert clean > 0.9
+    assert far > 0.4
+    assert acr > 0.35
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+
+
 def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
-    first, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, _, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(first, {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("Certification(row=0, predicted=0, label=0, radius=")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from smoothcert.errors import InvalidValueError
@@ -97,6 +98,35 @@ def _unknown_knob(name: str, kind: str, own: list[str], family: Mapping[str, typ
         return unknown_name(f"knob of {kind}", name, own or ["none"])
     there = f"; it has {', '.join(own)}" if own else ""
     return InvalidValueError(f"{kind} has no knob {name!r}, which belongs to {' or '.join(owners)}{there}")
+
+
+def written_values(text: str, what: str, *, switches: bool = False) -> Iterator[tuple[str, str]]:
+    """Each NAME=VALUE of a text that has commas between them; ``switches``: a name alone stands for NAME=true."""
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if not equals and not switches:
+            raise InvalidValueError(f"{what}: write knobs as NAME=VALUE with commas between, got {part!r}")
+        yield name.strip().replace("-", "_"), value.strip() if equals else "true"
+
+
+def plain_value(text: str) -> object:
+    """A value as TOML would read it, with bare words for texts."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        pass
+    try:
+        return float(text)  # .5, which TOML doesn't take
+    except ValueError:
+        return text
+
+
+def written(name: str, values: Mapping[str, object]) -> str:
+    """``ladder:rungs=9,rescue=true``: the inverse of :func:`written_values` and :func:`plain_value`."""
+    knobs = ",".join(
+        f"{knob}={str(value).lower() if isinstance(value, bool) else value}" for knob, value in values.items()
+    )
+    return f"{name}:{knobs}" if knobs else name
 
 
 def _checked(name: str, expected: Any, value: object) -> object:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
 from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.knobs import plain_value, written_values
 from smoothcert.objectives import OBJECTIVES
 from smoothcert.runs import Run
 from smoothcert.sampling import Execution
@@ -170,13 +170,13 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
     # The last ramp of a knob counts: a method's own before the sweep's, and that before the recipe's.
     ramps = [*(() if found is None else found.plan.ramps), *_ramps(values.get(_RAMPS, ()))]
     changed, knobs = dict(values), dict[str, object]()
-    for name, value in _written(method, changes):
+    for name, value in written_values(changes, f"method {method!r}"):
         if name == _RAMP:
             ramps.append(Ramp.parse(value))
         elif name in of_plan:
-            changed[name] = _plain(value)
+            changed[name] = plain_value(value)
         else:
-            knobs[name] = _plain(value)
+            knobs[name] = plain_value(value)
     changed[_RAMPS] = [str(ramp) for ramp in {ramp.knob: ramp for ramp in ramps}.values()]
     return make_recipe(changed, base, knobs) if found is None else found.changed(changed, knobs=knobs)
 
@@ -184,22 +184,3 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
 def _ramps(texts: object) -> list[Ramp]:
     assert isinstance(texts, (list, tuple))
     return [Ramp.parse(text) for text in texts]
-
-
-def _written(method: str, changes: str) -> Iterator[tuple[str, str]]:
-    """Each NAME=VALUE of a method's changes."""
-    for part in filter(None, changes.split(",")):
-        name, equals, value = part.partition("=")
-        if not equals:
-            raise InvalidValueError(
-                f"method {method!r}: write knobs as NAME=VALUE with commas between, got {part!r}"
-            )
-        yield name.strip().replace("-", "_"), value.strip()
-
-
-def _plain(value: str) -> object:
-    """A value as TOML would read it, with bare words for texts."""
-    try:
-        return tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return value

@@ -51,7 +51,7 @@ def test_commands_loaded_when_asked_for_show_their_first_line_in_the_list(
     shown = " ".join(capsys.readouterr().out.split())
     assert shown.count("Train a classifier under noise") == 1
     assert "Parameters ----" not in shown  # the docstring's section became options
-    assert "Run directory; made if missing" in shown
+    assert "Run directory; made, or continued" in shown
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,11 @@ def test_a_knob_of_nobody(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
     assert "belongs to consistency or smoothmix" in told(capsys, *sweep, "--methods", "gaussian:eta=1")
 
 
+def test_a_knob_of_another_search(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "certify", "model", "--sigma-search", "ladder:top=1", "--out", "run")
+    assert "unknown knob of sigma search ladder 'top', which belongs to grid" in text
+
+
 def test_fewer_inputs_than_a_fit_keeps_apart(
     capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path
 ) -> None:

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.commands.search_options import SearchOptions, search_of
+from smoothcert.commands.search_options import SearchOptions
+from smoothcert.knobs import knobs_of, written
 from smoothcert.runs import read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
-from smoothcert.sigma_search import SEARCHES, GradientSearch
+from smoothcert.sigma_search import SEARCHES, GradientSearch, GridSearch, LadderSearch
 from smoothcert.sigma_search.log import append_found, read_found
+from smoothcert.sigma_search.parsing import parse_search
 from tests.commands.test_bad_input import refusal
 from tests.runs.unfinished import forget
 
 QUICK = {
-    "ladder": ["--search-votes", "8", "--search-round-votes", "24"],
-    "ellipsoid": ["--search-steps", "5", "--search-check-votes", "16"],
-    "grid": ["--search-budget", "40", "--search-check-votes", "16"],
-    "gradient": ["--search-steps", "5", "--search-lr", "0.01", "--search-check-votes", "16"],
+    "ladder": "ladder:votes=8,round_votes=24",
+    "ellipsoid": "ellipsoid:steps=5,check_votes=16",
+    "grid": "grid:budget=40,check-votes=16",
+    "gradient": "gradient:steps=5,lr=0.01,check_votes=16",
 }
 
 
@@ -31,18 +32,27 @@ def certify(model: Path | str, out: Path, *more: str, inputs: int = 12) -> list[
     return ["certify", str(model), "--n", "300", "--max", str(inputs), "--out", str(out), *more]
 
 
-def test_every_search_and_every_knob_is_an_option() -> None:
-    chosen = next(field for field in dataclasses.fields(SearchOptions) if field.name == "sigma_search")
-    assert {*SEARCHES} == {*get_args(get_args(get_args(chosen.type)[0])[0])}
-    knobs = {field.name for name in SEARCHES for field in dataclasses.fields(SEARCHES[name])}
-    options = {field.name for field in dataclasses.fields(SearchOptions)} - {"sigma_search"}
-    assert options == {f"search_{knob}" for knob in knobs}
+def test_help_lists_every_search_and_every_knob_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["certify", "--help-all"])
+    shown = " ".join(re.sub(r"[│╭╰─╮╯]", " ", capsys.readouterr().out).split())
+    for name in SEARCHES:
+        assert f"{name}:" in shown
+        for knob in knobs_of(SEARCHES[name]):
+            assert written("", {knob.name: knob.default})[1:] in shown
 
 
-def test_options_become_a_search() -> None:
-    options = SearchOptions(sigma_search="gradient", search_steps=7, search_samples=8, search_lr=0.5)
-    assert search_of(options) == GradientSearch(steps=7, samples=8, lr=0.5)
-    assert search_of(SearchOptions()) is None
+def test_a_text_becomes_a_search() -> None:
+    searched = SearchOptions(sigma_search="gradient:steps=7, samples=8,lr=.5").search()
+    assert searched == GradientSearch(steps=7, samples=8, lr=0.5)
+    assert SearchOptions(sigma_search="ladder").search() == LadderSearch()
+    assert SearchOptions(sigma_search="grid:soft,whole=false").search() == GridSearch(soft=True)
+    assert SearchOptions().search() is None
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_a_search_as_it_is_written_is_itself(name: str) -> None:
+    knobs = {knob.name: knob.default for knob in knobs_of(SEARCHES[name])}
+    assert parse_search(written(name, knobs)) == SEARCHES[name]()
 
 
 @pytest.mark.parametrize("name", sorted(QUICK))
@@ -50,7 +60,7 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
     name: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    main(certify(digits_model, out, "--sigma-search", name, *QUICK[name]))
+    main(certify(digits_model, out, "--sigma-search", QUICK[name]))
     shown = " ".join(capsys.readouterr().err.split())
     assert "certificate is about the classifier frozen at that input's own σ" in shown
     assert "of 12 inputs moved" in shown
@@ -66,7 +76,7 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
 
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
-    words = ["--sigma-search", name, *QUICK[name], "--skip", "5", "--quiet"]
+    words = ["--sigma-search", QUICK[name], "--skip", "5", "--quiet"]
     main(certify(digits_model, tmp_path / "whole", *words))
     for kept, workers in ((3, "1"), (8, "2"), (12, "1")):
         main(certify(digits_model, tmp_path / "parts", *words, "--workers", workers))
@@ -80,8 +90,8 @@ def test_another_search_is_another_run(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    main(certify(digits_model, out, "--sigma-search", "grid", *QUICK["grid"], "--quiet"))
-    message = refusal(capsys, *certify(digits_model, out, "--sigma-search", "ladder", *QUICK["ladder"]))
+    main(certify(digits_model, out, "--sigma-search", QUICK["grid"], "--quiet"))
+    message = refusal(capsys, *certify(digits_model, out, "--sigma-search", QUICK["ladder"]))
     assert 'plan.sigma_search: the run has "grid", now "ladder"' in message
     assert "plan.sigma_search: the run has" in refusal(capsys, *certify(digits_model, out))
 
@@ -90,13 +100,13 @@ def test_an_attack_on_one_sigma_is_refused(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    main(certify(digits_model, out, "--sigma-search", "ladder", *QUICK["ladder"], "--quiet"))
+    main(certify(digits_model, out, "--sigma-search", QUICK["ladder"], "--quiet"))
     message = refusal(capsys, "attack", out, "--model", digits_model)
     assert "chose a σ for each input" in message
 
 
 def test_uniform_noise(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--sigma-search", "ladder", *QUICK["ladder"], "--noise", "uniform", "--json"]
+    words = ["--sigma-search", QUICK["ladder"], "--noise", "uniform", "--json"]
     main(certify(digits_model, tmp_path / "run", *words))
     assert json.loads(capsys.readouterr().out)["results_sha256"]
     assert read_run(tmp_path / "run").manifest.plan.norm == "l1"
@@ -115,33 +125,39 @@ def test_a_model_without_gradients(
     assert "needs the gradients of a torch module" in message
     assert "'ladder' or 'grid'" in message
     assert not (tmp_path / "run").exists()
-    main(certify("gradientless:model", tmp_path / "run", *words, "ladder", *QUICK["ladder"]))
+    main(certify("gradientless:model", tmp_path / "run", *words, QUICK["ladder"]))
     assert len(read_run(tmp_path / "run").records) == 12
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("text", "expected"),
     [
-        (["--search-steps", "5"], "--search-steps needs a search: add --sigma-search"),
-        (["--sigma-search", "ladder", "--search-steps", "5"], "unknown knob of sigma search ladder 'steps'"),
-        (["--sigma-search", "gradient", "--search-steps", "0"], "steps must be an integer of at least 1"),
-        (["--sigma-search", "ladder", "--search-factor", "1"], "factor must lie above 1"),
+        ("laddr", "unknown sigma search 'laddr'. Known, with their knobs and defaults"),
+        ("help", "ladder:factor=4.0,rescue=false,rungs=9,votes=32,rounds=2,round_votes=288"),
+        ("", "unknown sigma search ''"),
+        ("ladder:steps=5", "unknown knob of sigma search ladder 'steps'"),
+        ("ladder:=5", "unknown knob of sigma search ladder ''"),
+        ("ladder:rungs", "rungs must be a whole number, got True"),
+        ("ladder:rungs=many", "rungs must be a whole number, got 'many'"),
+        ("ladder:rungs=9.5", "rungs must be a whole number, got 9.5"),
+        ("gradient:steps=0", "steps must be an integer of at least 1"),
+        ("ladder:factor=1", "factor must lie above 1"),
     ],
 )
 def test_mistakes_are_named(
-    words: list[str],
+    text: str,
     expected: str,
     digits_model: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert expected in refusal(capsys, *certify(digits_model, tmp_path / "run", *words))
+    assert expected in refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
     assert not (tmp_path / "run").exists()
 
 
 def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ["--sigma-search", "grid", *QUICK["grid"], "--quiet"]
+    words = ["--sigma-search", QUICK["grid"], "--quiet"]
     main(certify(digits_model, out, *words, inputs=6))
     forget(out, [4, 5])
     assert sorted(read_found(out)) == list(range(4))

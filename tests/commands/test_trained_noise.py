@@ -60,8 +60,8 @@ def test_every_input_may_have_its_own_sigma_in_l1(trained: Path, tmp_path: Path)
     tuned, out = tmp_path / "tuned", tmp_path / "run"
     main(["train", "digits", "--from", str(trained), "--sigma", "0.3", "--noise", "uniform", "--data-dependent",
           "--epochs", "1", "--max", "60", "--out", str(tuned)])  # fmt: skip
-    main(["certify", str(tuned), "--n", "200", "--max", "3", "--sigma-search", "gradient", "--search-steps", "3",
-          "--search-factor", "2", "--out", str(out), "--quiet"])  # fmt: skip
+    main(["certify", str(tuned), "--n", "200", "--max", "3", "--sigma-search",
+          "gradient:steps=3,factor=2", "--out", str(out), "--quiet"])  # fmt: skip
     run = read_run(out)
     assert run.manifest.plan.norm == "l1"
     assert run.manifest.subject == "frozen sigma"

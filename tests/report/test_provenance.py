@@ -13,10 +13,8 @@ from smoothcert.report.provenance import certify_command
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 
-LADDER = "--sigma-search ladder --search-factor 3 --search-votes 8 --search-round-votes 24 --search-rescue"
-ELLIPSOID = (
-    "--sigma-search ellipsoid --search-steps 3 --search-check-votes 16 --search-cover --search-kappa 0.5"
-)
+LADDER = "--sigma-search ladder:factor=3,votes=8,round_votes=24,rescue"
+ELLIPSOID = "--sigma-search ellipsoid:steps=3,check_votes=16,cover,kappa=0.5"
 
 
 @pytest.mark.parametrize(
@@ -25,10 +23,10 @@ ELLIPSOID = (
         ("--sigma 0.3 --noise uniform", "--sigma 0.3 --noise uniform"),
         ("--noise sigmas.npy", "--noise run/sigmas.npy --n0"),
         ("--noise uniform:sigmas.npy", "--noise uniform:run/sigmas.npy --n0"),
-        (LADDER, "--sigma-search ladder --search-factor 3.0 --search-rescue"),
-        (ELLIPSOID, "--search-cover"),
-        ("--sigma-search gradient --search-steps 3 --search-check-votes 16", "--search-lr 0.0001"),
-        ("--sigma-search grid --search-budget 40 --search-check-votes 16", "--search-top 1.0"),
+        (LADDER, "--sigma-search ladder:factor=3.0,rescue=true"),
+        (ELLIPSOID, "cover=true"),
+        ("--sigma-search gradient:steps=3,check_votes=16", "lr=0.0001"),
+        ("--sigma-search grid:budget=40,check_votes=16", "top=1.0"),
         ("--stop grid:0,0.25 --stop wrong", "--stop grid:0,0.25 --stop wrong"),
         ("--stop wrong --total-votes 9000", "--stop wrong --total-votes 9000"),
         ("--stop total:9000 --stop wrong", "--stop total:9000 --stop wrong"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Mapping
 from importlib import import_module
 
 from cyclopts import App, CycloptsError
@@ -20,12 +21,14 @@ from smoothcert.commands.console import (
     show_warnings,
     stderr,
 )
+from smoothcert.commands.help_pages import EVERYDAY, HELP_ALL, ShortPage, short_text, wants_all
 from smoothcert.commands.mistakes import in_words, panel
 from smoothcert.commands.radii import joined_radii
 from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
     "quickstart",
+    "data",
     "recipes",
     "methods",
     "train",
@@ -60,13 +63,17 @@ methods. Every command explains itself: `smoothcert certify --help`.
 """
 
 
-def make_app() -> App:
-    """The application. Command modules import the library inside their functions, so that help is instant."""
+def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
+    """The application. Command modules import the library inside their functions, so that help is instant.
+
+    ``pages`` print the help of their commands.
+    """
     app = App(
         name="smoothcert",
         help=_HELP,
         version=smoothcert.__version__,
         help_format="markdown",
+        help_flags=["--help", "-h", HELP_ALL],
         suppress_keyboard_interrupt=False,
         console=help_console(),
         error_console=stderr(),
@@ -75,12 +82,20 @@ def make_app() -> App:
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
         module = f"smoothcert.commands.{function}"
-        if name in _LOADED_WHEN_ASKED_FOR:
-            app.command(
-                f"{module}:{function}", name=name, sort_key=position, help=written_help(module, function)
-            )
-        else:
-            app.command(getattr(import_module(module), function), name=name, sort_key=position)
+        told = written_help(module, function)
+        page = (pages or {}).get(name)
+        app.command(
+            f"{module}:{function}"
+            if name in _LOADED_WHEN_ASKED_FOR
+            else getattr(import_module(module), function),
+            name=name,
+            sort_key=position,
+            help=told if page is None else short_text(told),
+            help_formatter=page,
+        )
+    app.register_install_completion_command(
+        help="Let Tab complete commands and options in this shell: bash, zsh or fish."
+    )
     return app
 
 
@@ -103,15 +118,16 @@ def main(tokens: list[str] | None = None) -> None:
 def _run(tokens: list[str], as_json: bool) -> int:
     """Run a command; its exit code, with every error told."""
     from smoothcert.errors import SmoothcertError
+    from smoothcert.platforms import check_platform
 
     try:
+        check_platform()
         with interruptible(), guarded_output():
-            make_app()(
-                joined_radii(tokens),
-                exit_on_error=False,
-                print_error=not as_json,
-                result_action="return_value",
-            )
+            pages = {} if wants_all(tokens) else {name: ShortPage(EVERYDAY[name]) for name in EVERYDAY}
+            app, words = make_app(pages), joined_radii(tokens)
+            app(words, exit_on_error=False, print_error=not as_json, result_action="return_value")
+            for page in pages.values():
+                page.finish(help_console())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except CycloptsError as error:

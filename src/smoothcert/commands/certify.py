@@ -16,7 +16,7 @@ from smoothcert.commands.options import (
     held_columns,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.search_options import SearchOptions, search_of
+from smoothcert.commands.search_options import SearchOptions
 from smoothcert.commands.stop_options import StopOptions
 from smoothcert.commands.vote_options import VoteOptions
 
@@ -55,20 +55,20 @@ def certify(
 
     With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`.
 
-    Example: `smoothcert certify runs/digits --dataset digits --sigma 0.25 --n 10000 --out runs/digits-cert`
+    Example: `smoothcert certify runs/digits --sigma 0.25 --n 10000 --out runs/digits-cert`
 
     Parameters
     ----------
     model
         A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
     out
-        Run directory; made if missing, continued if it holds the same run.
+        Run directory; made, or continued if it holds the same run.
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     bound
         two-class (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
-        votes, hoeffding and bernstein. mixture, mixture-two-class, looks and looks-two-class hold whenever voting
-        stops; the looks only at certain n (1000, 10000, 100000 and seven between each two). Where --stop looks at the
+        votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-two-class, and, only at
+        certain n (1000, 10000, 100000 and seven between each two), looks and looks-two-class. Where --stop looks at the
         votes, mixture-two-class is the default.
     seed
         Names the random streams; the same seed gives the same votes.
@@ -89,7 +89,7 @@ def certify(
     from smoothcert.smoothing.adaptive import expected_votes
     from smoothcert.smoothing.plan import AUTO
 
-    execution = execution_of(speed)
+    execution, searched = execution_of(speed), search.search()
     choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
     noise = named.noise_or(noise)
@@ -104,7 +104,7 @@ def certify(
         **vars(votes),
         seed=seed,
         numerics=numerics_of(numerics),
-        search=search_of(search),
+        search=searched,
         stop=stopping.stops(),
     )
     classifier.settle_for(inputs.levels, inputs.largest)

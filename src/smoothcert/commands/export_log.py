@@ -35,6 +35,7 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
     from smoothcert.errors import InvalidValueError
     from smoothcert.extras import require
     from smoothcert.files import write_atomically
+    from smoothcert.plain_text import norm_name
     from smoothcert.runs import read_run
     from smoothcert.runs.field_log import write_field_log
 
@@ -49,6 +50,8 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
     whole = read_run(run)
     if whole.shortfall is not None:
         note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete")
+    if whole.manifest.model.held is not None:
+        note(f"{run} certifies in {norm_name(whole.norm)}; a tsv doesn't say that coordinates are held")
     if out is None:
         write_field_log(whole.records, sys.stdout, digits)
     else:

@@ -91,7 +91,7 @@ def fit_noise(
     if (names := feature_names(data_name)) is not None:
         origin["feature_names"] = names
     folders = [out] if len(plans) == 1 else [out / f"{plan.init:g}" for plan in plans]
-    start = partial(fit_into, base=base, dataset=inputs, places=places, execution=execution, origin=origin)
+    start = partial(fit_into, base=base, dataset=inputs, indices=places, execution=execution, origin=origin)
     fits = [_fit_with_bar(start, folder, plan, quiet) for folder, plan in zip(folders, plans)]
     if len(fits) > 1:
         _write_ladder(out, fits, quiet)

@@ -61,7 +61,7 @@ class OutputOptions:
         Literal["text", "json"] | None,
         Parameter(
             group=_OUTPUT,
-            help="Progress, notes and errors on standard error: text, or json, an object a line (docs/scripts.md).",
+            help="How progress and errors are told: text, or json, an object a line (docs/scripts.md).",
         ),
     ] = None
 

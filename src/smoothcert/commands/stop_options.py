@@ -34,7 +34,8 @@ class StopOptions:
         Parameter(
             group=_STOP,
             negative="",
-            help="When an input has had enough votes; may be given several times, the first reason counts.\n\n"
+            help="Fewer votes, same guarantee: pilot:1% for the mean radius, decide:0.5 for a decision. Says when an "
+            "input has had enough votes; may be given several times, the first reason counts.\n\n"
             f"For a decision: {_written('decision')}. Radii stop growing once the question is answered: don't take "
             "their mean.\n\n"
             f"For the mean radius: {_written('mean radius')}.\n\n"

@@ -68,7 +68,7 @@ def train(
     Parameters
     ----------
     out
-        Run directory; made if missing, continued if it holds the same run.
+        Run directory; made, or continued if it holds the same run.
     recipe
         Name of a shipped recipe, or a recipe.toml.
     start

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.hints import beside, command
+from smoothcert.knobs import written
 from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, Grid
 from smoothcert.runs import Run
 from smoothcert.runs.layout import RunFiles
@@ -112,14 +113,11 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
 
 
 def _search_words(plan: PlanStatement) -> list[str]:
-    """The search and its knobs; a switch is given where it is on."""
+    """The search and its knobs."""
     if plan.sigma_search is None:
         return []
-    words = ["--sigma-search", str(plan.sigma_search)]
-    for knob, value in plan.search_knobs.items():
-        if value is not None and value is not False:
-            words += [f"--search-{knob.replace('_', '-')}", *([] if value is True else [str(value)])]
-    return words
+    knobs = {knob: value for knob, value in plan.search_knobs.items() if value is not None}
+    return ["--sigma-search", written(str(plan.sigma_search), knobs)]
 
 
 def _stop_words(rules: Sequence[str]) -> list[str]:

@@ -19,7 +19,6 @@ from smoothcert.files import (
     check_expansion,
     opened_file,
     parse_json,
-    read_file,
     write_atomically,
 )
 from smoothcert.runs.columns import Rows
@@ -149,8 +148,7 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
 def _packed_files(directory: Path) -> dict[bytes, bytes]:
     """Each kept file under its name; as text, because other readers of Parquet take metadata for UTF-8."""
     packed, size = {}, 0
-    for name in RunFiles(directory).kept():
-        kept = read_file(directory / name, 2**31, links=False)
+    for name, kept in RunFiles(directory).kept():
         packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
         size += len(content)
         if size > _MOST_KEPT:

@@ -114,10 +114,6 @@ def _places(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and bool(value) and all(map(is_count, value))
 
 
-def _flag(value: object) -> TypeGuard[bool]:
-    return isinstance(value, bool)
-
-
 def _natural(value: object) -> TypeGuard[int]:
     return type(value) is int and 1 <= value <= _MOST
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +18,6 @@ from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import (
@@ -212,14 +210,12 @@ def _manifest(
         plan=plan | {"device": processes.device.type},
         model=model,
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
-        versions=current_versions() | {_THREADS: str(threads)},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin={
             "dataset": recipe.dataset,
             "data_dir": None if data_dir is None else str(data_dir),
             "input_range": list(dataset.value_range()),
         },
-    )
+    ).made_now(**{_THREADS: str(threads)})
 
 
 def _what_is_left(out: Path) -> str:

@@ -26,7 +26,6 @@ _ONE_SIDED = "clopper-pearson"
 _LEAST, _MOST = 0.1, 1 - 1e-9  # p_A beyond them is drawn at them
 _TICKS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 _BINS_PER_UNIT = 6
-_SUREST = 0.1
 
 
 @dataclass(frozen=True)

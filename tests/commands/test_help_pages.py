@@ -1,0 +1,109 @@
+"""Help in two lengths, and Tab."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from smoothcert.commands import COMMANDS, main, make_app
+from smoothcert.commands.help_pages import EVERYDAY, first_sentence, short_text
+
+
+def help_of(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
+    monkeypatch.setenv("COLUMNS", "100")
+    main(list(words))
+    return capsys.readouterr().out
+
+
+def options_of(command: str) -> set[str]:
+    """Every option that is shown anywhere."""
+    found = make_app()[command].assemble_argument_collection(parse_docstring=True)
+    return {name for one in found if one.show for name in one.names if name.startswith("--")}
+
+
+def test_every_long_page_has_a_short_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for command in COMMANDS:
+        lines = help_of(capsys, monkeypatch, command, "--help").splitlines()
+        assert len(lines) <= 45, f"{command}: {len(lines)} lines; name its everyday options in help_pages.py"
+
+
+@pytest.mark.parametrize("command", EVERYDAY)
+def test_the_short_page_names_every_option_and_explains_the_everyday_ones(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained, _, others = help_of(capsys, monkeypatch, command, "--help").partition(
+        "More, explained by --help-all:"
+    )
+    known = options_of(command)
+    everyday = {f"--{name}" for name in EVERYDAY[command]}
+    assert everyday <= known
+    rows = set(re.findall(r"^│ \*? +(?:[A-Z]+ )?(--[\w-]+)", explained, re.MULTILINE))
+    assert rows == everyday
+    named = rows | set(re.findall(r"--[\w-]+", others))
+    assert {name for name in known if not name.startswith("--no-")} <= named
+    full = help_of(capsys, monkeypatch, command, "--help-all")
+    assert all(name in full for name in known)
+    assert "More, explained by" not in full
+
+
+def test_certifys_short_page_teaches_the_written_options(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = help_of(capsys, monkeypatch, "certify", "-h")
+    assert "pilot:1%" in shown
+    assert "ladder:rungs=9,votes=32" in shown
+    assert "--help-all" in shown
+    assert "[default: 100000]" in shown
+
+
+def test_a_sentence_ends_before_a_capital() -> None:
+    assert first_sentence("One (e.g. two), 0.5 of it. Three.") == "One (e.g. two), 0.5 of it."
+    assert first_sentence("One, i.e. two") == "One, i.e. two"
+    assert first_sentence("One\n\nTwo") == "One"
+
+
+def test_a_short_text_has_two_paragraphs_and_an_example() -> None:
+    text = "First.\n\nSecond\nline.\n\nThird.\n\nExample: `a`\n\nExample: `b`\n"
+    assert short_text(text) == "First.\n\nSecond line.\n\nExample: `a`"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_installed_for_the_shell(shell: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "smoothcert", "--install-completion", "--shell", shell],
+        env=os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    (script,) = (path for path in tmp_path.rglob("*smoothcert*") if path.is_file())
+    assert "certify" in script.read_text()
+    assert str(script) in done.stdout + done.stderr
+
+
+def test_tab_completes_commands_and_options_in_bash(tmp_path: Path) -> None:
+    script = tmp_path / "completion"
+    script.write_text(make_app().generate_completion(shell="bash"))
+    asked = f"""
+        source {script}
+        complete -p smoothcert
+        function=$(complete -p smoothcert | sed -n 's/.*-F \\([^ ]*\\) .*/\\1/p')
+        tab() {{ COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); COMPREPLY=(); "$function"; echo "${{COMPREPLY[@]}}"; }}
+        tab smoothcert cert
+        tab smoothcert certify --sigma-
+        tab smoothcert certify model --bound clop
+    """
+    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)
+    _, command, option, choice = done.stdout.splitlines()
+    assert (command.strip(), option.strip(), choice.strip()) == (
+        "certify",
+        "--sigma-search",
+        "clopper-pearson",
+    )
