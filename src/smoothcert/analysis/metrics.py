@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.votes import most_votes, stops_of
-from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
+from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.runs import Run
 from smoothcert.runs.columns import UNKNOWN, Records, Rows
 from smoothcert.runs.record_figures import average_certified_radius as average_certified_radius
@@ -50,8 +50,7 @@ class RunSummary:
 
 def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
     """The run's figures, with its certified accuracy at each of ``radii``."""
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
     plan = run.manifest.plan
     return RunSummary(
         run=run.name,
