@@ -77,16 +77,27 @@ def knob_types(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
-def from_mapping(cls: type[T], values: Mapping[str, object], kind: str) -> T:
+def from_mapping(
+    cls: type[T], values: Mapping[str, object], kind: str, family: Mapping[str, type] | None = None
+) -> T:
     """An instance of a dataclass from plain values, as TOML or JSON give them; a wrong one is named.
 
-    Whole numbers stand for floats and lists for tuples; nothing else is converted.
+    Whole numbers stand for floats and lists for tuples; nothing else is converted. ``family``: others of its kind, by
+    name, one of which may have the knob that is meant.
     """
     expected = knob_types(cls)
     for name in values:
         if name not in expected:
-            raise unknown_name(f"knob of {kind}", name, list(expected))
+            raise _unknown_knob(name, kind, list(expected), family or {})
     return cls(**{name: _checked(name, expected[name], value) for name, value in values.items()})
+
+
+def _unknown_knob(name: str, kind: str, own: list[str], family: Mapping[str, type]) -> InvalidValueError:
+    owners = [other for other, each in family.items() if name in knob_types(each)]
+    if not owners:
+        return unknown_name(f"knob of {kind}", name, own or ["none"])
+    there = f"; it has {', '.join(own)}" if own else ""
+    return InvalidValueError(f"{kind} has no knob {name!r}, which belongs to {' or '.join(owners)}{there}")
 
 
 def written_values(text: str, what: str, *, switches: bool = False) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, TypeVar
@@ -16,9 +16,21 @@ T = TypeVar("T")
 _LISTED = 30  # more names than that hide the message
 
 
+def closest(name: str, known: Sequence[str], most: int = 3) -> list[str]:
+    """The names that may be meant, the likeliest first; a name may be written in part (``cloper``)."""
+    if close := difflib.get_close_matches(name, known, n=most):
+        return close
+    whole: dict[str, str] = {}
+    for each in known:
+        for part in (each[: len(name)], *each.split("-")):
+            whole.setdefault(part, each)
+    parts = difflib.get_close_matches(name, list(whole), n=most, cutoff=0.7)
+    return list(dict.fromkeys(whole[part] for part in parts))
+
+
 def unknown_name(kind: str, name: str, known: list[str]) -> InvalidValueError:
     """The error for a name that isn't there: it lists the names there are and guesses the one meant."""
-    close = difflib.get_close_matches(name, known, n=3)
+    close = closest(name, known)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     if len(known) > _LISTED:
         known = [*(close or known[:3]), f"… ({len(known)} in all)"]

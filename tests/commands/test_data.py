@@ -108,7 +108,7 @@ def test_without_a_network_it_is_one_line(tmp_path: Path, capsys: pytest.Capture
             ["fetch", "mnist"],
             "name the folder for the files with --data-dir or the environment variable SMOOTHCERT_DATA",
         ),
-        (["fetch", "--data-dir", "x"], "name what to fetch: smoothcert data fetch mnist"),
+        (["fetch", "--data-dir", "x"], "name what to fetch: mnist"),
         (
             ["fetch", "mnist", "--data-dir", "x", "--mirror", "file:///tmp"],
             "must be an http or https address",
@@ -150,7 +150,7 @@ def test_the_list_says_what_is_there_and_where_else_was_looked(
 
 
 def test_a_missing_data_set_names_the_command_that_fetches_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"or fetch them: smoothcert data fetch mnist --data-dir data$"):
+    with pytest.raises(DataError, match=r"or fetch them: `smoothcert data fetch mnist --data-dir data`$"):
         datasets.load("mnist", "test", tmp_path)
     with pytest.raises(DataError, match=r"SMOOTHCERT_DATA$"):
         datasets.load("imagenet", "test", tmp_path)

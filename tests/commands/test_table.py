@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,31 @@ def test_radii_that_alone_were_asked_for_are_said(
         "asked: only grid:0,0.25 was asked for; its ACR, and its accuracy at other radii, are lower" in told
     )
     assert "whole" not in told
+
+
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+def test_a_run_limited_by_max_is_complete_and_one_under_way_isnt(
+    tmp_path: Path, digits_model: Path, capsys: pytest.CaptureFixture[str], layout: str
+) -> None:
+    limited, killed = tmp_path / "limited", tmp_path / "killed"
+    words = ["certify", str(digits_model), "--n", "100", "--n0", "10", "--skip", "7", "--quiet"]
+    main([*words, "--max", "3", "--out", str(limited)])
+    run = read_run(limited)
+    assert (run.complete, len(run.planned or ())) == (True, 3)
+    create_run(killed, run.manifest, run.records[:2])
+    capsys.readouterr()
+    for format in ("json", "csv"):
+        main(["table", str(limited), str(killed), "--layout", layout, "--format", format])
+        shown = capsys.readouterr()
+        if format == "json":
+            table = json.loads(shown.out)
+            rows = table["runs"] if layout == "runs" else table["rows"]
+        else:
+            rows = list(csv.DictReader(shown.out.splitlines()))
+        assert [(int(row["inputs"]), int(row["planned"])) for row in rows] == [(3, 3), (2, 3)]
+        assert [str(row["complete"]).lower() for row in rows] == ["true", "false"]
+        assert f"{limited}:" not in shown.err
+        assert "2 of the 3 inputs asked for so far" in shown.err
+    main(["show", str(limited)])
+    assert "so far" not in capsys.readouterr().out
+    assert "--max" in refusal(capsys, *words, "--max", "5", "--out", limited)

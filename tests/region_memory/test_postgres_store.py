@@ -63,3 +63,13 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[postgres\]"):
         open_store("postgresql:///x", statement())
+
+
+def test_a_database_or_user_that_isnt_there_is_no_server_that_is_away(server: Server) -> None:
+    start, _, _ = server.url.rpartition("/")
+    before, slash, after = server.url.partition("/postgres")
+    missing = f"{before}/nowhere{after}" if slash else f"{start}/nowhere"
+    with pytest.raises(StoreError, match=r"\"nowhere\" does not exist.*createdb") as caught:
+        RegionMemory.open(missing, statement())
+    assert "ask again" not in str(caught.value)
+    assert "can't be reached" not in str(caught.value)

@@ -134,7 +134,7 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
         (b" \n\n", "is empty"),
         (HEADER.encode(), "no finished input"),
         (HEADER.encode() + b"0\t1", "no finished input"),
-        (b"0\t7\t7\t0.953\t1\t1\n", "line 1: the header"),
+        (b"0\t7\t7\t0.953\t1\t1\n", "line 1 holds numbers"),
         (b"idx,label,predict,radius,correct,time\n", "has no idx, label, predict, radius, correct"),
         (b"idx\tlabel\tpredict\tradius\ttime\n", "has no correct"),
         (b"idx\tidx\tlabel\tpredict\tradius\tcorrect\n", "names idx twice"),

@@ -20,6 +20,8 @@ from smoothcert.analysis.metrics import check_same_data, check_same_norm
 from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
+from smoothcert.hints import command
+from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
@@ -134,7 +136,13 @@ def compare(
         confidence,
         _compare_radii(_counted(first), _counted(second), radii, confidence),
         _compare_acr(first, second, ceilings, confidence),
-        (*notes, *left_out, *_printed_notes(first, second), *_plan_notes(first, second)),
+        (
+            *notes,
+            *left_out,
+            *_printed_notes(first, second),
+            *_plan_notes(first, second),
+            *_region_notes(first, second),
+        ),
     )
 
 
@@ -299,11 +307,34 @@ def _printed_notes(*runs: Run) -> list[str]:
 def _plan_notes(first: Run, second: Run) -> list[str]:
     mine, theirs = first.manifest.plan, second.manifest.plan
     different = [
-        f"{words} {_stated(mine, field)} and {_stated(theirs, field)}"
+        f"{words} {' and '.join(_both(mine, theirs, field))}"
         for field, words in _STATED.items()
         if mine.value(field) != theirs.value(field) and (mine.value(field) or theirs.value(field))
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
+
+
+def _region_notes(first: Run, second: Run) -> list[str]:
+    """That radii say little of regions that aren't balls."""
+    stretched = [run for run in (first, second) if _stretched(run)]
+    if not stretched:
+        return []
+    whose = "of both runs" if len(stretched) == 2 else f"of {stretched[0].name}"
+    return [
+        f"regions {whose} are stretched along the axes, and their radii are those of the largest ball inside, which a "
+        "single small σ decides. By volume: "
+        f"`{command('plot', first.path, second.path, kind='area', out='area.png')}`"
+    ]
+
+
+def _stretched(run: Run) -> bool:
+    return run.manifest.plan.noise in DIAGONAL_NOISES or bool((run.records.volume_radius > 0).any())
+
+
+def _both(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> tuple[str, str]:
+    """Both values; all digits of numbers only where fewer wouldn't tell them apart."""
+    first, second = _stated(mine, field), _stated(theirs, field)
+    return (first, second) if first != second else (str(mine.value(field)), str(theirs.value(field)))
 
 
 def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
@@ -314,4 +345,6 @@ def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
         return "unknown"
     if field is PlanStatement.sigmas_sha256:
         return f"{value:.8}…"
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return " + ".join(value) if field is PlanStatement.stop else str(value)

@@ -22,6 +22,8 @@ from smoothcert.commands.console import (
     stderr,
 )
 from smoothcert.commands.help_pages import EVERYDAY, HELP_ALL, ShortPage, short_text, wants_all
+from smoothcert.commands.mistakes import in_words, panel
+from smoothcert.commands.radii import joined_radii
 from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
@@ -75,6 +77,7 @@ def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
         suppress_keyboard_interrupt=False,
         console=help_console(),
         error_console=stderr(),
+        error_formatter=panel,
     )
     for position, name in enumerate(COMMANDS):
         function = name.replace("-", "_")
@@ -121,15 +124,15 @@ def _run(tokens: list[str], as_json: bool) -> int:
         check_platform()
         with interruptible(), guarded_output():
             pages = {} if wants_all(tokens) else {name: ShortPage(EVERYDAY[name]) for name in EVERYDAY}
-            app = make_app(pages)
-            app(tokens, exit_on_error=False, print_error=not as_json, result_action="return_value")
+            app, words = make_app(pages), joined_radii(tokens)
+            app(words, exit_on_error=False, print_error=not as_json, result_action="return_value")
             for page in pages.values():
                 page.finish(help_console())
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except CycloptsError as error:
         if as_json:
-            report_mistake(str(error), exit_code=2)
+            report_mistake(in_words(error), exit_code=2)
         return 2
     except SmoothcertError as error:
         report_mistake(str(error), exit_code=2)

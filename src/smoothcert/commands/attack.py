@@ -28,7 +28,7 @@ _MOST_SHOWN = 10  # contradictions spelled out on the screen; --json has them al
 def attack(
     run: Path,
     *,
-    radii: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
+    radii: str | None = None,
     plan_options: AttackOptions = AttackOptions(),
     out: Path | None = None,
     skip: Annotated[int, Parameter(group=_INPUTS)] = 1,
@@ -60,7 +60,7 @@ def attack(
     run
         Run directory made by certify, finished or not.
     radii
-        ℓ2 radii to attack at, with spaces or commas between them (default: those certify shows, without 0).
+        ℓ2 radii to attack at, with commas or spaces between them (default: those certify shows, without 0).
     out
         File for a line per input: idx, label, smallest radius broken at (0: wrong without attack; empty: it
         held), certified radius.
@@ -93,7 +93,7 @@ def attack(
     choice = Choice(skip, max)
     whole = read_run(run)
     check_attackable(whole)
-    typed = default_radii([whole])[1:] if radii is None else parse_radii(",".join(radii))
+    typed = default_radii([whole])[1:] if radii is None else parse_radii(radii)
     typed = sorted(typed, key=float)
     plan = AttackPlan(**{"alpha": whole.manifest.plan.known(PlanStatement.alpha), **given(plan_options)})
     chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
@@ -199,7 +199,7 @@ def _show(
     console = stdout()
     console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
     table = Table()
-    for heading in ("radius", "certified", "empirical", "interval", "broken"):
+    for heading in ("radius", "certified", "empirical", "interval", "inputs broken"):
         table.add_column(heading, justify="right")
     for radius, proved, left, ends, fell in zip(typed, certified, empirical, intervals, broken):
         between = "–" if ends is None else f"{percent_down(ends[0])} to {percent_up(ends[1])}"
@@ -217,6 +217,7 @@ def _show(
         f"certified: no attack changes the answer (each wrong with probability at most "
         f"{report.certificate_alpha:g})\n"
         "empirical: shown neither wrong nor broken by this attack; a stronger one might show more\n"
+        "inputs broken: how many the attack has made wrong, at that radius or a smaller one\n"
         f"{interval}",
         soft_wrap=True,
     )

@@ -86,6 +86,7 @@ def certify(
     from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
     from smoothcert.runs.shards import Shard
+    from smoothcert.smoothing.adaptive import expected_votes
     from smoothcert.smoothing.plan import AUTO
 
     execution, searched = execution_of(speed), search.search()
@@ -113,6 +114,13 @@ def certify(
     planned = classifier.plan.noise
     for departure in named.departures(planned.name, planned.sigma, inputs):
         warn(departure, output.quiet)
+    if (expected := expected_votes(classifier.plan)) is not None and expected >= classifier.plan.n:
+        warn(
+            f"{classifier.plan.budget.text} costs more than it saves at n = {classifier.plan.n}: with its pilot of "
+            f"{classifier.plan.budget.pilot_votes} an input gets about {expected:.0f} votes. Leave it out, take a "
+            "smaller pilot (pilot:1%,200) or a larger n",
+            output.quiet,
+        )
     if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "

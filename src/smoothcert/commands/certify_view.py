@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
+from smoothcert.analysis.about import sigma_mark
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
@@ -64,9 +65,10 @@ def show_run(run: Run, output: OutputOptions) -> None:
     console.print(table)
     abstained = int(run.records.abstained.sum())
     used = votes_used(run)
+    mark = sigma_mark(summary.sigma_search, summary.sigma_per)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {summary.sigma:g}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
+        f"(σ = {summary.sigma:g}{mark}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
         + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"
     )

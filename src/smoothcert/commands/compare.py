@@ -42,8 +42,8 @@ def compare(
     b
         Another, on the same data.
     radii
-        Radii to compare at, separated by commas (default: up to the largest that the runs' n and alpha allow; logs that
-        don't state them need it).
+        Radii to compare at, with commas or spaces between them (default: up to the largest that the runs' n and alpha
+        allow; logs that don't state them need it).
     confidence
         Probability with which the intervals of all radii hold together.
     common

@@ -66,7 +66,7 @@ def _fetch(names: tuple[str, ...], data_dir: Path | None, mirrors: list[str], ou
     from smoothcert.errors import InvalidValueError
 
     if not names:
-        raise InvalidValueError(f"name what to fetch: smoothcert data fetch {' | '.join(PUBLICATIONS)}")
+        raise InvalidValueError(f"name what to fetch: {', '.join(PUBLICATIONS)}")
     root = data_dir or (Path(named) if (named := os.environ.get(DATA_VARIABLE)) else None)
     if root is None:
         raise InvalidValueError(
@@ -109,7 +109,7 @@ def _list(names: tuple[str, ...], data_dir: Path | None, output: OutputOptions) 
     from smoothcert.datasets.published import PUBLICATIONS
     from smoothcert.downloads import found_in
 
-    table = Table(title="smoothcert data fetch NAME --data-dir DIR", title_justify="left")
+    table = Table(title="names for data fetch", title_justify="left")
     for column in ("name", "MB to fetch", "there", "looked for in"):
         table.add_column(column, overflow="fold")
     rows: dict[str, Any] = {}

@@ -68,7 +68,7 @@ def fit_noise(
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
     from smoothcert.hints import beside, command, typed
-    from smoothcert.noise_fit import feature_names, fit_into, starting_constants
+    from smoothcert.noise_fit import feature_names, fit_into, split_validation, starting_constants
     from smoothcert.sampling.models import TorchClassifier
 
     require_matplotlib()
@@ -81,6 +81,7 @@ def fit_noise(
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
     quiet = output.silent
+    split_validation(places, plans[0])
     note(
         f"{inputs.name}, {data.split} split: {len(places)} inputs, {fit.validation} of them kept apart from the fit"
         + (", not from the model's training" if data.split == "train" else ""),

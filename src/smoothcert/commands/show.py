@@ -40,7 +40,7 @@ def show(
     run
         Run directory made by certify or import-log.
     radii
-        Radii to report, separated by commas (default: up to the largest that n and alpha allow).
+        Radii to report, with commas or spaces between them (default: up to the largest that n and alpha allow).
     confidence
         Probability with which the statements about other inputs hold together.
     json_

@@ -31,7 +31,7 @@ def table(
     runs
         Run directories made by certify or import-log; an unfinished one is shown as far as it goes.
     radii
-        Radii to report, separated by commas; they head the columns as you type them.
+        Radii to report, with commas or spaces between them; they head the columns as you type them.
     layout
         runs (a row for each run), paper (methods grouped by data set and σ), best (the best over each method's runs) or
         training (what training its model took).

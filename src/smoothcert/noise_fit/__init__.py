@@ -2,7 +2,7 @@
 
 from smoothcert.noise_fit.blanket import blanket
 from smoothcert.noise_fit.features import feature_names
-from smoothcert.noise_fit.fit import Fit, Progress, fit_into, read_fit, step_sigmas
+from smoothcert.noise_fit.fit import Fit, Progress, fit_into, read_fit, split_validation, step_sigmas
 from smoothcert.noise_fit.groups import group_labels
 from smoothcert.noise_fit.ladder import (
     Point,
@@ -31,6 +31,7 @@ __all__ = [
     "ladder_points",
     "read_fit",
     "read_ladder",
+    "split_validation",
     "starting_constants",
     "step_sigmas",
     "write_blanket",

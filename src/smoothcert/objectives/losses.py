@@ -41,7 +41,7 @@ class SmoothingLoss:
                 )
             self.objective = method
         else:
-            self.objective = from_mapping(OBJECTIVES[method], knobs, method)
+            self.objective = from_mapping(OBJECTIVES[method], knobs, method, OBJECTIVES.load())
         kind = NOISES[noise]
         self.noise = BatchNoise(kind(sigma).sigma, kind)
         if seed is None:

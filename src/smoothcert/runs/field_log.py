@@ -214,7 +214,7 @@ def _text(path: Path) -> str:
         raise DataError(f"{path} is not a text file ({error}); give a tab-separated log") from None
     if not text.strip():
         raise DataError(f"{path} is empty; a log begins with the line {' '.join(_REQUIRED)} time")
-    return text
+    return text if "\n" in text else text.replace("\r", "\n")  # lines may end as on old Macs
 
 
 def _columns(path: Path, header: str) -> list[str]:
@@ -222,6 +222,11 @@ def _columns(path: Path, header: str) -> list[str]:
     if len(columns) > _MOST_COLUMNS:
         raise DataError(f"{path}, line 1: {len(columns)} columns, where {_MOST_COLUMNS} are the most")
     missing = [name for name in _REQUIRED if name not in columns]
+    if columns[0] and all(_INTEGER.fullmatch(name) for name in columns[:3]):
+        raise DataError(
+            f"{path}, line 1 holds numbers ({header.strip()[:_SHOWN_OF_A_LINE]!r}): the header is missing; put "
+            f"the line {' '.join(_REQUIRED)} time, with tabs between its words, before it"
+        )
     if missing:
         raise DataError(
             f"{path}, line 1: the header {header.strip()[:_SHOWN_OF_A_LINE]!r} has no {', '.join(missing)}; a log "

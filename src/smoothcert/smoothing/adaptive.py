@@ -20,6 +20,9 @@ from smoothcert.stopping.budgets import MINIMUM_VOTES
 from smoothcert.stopping.radius_forecast import sizes
 from smoothcert.tally import Phase, Stream, Tally
 
+_SHARES = (0.55, 0.65, 0.75, 0.85, 0.95, 0.99, 1.0)
+_BLOCK = 64  # of votes: what an estimate rounds to
+
 
 @dataclass(frozen=True)
 class CertifyState:
@@ -82,6 +85,21 @@ def check_own_votes(plan: CertifyPlan) -> None:
 def forecast_for(plan: CertifyPlan) -> RadiusForecast:
     """Expected radii under a plan, for class 0 of made tallies."""
     return RadiusForecast(lambda tally: plan.certificate.radius(plan.confidence_bound(tally, 0, plan.alpha)))
+
+
+def expected_votes(plan: CertifyPlan) -> float | None:
+    """Votes an input gets on average, its pilot's included, over shares of the votes from 55 % to all for its class.
+
+    None where no pilot chooses the votes of an input.
+    """
+    budget = plan.budget
+    if budget.spreads or not (votes := budget.pilot_votes):
+        return None
+    forecast = forecast_for(plan)
+    counts = [round(share * votes) for share in _SHARES]
+    pilots = [Tally(Stream(0, 0, Phase.SELECTION), 0, votes, (count, votes - count)) for count in counts]
+    chosen = [budget.choose(forecast, pilot, 0, plan.n, _BLOCK) for pilot in pilots]
+    return votes + float(np.mean(chosen))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ def _objective(table: object) -> Objective:
         raise InvalidValueError(f"[{_OBJECTIVE}] must be a table with a name, got {table!r}")
     name = table["name"]
     knobs = {key: value for key, value in table.items() if key != "name" and value is not None}
-    return from_mapping(OBJECTIVES[name], knobs, name)
+    return from_mapping(OBJECTIVES[name], knobs, name, OBJECTIVES.load())
 
 
 def _ramps(texts: object) -> list[Ramp]:

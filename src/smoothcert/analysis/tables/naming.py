@@ -66,9 +66,14 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
         for index, own in zip(run.records.index.tolist(), run.records.label.tolist()):
             label, where = labels.setdefault(index, (own, run))
             if label != own:
+                name = dataset_of(run)
+                unnamed = name is None or dataset_of(where) is None
+                remedy = (
+                    ", or import logs with --dataset NAME" if unnamed else f", for both are called {name}"
+                )
                 raise InvalidValueError(
                     f"input {index} has label {label} in {where.path} and {own} in {run.path}: "
-                    "they are of different data sets; show one at a time, or import logs with --dataset NAME"
+                    f"they are of different data sets; show one at a time{remedy}"
                 )
 
 

@@ -25,6 +25,10 @@ _CREATION_LOCK = (
     0x5343524D  # held while a schema is made, because CREATE … IF NOT EXISTS may collide with itself
 )
 
+# What the server says at a login, which has no code of its own by then.
+_MISSING = re.compile(r"(database|role) .* does not exist")
+_REFUSED = re.compile(r"authentication failed|no password supplied")
+
 _SESSION = (
     "SET lock_timeout = '{patience}ms'",
     # A process that hangs inside a transaction must not block all others forever.
@@ -203,6 +207,17 @@ class PostgresStore(Store):
         except (errors.UniqueViolation, errors.DataCorrupted, errors.UndefinedTable) as error:
             raise IncompleteMemoryError(self.name, f"its tables are damaged ({self._line(error)})") from error
         except self._driver.OperationalError as error:
+            line = self._line(error)
+            if _MISSING.search(line):
+                raise StoreError(
+                    f"{self.name}: {line}. A memory makes its schema, but no database and no user: make it "
+                    "(createdb, createuser), or name another"
+                ) from error
+            if _REFUSED.search(line):
+                raise StoreError(
+                    f"{self.name}: the server refuses the login ({line}); check user and password (PGPASSWORD, "
+                    "~/.pgpass)"
+                ) from error
             raise StoreError(
                 f"{self.name}: the server can't be reached or gave up ({self._line(error)}); ask again when it is "
                 f"back: {NOTHING_LOST}"
