@@ -33,6 +33,7 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
     """
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.extras import require
     from smoothcert.files import write_atomically
     from smoothcert.plain_text import norm_name
     from smoothcert.runs import read_run
@@ -43,6 +44,7 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
 
         if out is None:
             raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
+        require("pyarrow.parquet", "Parquet")
         write_parquet(read_run(run), out)
         return
     whole = read_run(run)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from smoothcert import platforms
 from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
+from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
 from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
@@ -115,12 +116,10 @@ def read_run(path: Path) -> Run:
     manifest = Manifest.load(path)
     if manifest.kind == "train":
         raise RunError(
-            f"{path} is a training run: certify its model first (smoothcert certify {path} --out …)"
+            f"{path} is a training run: certify its model first, `{_certify_trained(path, manifest)}`"
         )
     if manifest.kind == "fit-noise":
-        raise RunError(
-            f"{path} is a fit of noise: certify with it first (smoothcert certify MODEL --noise {path} --out …)"
-        )
+        raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
     file = RunFiles(path).journal
@@ -129,6 +128,13 @@ def read_run(path: Path) -> Run:
     if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
         raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
     return Run(path, manifest, records)
+
+
+def _certify_trained(path: Path, manifest: Manifest) -> str:
+    from smoothcert.datasets.base import DATASETS
+
+    named = manifest.origin.dataset or manifest.data.name
+    return certify_trained(path, None if named in DATASETS else named, manifest.origin.data_dir)
 
 
 @contextmanager
@@ -291,7 +297,7 @@ def _only_writer(path: Path) -> Iterator[int]:
         raise RunError(f"{path} can't be written to: {RunFiles.lock.name}: {error.strerror}") from None
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platforms.lock(lock, wait=False)
         except OSError:
             raise RunError(
                 f"{path}: another process is writing this run; wait for it or choose another --out"

@@ -6,12 +6,12 @@ copy: what remains is a valid older memory. The witness tells.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 from pathlib import Path
 
 from smoothcert.files import open_own
+from smoothcert.platforms import lock
 from smoothcert.region_memory.chain import HASH_BYTES, Head
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
 
@@ -29,7 +29,7 @@ class Witness:
         """The latest head that was acknowledged, None if nothing was written yet."""
         try:
             with os.fdopen(open_own(self.path, os.O_RDONLY), "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH)  # another process may be writing its first head
+                lock(file.fileno(), shared=True)  # another process may be writing its first head
                 content = file.read(_SIZE + 1)
             return self._parse(content) if content else None
         except FileNotFoundError:
@@ -41,7 +41,7 @@ class Witness:
         """Write ``head`` unless another process has written a later one."""
         try:
             with os.fdopen(open_own(self.path, os.O_RDWR | os.O_CREAT), "rb+", buffering=0) as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                lock(file.fileno())
                 before = file.read(_SIZE + 1)
                 if not before or self._parse(before).count < head.count:
                     body = head.count.to_bytes(8, "big") + head.hash
