@@ -20,20 +20,28 @@ def checked(runs: Sequence[Run]) -> list[RunSummary]:
     return summaries
 
 
-def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> list[str]:
-    """Name, σ, bound and ACR of each; the data set where they differ, the inputs where some are missing."""
-    several = len({dataset_of(run) for run in runs}) > 1
-    return [_label(run, summary, several) for run, summary in zip(runs, summaries)]
-
-
-def _label(run: Run, summary: RunSummary, with_dataset: bool) -> str:
-    parts = [
-        (dataset_of(run) or "data set not stated") if with_dataset else None,
-        None if summary.sigma is None else f"σ = {summary.sigma:g}",
-        summary.bound,
-        f"ACR {summary.acr:.3f}",
-        partial_inputs(run),
+def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[str | None, list[str]]:
+    """What all runs share, as a heading, and of each its name, what is its own, its ACR, and the inputs if some are
+    missing: data set, σ and bound stand in one of the two."""
+    facts: list[tuple[str | None, ...]] = [
+        (
+            dataset_of(run) or "data set not stated",
+            None if summary.sigma is None else f"σ = {summary.sigma:g}",
+            None if summary.bound is None else f"{summary.bound} bound",
+        )
+        for run, summary in zip(runs, summaries)
     ]
+    shared = [len(set(column)) == 1 for column in zip(*facts)]
+    if len(runs) == 1:
+        heading, own = None, [facts[0][1:]]
+    else:
+        heading = ", ".join(fact for fact, same in zip(facts[0], shared) if same and fact) or None
+        own = [tuple(fact for fact, same in zip(each, shared) if not same) for each in facts]
+    return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
+
+
+def _label(run: Run, summary: RunSummary, facts: Sequence[str | None]) -> str:
+    parts = [*facts, f"ACR {summary.acr:.3f}", partial_inputs(run)]
     return f"{summary.run}  ({', '.join(part for part in parts if part)})"
 
 
