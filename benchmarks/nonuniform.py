@@ -278,7 +278,7 @@ def _table(
         rows.append(
             [
                 f"{one.init:g}",
-                f"{noise.sigma:.3f} ({noise.least:.2f} … {noise.greatest:.2f})",
+                f"{noise.sigma:.3f} ({noise.smallest_sigma:.2f} … {noise.largest_sigma:.2f})",
                 one.accuracy_text(),
                 f"{one.area:.0f}",
                 f"{statistics.median(one.radii):.3f}",

@@ -237,10 +237,32 @@ def test_the_tabular_example_runs_as_written() -> None:
     assert "least safe to get wrong" in done.stdout
 
 
+@pytest.mark.slow
+def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    pytest.importorskip("matplotlib")
+    script = ROOT / "docs" / "examples" / "own_loop.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "curve.png"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "agg"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"radius 0 and 0.5: \[(\S+)\s+(\S+)\]\naverage certified radius: (\S+)", done.stdout)
+    assert found is not None
+    clean, far, acr = map(float, found.groups())
+    assert clean > 0.9
+    assert far > 0.4
+    assert acr > 0.35
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+
+
 def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
     page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
-    first, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    first, _, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(first, {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("Certification(row=0, predicted=0, label=0, radius=")

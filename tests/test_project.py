@@ -32,12 +32,13 @@ FLOORS = [
     },
     {"objectives", "smoothing"},
     {"sigma_search", "stopping"},
-    {"sampling", "certificates", "runs", "attacks"},
+    {"sampling", "certificates", "runs", "attacks", "downloads"},
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy"},
-    {"registry", "rounding", "files", "databases", "plain_text", "checksums"},
+    {"npy", "hints"},
+    {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
+    {"platforms"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

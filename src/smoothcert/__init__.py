@@ -18,14 +18,21 @@ _HOMES = {
     "Certification": "smoothcert.smoothing",
     "Certifications": "smoothcert.smoothing",
     "CertifyPlan": "smoothcert.smoothing",
+    "Choice": "smoothcert.evaluation",
+    "Dataset": "smoothcert.datasets.base",
     "DiagonalGaussian": "smoothcert.noise",
     "DiagonalUniform": "smoothcert.noise",
     "Execution": "smoothcert.sampling",
     "Gaussian": "smoothcert.noise",
+    "HoldingClassifier": "smoothcert.smoothing.holding",
+    "Numerics": "smoothcert.sampling",
     "Prediction": "smoothcert.smoothing",
+    "Run": "smoothcert.runs",
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing",
+    "SmoothingLoss": "smoothcert.objectives",
     "Uniform": "smoothcert.noise",
+    "certify_dataset": "smoothcert.evaluation",
     "load_run": "smoothcert.analysis.notebook",
     "plot_curves": "smoothcert.analysis.notebook",
     "table": "smoothcert.analysis.notebook",
@@ -37,17 +44,24 @@ if TYPE_CHECKING:
     from smoothcert.analysis.notebook import load_run as load_run
     from smoothcert.analysis.notebook import plot_curves as plot_curves
     from smoothcert.analysis.notebook import table as table
+    from smoothcert.datasets.base import Dataset as Dataset
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.evaluation import Choice as Choice
+    from smoothcert.evaluation import certify_dataset as certify_dataset
     from smoothcert.noise import DiagonalGaussian as DiagonalGaussian
     from smoothcert.noise import DiagonalUniform as DiagonalUniform
     from smoothcert.noise import Gaussian as Gaussian
     from smoothcert.noise import Uniform as Uniform
+    from smoothcert.objectives import SmoothingLoss as SmoothingLoss
+    from smoothcert.runs import Run as Run
     from smoothcert.sampling import Execution as Execution
+    from smoothcert.sampling import Numerics as Numerics
     from smoothcert.smoothing import Certification as Certification
     from smoothcert.smoothing import Certifications as Certifications
     from smoothcert.smoothing import CertifyPlan as CertifyPlan
     from smoothcert.smoothing import Prediction as Prediction
     from smoothcert.smoothing import SmoothedClassifier as SmoothedClassifier
+    from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
     from smoothcert.tally import ABSTAIN as ABSTAIN
 
 

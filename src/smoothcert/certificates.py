@@ -35,7 +35,7 @@ class Certificate:
 
     def radius(self, bounds: ClassBounds) -> float:
         """Radius of the largest certified ball, rounded down; 0 when the bounds don't separate the classes."""
-        return max(0.0, down(self.noise.least * self.noise.semi_axis * self._gap(bounds)))
+        return max(0.0, down(self.noise.smallest_sigma * self.noise.semi_axis * self._gap(bounds)))
 
     def region(self, center: ArrayLike, bounds: ClassBounds) -> CertifiedRegion | None:
         """The open region around ``center``, or None when there is nothing to certify."""

@@ -6,7 +6,8 @@ import os
 import re
 import sqlite3
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -14,7 +15,7 @@ from smoothcert.errors import DataError, InvalidValueError
 
 POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg")
 
-_COMPANIONS = ("-wal", "-shm", "-journal")
+COMPANIONS = ("-wal", "-shm", "-journal")
 _LARGEST_VALUE = 2**26  # bytes of a text or blob: more than any record has
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _KEYWORDS = re.compile(
@@ -74,7 +75,7 @@ def check_plain_files(path: Path, writing: bool) -> None:
 
     For ``writing``, neither may it have a second name, under which it would be altered too.
     """
-    for name in (path.name, *(path.name + companion for companion in _COMPANIONS)):
+    for name in (path.name, *(path.name + companion for companion in COMPANIONS)):
         one = path.with_name(name)
         try:
             found = os.lstat(one)
@@ -105,6 +106,19 @@ def distrust(connection: sqlite3.Connection) -> None:
     ):  # from Python 3.12 on; before, the schema's check stands alone
         for name, on in (("DEFENSIVE", True), ("ENABLE_TRIGGER", False), ("ENABLE_VIEW", False)):
             configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), on)
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is done inside, or none of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):  # a full disk has ended it already; the cause is what counts
+            connection.execute("ROLLBACK")
+        raise
 
 
 def foreign_object(connection: sqlite3.Connection, tables: dict[str, Collection[str]]) -> str | None:

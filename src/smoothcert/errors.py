@@ -39,6 +39,16 @@ class OutputError(SmoothcertError):
     """A file that can't be written."""
 
 
+class PlatformError(SmoothcertError):
+    """An operating system that smoothcert doesn't run on."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "smoothcert needs Linux or macOS: this Python has no fcntl, the POSIX file locks that keep two processes "
+            "from writing one run. On Windows, use it inside WSL (wsl --install)"
+        )
+
+
 class MissingExtraError(SmoothcertError, ImportError):
     """A feature whose optional package isn't installed."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from smoothcert.errors import DataError, OutputError
+from smoothcert.platforms import check_platform
 
 ALWAYS_ADMITTED = 2**28
 MOST_EXPANSION = 200
@@ -28,6 +29,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
     Until then it has a name that nobody can guess, and is refused where that exists.
     """
+    check_platform()
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
@@ -63,6 +65,7 @@ def open_own(path: Path, flags: int) -> int:
     A link is an OSError, as is anything that isn't a file or that another directory knows by another name: whoever
     made the directory would choose what is written to.
     """
+    check_platform()
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     try:
         found = os.fstat(descriptor)
@@ -89,7 +92,7 @@ def make_folder(path: Path) -> None:
 def read_lines(path: Path) -> list[str]:
     """The lines of a file that :func:`append_line` writes, none if there is no file.
 
-    A line that a kill cut off, or damaged bytes, come as they are: whoever parses a line must expect to skip it.
+    A line that a kill cut off, or damaged bytes, come as they are: the caller skips what it can't parse.
     """
     try:
         content = read_file(path, 8 * MOST_TEXT, links=False)
@@ -104,6 +107,7 @@ def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
 
     Without ``links`` a link is refused too: inside a directory that somebody else made, it would choose the file.
     """
+    check_platform()
     try:
         descriptor = os.open(
             path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if links else os.O_NOFOLLOW)

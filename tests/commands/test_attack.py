@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 from typing import get_args
 
@@ -17,8 +18,8 @@ from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.commands import main
-from smoothcert.commands.attack import AttackName
-from smoothcert.empirical import ATTACKS
+from smoothcert.commands.attack_options import AttackOptions
+from smoothcert.empirical import ATTACKS, AttackPlan
 from smoothcert.runs import read_run
 from tests.empirical.test_empirical import at_distances, linear_onnx
 from tests.runs.sealing import without_checksums
@@ -55,8 +56,10 @@ def without_origin(run: Path, copy: Path) -> Path:
     return copy
 
 
-def test_choices_on_the_command_line_are_the_librarys() -> None:
-    assert sorted(get_args(AttackName)) == ATTACKS.names()
+def test_options_are_the_plans_fields() -> None:
+    plan = AttackPlan()
+    assert vars(AttackOptions()) == asdict(plan) | {"alpha": None}
+    assert sorted(get_args(get_args(AttackOptions.__annotations__["attack"])[0])) == ATTACKS.names()
 
 
 def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:

@@ -207,6 +207,22 @@ def test_sensitivity_of_images(
     assert "24 more" in capsys.readouterr().out
 
 
+def test_sensitivity_lists_the_groups_that_share_a_scale(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "rows")
+    words = ["fit-noise", str(digits_model), "--init", "0.25", "--lr", "0.02", "--groups", "rows"]
+    main([*words, *QUICK, "--quiet", "--out", out])
+    main(["sensitivity", out, "--json"])
+    features = json.loads(capsys.readouterr().out)["features"]
+    assert sorted(feature["name"] for feature in features) == [f"row {k}" for k in range(8)]
+    sigmas = np.load(Path(out) / "sigmas.npy")
+    for feature in features:
+        assert feature["sigma"] == pytest.approx(sigmas[0, int(feature["name"][-1]), 3])
+    assert [feature["sigma"] for feature in features] == sorted(feature["sigma"] for feature in features)
+    assert max(feature["rank"] for feature in features) <= 8
+
+
 def test_what_sensitivity_refuses(
     digits_model: Path, fit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,7 +244,10 @@ def test_what_sensitivity_refuses(
         (["--init", "0"], "init must be positive and finite, got 0"),
         (["--init", "0.2", "--groups", "patch:9"], "whole number K from 1 to 8"),
         (["--init", "0.2", "--rank", "9"], "rank must be at most 8"),
-        (["--init", "0.2", "--validation", "5000"], "validation must be less than the 1297 inputs"),
+        (
+            ["--init", "0.2", "--validation", "5000"],
+            "got 5000: the rest is fitted on. Keep fewer apart: --validation 324",
+        ),
         (["--init", "0.2", "--scale", "std"], "never changes in the data"),
     ],
 )

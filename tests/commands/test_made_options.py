@@ -11,10 +11,13 @@ import pytest
 from smoothcert import CertifyPlan
 from smoothcert.commands import main
 from smoothcert.commands import written_knobs as written
+from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.made_options import merged, option, optional, options_class, sentence
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, numerics_of
 from smoothcert.commands.vote_options import VoteOptions
 from smoothcert.commands.written_knobs import registered, written_help, written_knobs
+from smoothcert.empirical import AttackPlan
+from smoothcert.empirical.diagnostics import LinePlan
 from smoothcert.knobs import Knob, knobs_of
 from smoothcert.noise_fit import FitPlan
 from smoothcert.sampling import Execution, Numerics
@@ -33,6 +36,9 @@ def test_what_is_read_without_importing_is_what_the_classes_are() -> None:
     assert vars(SpeedOptions()) == vars(Execution())
     assert numerics_of(NumericsOptions()) == Numerics()
     assert NumericsOptions().levels == defaults["levels"]
+    assert written_knobs("smoothcert.empirical.results", "AttackPlan") == knobs_of(AttackPlan)
+    assert written_knobs("smoothcert.empirical.diagnostics", "LinePlan") == knobs_of(LinePlan)
+    assert LinePlan(0.5) == LinePlan(0.5, **vars(LineOptions()))
     found = registered("smoothcert.sigma_search", "SEARCHES")
     assert list(found) == SEARCHES.names()
     for name, where in found.items():

@@ -91,7 +91,7 @@ class TestEveryNoise:
         assert noise.norm == stretched.norm
         assert noise.norm in ("l1", "l2")
         assert noise.words
-        assert (noise.sigma, noise.least, stretched.least) == (0.5, 0.5, 0.5)
+        assert (noise.sigma, noise.smallest_sigma, stretched.smallest_sigma) == (0.5, 0.5, 0.5)
 
     @pytest.mark.parametrize("sigma", [0.0, -0.5, math.nan, math.inf])
     def test_sigma_must_be_positive(self, name: str, sigma: float) -> None:
@@ -254,7 +254,7 @@ class TestEveryNoise:
         given = np.array([[0.2, 0.4], [0.1, 0.8]])
         noise = diagonal_noise(name, given)
         assert noise.sigma == pytest.approx(float(stats.gmean(given.ravel())), rel=1e-15)
-        assert (noise.least, noise.greatest) == (0.1, 0.8)
+        assert (noise.smallest_sigma, noise.largest_sigma) == (0.1, 0.8)
         assert noise == diagonal_noise(name, given)
         assert hash(noise) == hash(diagonal_noise(name, given))
         assert noise != diagonal_noise(name, given.ravel())

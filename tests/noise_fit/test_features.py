@@ -9,7 +9,8 @@ import pytest
 
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.noise_fit import feature_names
-from smoothcert.noise_fit.features import ranked_features
+from smoothcert.noise_fit.features import ranked_features, ranked_groups
+from smoothcert.noise_fit.groups import group_labels, group_names
 from smoothcert.regions import Ellipsoid
 
 
@@ -46,3 +47,28 @@ def test_names_from_a_file(tmp_path: Path) -> None:
         feature_names(str(path))
     with pytest.raises(InvalidValueError, match="1 feature names for 2 numbers"):
         ranked_features(np.ones(2), np.ones(2), ["a"])
+
+
+@pytest.mark.parametrize("spec", ["channel", "rows", "patch:2"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_every_group_has_a_name_of_its_own(spec: str, channels: int) -> None:
+    shape = (channels, 3, 5)
+    labels, names = group_labels(spec, shape), group_names(spec, shape)
+    assert names is not None
+    assert len(set(names)) == len(names) == labels.max() + 1
+    assert group_names("pixel", shape) is group_names("0,1", (2,)) is None
+
+
+def test_groups_are_ranked_among_groups() -> None:
+    labels = group_labels("channel", (2, 2, 2))
+    start = np.arange(1.0, 9.0).reshape(2, 2, 2)
+    factors = np.where(labels == 0, 2.0, 0.5)
+    features = ranked_features(start * factors, start, reach=1.0)
+    groups = ranked_groups(features, labels, ["red", "green"])
+    assert [(group.name, group.rank, group.factor) for group in groups] == [
+        ("green", 1, 0.5),
+        ("red", 2, 2.0),
+    ]
+    own = [feature for feature in features if feature.place[0] == 1]
+    assert groups[0].sigma == pytest.approx(np.exp(np.mean(np.log([one.sigma for one in own]))))
+    assert groups[0].half_width == min(one.half_width for one in own if one.half_width is not None)

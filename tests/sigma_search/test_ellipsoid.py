@@ -65,7 +65,7 @@ def test_a_direction_that_no_axis_helps_keeps_the_ball() -> None:
     found = EllipsoidSearch(steps=20).search(asked, points(12))
     for one in found:
         if one.noise is not None:
-            assert one.noise.greatest / one.noise.least < 1.5
+            assert one.noise.largest_sigma / one.noise.smallest_sigma < 1.5
 
 
 def test_which_ellipsoids_are_taken() -> None:
@@ -127,7 +127,7 @@ def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
             assert record.volume_radius is None
         elif not record.abstained:
             assert record.volume_radius is not None
-            gap = record.radius / noise.least
+            gap = record.radius / noise.smallest_sigma
             region = Ellipsoid(np.zeros((1, 8, 8)), gap * noise.sigmas)
             assert record.volume_radius == pytest.approx(region.volume_radius, rel=1e-9)
     # The same bits from the kept vector alone: certified with that noise and no search.

@@ -10,8 +10,8 @@ from smoothcert.architectures import initialise
 from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, OutputError, RunError
 from smoothcert.objectives.macer import Macer
-from smoothcert.runs import Manifest
-from smoothcert.training import Ramp, Recipe, TrainingDivergedError, checkpoint, find_recipe, train_into
+from smoothcert.runs import Manifest, checkpoints
+from smoothcert.training import Ramp, Recipe, TrainingDivergedError, find_recipe, train_into
 from smoothcert.training.checkpoint import load_state
 from smoothcert.training.runs import default_architecture
 from tests.training.toys import Diverging, Meeting, flat, halves, numbers, plan, recipe
@@ -246,7 +246,7 @@ def test_only_the_first_inputs_are_trained_on(tmp_path):
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, monkeypatch):
     train_into(tmp_path / "straight", recipe(epochs=3), halves())
-    write, written = checkpoint.write_atomically, []
+    write, written = checkpoints.write_atomically, []
 
     def fills_up(path, content):
         if len(written) == 1:
@@ -255,7 +255,7 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, mon
         write(path, content)
 
     with monkeypatch.context() as disk:
-        disk.setattr(checkpoint, "write_atomically", fills_up)
+        disk.setattr(checkpoints, "write_atomically", fills_up)
         with pytest.raises(OutputError, match="No space left"):
             train_into(tmp_path / "run", recipe(epochs=3), halves())
     assert len(load_state(tmp_path / "run").history) == 1

@@ -26,6 +26,7 @@ from smoothcert.commands.written_knobs import written_help
 
 COMMANDS = (
     "quickstart",
+    "data",
     "recipes",
     "methods",
     "train",
@@ -114,8 +115,10 @@ def main(tokens: list[str] | None = None) -> None:
 def _run(tokens: list[str], as_json: bool) -> int:
     """Run a command; its exit code, with every error told."""
     from smoothcert.errors import SmoothcertError
+    from smoothcert.platforms import check_platform
 
     try:
+        check_platform()
         with interruptible(), guarded_output():
             pages = {} if wants_all(tokens) else {name: ShortPage(EVERYDAY[name]) for name in EVERYDAY}
             app = make_app(pages)

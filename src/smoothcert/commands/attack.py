@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from smoothcert.commands.attack_options import AttackOptions
+from smoothcert.commands.made_options import given
 from smoothcert.commands.options import ModelOptions, OutputOptions
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
     from smoothcert.empirical import AttackedInput, AttackReport
     from smoothcert.runs import Run
-
-AttackName = Literal["ddn", "gradient-free", "nes", "pgd"]
 
 _ORIGIN = Group("Where model and data are (what a run names is not opened unasked)", sort_key=5)
 _INPUTS = Group("Which inputs of the run", sort_key=4)
@@ -30,12 +29,7 @@ def attack(
     run: Path,
     *,
     radii: Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")] = None,
-    attack: AttackName | None = None,
-    steps: int = 20,
-    copies: int | None = None,
-    restarts: int = 1,
-    n: int = 1000,
-    alpha: float | None = None,
+    plan_options: AttackOptions = AttackOptions(),
     out: Path | None = None,
     skip: Annotated[int, Parameter(group=_INPUTS)] = 1,
     max: Annotated[int | None, Parameter(group=_INPUTS)] = None,
@@ -67,20 +61,6 @@ def attack(
         Run directory made by certify, finished or not.
     radii
         ℓ2 radii to attack at, with spaces or commas between them (default: those certify shows, without 0).
-    attack
-        pgd (projected gradients), ddn (direction and norm apart), gradient-free (directions from scores alone), nes
-        (from votes alone, by any model); default: pgd where the model has gradients, else nes.
-    steps
-        Steps of the attack.
-    copies
-        Noise copies over which it averages; more make a stronger and slower attack (default: 16; 256 without
-        gradients).
-    restarts
-        How often it is tried, each time with fresh noise copies; the most promising adversary is voted on.
-    n
-        Fresh votes that judge an adversary.
-    alpha
-        Probability that an input is called broken though it isn't (default: the run's alpha).
     out
         File for a line per input: idx, label, smallest radius broken at (0: wrong without attack; empty: it
         held), certified radius.
@@ -100,7 +80,7 @@ def attack(
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.console import note, progress_bar, warn
     from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
@@ -115,15 +95,16 @@ def attack(
     check_attackable(whole)
     typed = default_radii([whole])[1:] if radii is None else parse_radii(",".join(radii))
     typed = sorted(typed, key=float)
-    alpha = whole.manifest.plan.known(PlanStatement.alpha) if alpha is None else alpha
-    plan = AttackPlan(attack, steps, copies, restarts, n, alpha)
+    plan = AttackPlan(**{"alpha": whole.manifest.plan.known(PlanStatement.alpha), **given(plan_options)})
     chosen = replace(whole, records=whole.records.take(choice.indices(len(whole.records))))
     if model is None:
         raise _model_missing(whole)
     named = load_named_model(model, declared_as(model_options, whole.manifest.model.declared), "hard")
-    if attack is None and not named.classifier.differentiable:
+    if plan.attack is None and not named.classifier.differentiable:
         note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
+    for departure in named.departures(whole.manifest.plan.noise, whole.manifest.plan.sigma, inputs):
+        warn(departure, output.quiet)
     with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
@@ -146,22 +127,25 @@ def attack(
 
 def _model_missing(run: Run) -> Exception:
     from smoothcert.errors import RunError
-    from smoothcert.runs.data_check import suggested_options
+    from smoothcert.hints import command
 
     origin = run.manifest.origin
     if origin.model is None:
         return RunError(
             f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
-    options = suggested_options(
+    again = command(
+        "attack",
+        run.path,
         model=origin.model,
         architecture=origin.architecture,
+        sharpen=None if (beta := origin.value("sharpen")) is None else str(beta),
         dataset=origin.dataset,
         data_dir=origin.data_dir,
     )
     return RunError(
         f"--model is missing: what a run names is never opened unasked, because runs may be untrusted. If you "
-        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {options}"
+        f"trust what it names: `{again}`"
     )
 
 

@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
 
 if TYPE_CHECKING:
+    from smoothcert.commands.model_argument import NamedModel
     from smoothcert.empirical.diagnostics import ConfidenceLine
+    from smoothcert.sampling.models import TorchClassifier
 
 
 def diagnose(
@@ -21,12 +24,7 @@ def diagnose(
     out: Path | None = None,
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
-    steps: int = 8,
-    step_size: float = 1.0,
-    copies: int = 16,
-    points: int = 41,
-    votes: int = 500,
-    seed: int = 0,
+    plan_options: LineOptions = LineOptions(),
     each: Annotated[bool, Parameter(negative="")] = False,
     before: str | None = None,
     data: FewInputsOptions = FewInputsOptions(),
@@ -52,18 +50,6 @@ def diagnose(
         Data set (default: what the model was trained on).
     sigma
         Standard deviation of the noise (default: what the model was trained with).
-    steps
-        Steps of the attack.
-    step_size
-        ℓ2 length of a step.
-    copies
-        Noise copies that the attack averages over.
-    points
-        Mixing ratios at which votes are cast.
-    votes
-        Noisy votes at each.
-    seed
-        Names the random streams.
     each
         Draw a line for each input instead of the median over them (SmoothMix, figure 2): for a few inputs.
     before
@@ -74,22 +60,17 @@ def diagnose(
     from smoothcert.analysis.figures import check_picture_path
     from smoothcert.analysis.plots.lines import plot_confidence_lines
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.commands.model_argument import load_named_model
     from smoothcert.empirical.diagnostics import LinePlan, confidence_lines
-    from smoothcert.errors import InvalidValueError, ModelError
+    from smoothcert.errors import InvalidValueError
     from smoothcert.evaluation import Choice
-    from smoothcert.sampling.models import TorchClassifier, labelled_for
+    from smoothcert.sampling.models import labelled_for
 
     if out is not None:
         check_picture_path(out)
-    named = load_named_model(model, model_options, "hard")
-    if not isinstance(named.classifier, TorchClassifier):
-        raise ModelError(f"{model} gives no gradients, which the adversary needs: name a torch model")
-    inputs = labelled_for(named.classifier, data.load(named.dataset_or(dataset)))
+    classifier, named = _torch_model(model, model_options)
+    inputs = labelled_for(classifier, data.load(named.dataset_or(dataset)))
     low, high = inputs.value_range()
-    plan = LinePlan(
-        named.sigma_or(sigma), steps, step_size, copies, points, votes, clip=low >= 0 and high <= 1, seed=seed
-    )
+    plan = LinePlan(named.sigma_or(sigma), clip=low >= 0 and high <= 1, **vars(plan_options))
     indices = list(Choice(data.skip, data.max).indices(len(inputs)))
     quiet = output.silent
     with progress_bar("inputs", "inputs", quiet) as bar:
@@ -99,16 +80,14 @@ def diagnose(
             bar.advance(1)
             bar.item()
 
-        lines = confidence_lines(named.classifier.module, inputs, indices, plan, step)
+        lines = confidence_lines(classifier.module, inputs, indices, plan, step)
     right, turned = _turned(lines)
     earlier = None
     if before is not None:
-        other = load_named_model(before, model_options, "hard")
-        if not isinstance(other.classifier, TorchClassifier):
-            raise ModelError(f"{before} gives no gradients, which the adversary needs: name a torch model")
+        other, _ = _torch_model(before, model_options)
         with progress_bar("inputs, before", "inputs", quiet) as bar:
             bar.begin(len(indices), len(indices))
-            of_other = _turned(confidence_lines(other.classifier.module, inputs, indices, plan, step))
+            of_other = _turned(confidence_lines(other.module, inputs, indices, plan, step))
         if not of_other[0]:
             raise InvalidValueError(f"{before} is right on none of the inputs: there is no ratio to draw")
         earlier = of_other[1], len(of_other[0])
@@ -143,6 +122,17 @@ def diagnose(
             before=earlier,
         )
         note(str(out), quiet)
+
+
+def _torch_model(text: str, options: ModelOptions) -> tuple[TorchClassifier, NamedModel]:
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.errors import ModelError
+    from smoothcert.sampling.models import TorchClassifier
+
+    named = load_named_model(text, options, "hard")
+    if not isinstance(named.classifier, TorchClassifier):
+        raise ModelError(f"{text} gives no gradients, which the adversary needs: name a torch model")
+    return named.classifier, named
 
 
 def _turned(lines: list[ConfidenceLine]) -> tuple[list[ConfidenceLine], list[float]]:

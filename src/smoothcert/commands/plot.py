@@ -47,11 +47,12 @@ def plot(
     title
         A title above the picture.
     """
-    from smoothcert.analysis.figures import titled
+    from smoothcert.analysis.figures import check_picture_path, titled
     from smoothcert.analysis.plots import PLOTS
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.runs import Run
 
     chosen, values = PLOTS[kind], given(options)
@@ -62,10 +63,11 @@ def plot(
             )
             raise InvalidValueError(f"--{name} belongs to --kind {owners}, got --kind {kind}: leave it out")
     if len(runs) < chosen.fewest:
-        raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
+        raise InvalidValueError(f"name at least one run; `{usage('plot')}` shows how")
     for knob in KNOBS[kind]:
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
+    check_picture_path(out)
     things = [thing for path in runs for thing in _read(path, chosen.reads)]
     if labels:
         if not chosen.names_each:

@@ -41,8 +41,9 @@ def sensitivity(
     from smoothcert.analysis.figures import check_picture_path
     from smoothcert.analysis.plots import plot_features, plot_noise
     from smoothcert.commands.console import note
-    from smoothcert.noise_fit import finished_fit, step_sigmas
-    from smoothcert.noise_fit.features import ranked_features
+    from smoothcert.noise_fit import finished_fit, group_labels, step_sigmas
+    from smoothcert.noise_fit.features import ranked_features, ranked_groups
+    from smoothcert.noise_fit.groups import group_names
 
     if out is not None:
         check_picture_path(out)
@@ -51,6 +52,9 @@ def sensitivity(
     sigmas = found.noise.sigmas
     reach = None if run is None else _median_reach(run, found)
     features = ranked_features(sigmas, step_sigmas(found.path, 0), found.feature_names, reach)
+    groups = str(found.manifest.plan.value("groups"))
+    if (names := group_names(groups, sigmas.shape)) is not None:
+        features = ranked_groups(features, group_labels(groups, sigmas.shape), names)
     if output.json:
         rows = [asdict(feature) for feature in features]
         print(json.dumps({"fit": str(fit), "median_volume_radius": reach, "features": rows}))

@@ -59,7 +59,7 @@ class LazySource(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """One split of labelled inputs, kept as stored (often uint8) and scaled when an input is taken.
 
@@ -67,10 +67,20 @@ class Dataset:
     """
 
     name: str
+    """What tables call it."""
     stored: NDArray[np.generic] | LazySource
+    """The inputs as they are kept, one after the other."""
     labels: NDArray[np.int64]
+    """The class of each, by number."""
     classes: tuple[str, ...]
+    """The names of the classes, in the order of their numbers."""
     scale: float = 1.0
+    """An input is what is stored times this."""
+
+    def __repr__(self) -> str:
+        """Name and size."""
+        shape = " × ".join(map(str, self.input_shape))
+        return f"Dataset({self.name!r}, {len(self)} inputs of {shape}, {len(self.classes)} classes)"
 
     def __post_init__(self) -> None:
         check_positive(f"{self.name}: scale", self.scale)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.byte_pickle import PickledArray, load_byte_pickle
 from smoothcert.datasets.places import candidate_places, missing_files
+from smoothcert.datasets.published import CIFAR10
 from smoothcert.errors import DataError
 from smoothcert.files import read_file
 
@@ -32,7 +33,7 @@ def load_cifar10(split: str, root: Path | None) -> Dataset:
     whichever of the five batches are there, in order: one batch of 10000 is enough to train on. Its length
     and fingerprint tell how many there were.
     """
-    places = candidate_places(root, ("cifar-10-batches-bin", "cifar-10-batches-py"))
+    places = candidate_places(root, CIFAR10.folders)
     batches = _read_first(split, places)
     images = np.concatenate([images for images, _ in batches])
     labels = np.concatenate([labels for _, labels in batches])

@@ -7,6 +7,7 @@ from pathlib import Path
 from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.mnist_files import load_mnist_files
 from smoothcert.datasets.places import candidate_places
+from smoothcert.datasets.published import DEBIAN_PLACE, FASHION_MNIST
 
 CLASSES = (
     "T-shirt/top",
@@ -21,9 +22,6 @@ CLASSES = (
     "Ankle boot",
 )
 
-# Where the Debian and Ubuntu package dataset-fashion-mnist puts its files.
-DEBIAN_PLACE = Path("/usr/share/datasets/fashion-mnist")
-
 
 @DATASETS.register("fashion-mnist")
 def load_fashion_mnist(split: str, root: Path | None) -> Dataset:
@@ -32,5 +30,5 @@ def load_fashion_mnist(split: str, root: Path | None) -> Dataset:
     Looks in ``fashion-mnist/``, ``FashionMNIST/raw/`` and the root itself, and without an explicit root in
     the folder of Debian's package dataset-fashion-mnist too.
     """
-    places = candidate_places(root, ("fashion-mnist", "FashionMNIST/raw"), system_places=(DEBIAN_PLACE,))
+    places = candidate_places(root, FASHION_MNIST.folders, system_places=(DEBIAN_PLACE,))
     return load_mnist_files("fashion-mnist", CLASSES, split, places)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from smoothcert.datasets.published import PUBLICATIONS
 from smoothcert.errors import DataError
 
 DATA_VARIABLE = "SMOOTHCERT_DATA"
@@ -30,7 +31,8 @@ def candidate_places(
 def missing_files(name: str, wanted: str, places: Sequence[Path]) -> DataError:
     """The error for a data set that is in none of the places."""
     looked = "; ".join(str(place) for place in places) or f"nowhere, as {DATA_VARIABLE} is not set"
+    fetch = f"; or fetch them: smoothcert data fetch {name} --data-dir data" if name in PUBLICATIONS else ""
     return DataError(
-        f"{name}: found no {wanted}. Looked in: {looked}. "
-        f"Name the folder that holds the files with --data-dir or the environment variable {DATA_VARIABLE}"
+        f"{name}: found no {wanted}. Looked in: {looked}. Name the folder that holds the files with --data-dir or the "
+        f"environment variable {DATA_VARIABLE}{fetch}"
     )

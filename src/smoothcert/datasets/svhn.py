@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.datasets.mat5 import read_mat5
 from smoothcert.datasets.places import candidate_places, missing_files
+from smoothcert.datasets.published import SVHN
 from smoothcert.errors import DataError
 
 CLASSES = tuple("0123456789")
@@ -26,7 +27,7 @@ def load_svhn(split: str, root: Path | None) -> Dataset:
     extra images are no part of the train split.
     """
     file_name = f"{split}_32x32.mat"
-    places = candidate_places(root, ("svhn", "SVHN"))
+    places = candidate_places(root, SVHN.folders)
     path = next((place / file_name for place in places if (place / file_name).is_file()), None)
     if path is None:
         raise missing_files("svhn", file_name, places)

@@ -19,23 +19,23 @@ from smoothcert.attacks import pgd_path
 from smoothcert.attacks.steps import at_rest, norms
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, check_count, check_positive
+from smoothcert.knobs import knob
 from smoothcert.objectives import BatchNoise, noise_copies
 from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
 
 
 @dataclass(frozen=True)
 class LinePlan:
-    """``steps`` normalised steps of size ``step_size`` over ``copies`` noise copies reach the adversary; ``votes``
-    noisy votes are cast at each of ``points`` mixing ratios from 0 (the input) to 1 (the adversary)."""
+    """Normalised steps reach the adversary; votes are cast on the line from the input (0) to it (1)."""
 
     sigma: float
-    steps: int = 8
-    step_size: float = 1.0
-    copies: int = 16
-    points: int = 41
-    votes: int = 500
+    steps: int = knob(8, "steps of the attack")
+    step_size: float = knob(1.0, "ℓ2 length of a step")
+    copies: int = knob(16, "noise copies that the attack averages over")
+    points: int = knob(41, "mixing ratios at which votes are cast")
+    votes: int = knob(500, "noisy votes at each")
     clip: bool = True
-    seed: int = 0
+    seed: int = knob(0, "names the random streams")
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)

@@ -11,6 +11,7 @@ from scipy.special import bdtrc
 
 from smoothcert.empirical.strategies import ATTACKS, BY_GRADIENT, BY_VOTES, NEED_GRADIENTS
 from smoothcert.errors import ModelError, check_count, check_probability
+from smoothcert.knobs import knob
 from smoothcert.runs import Record
 from smoothcert.smoothing import TooFewVotesWarning
 
@@ -21,21 +22,30 @@ _COPIES, _COPIES_OF_VOTES = 16, 256
 class AttackPlan:
     """What is tried against each input at each radius, and how sure its failure must be.
 
-    ``attack`` makes ``steps`` steps over ``copies`` noise copies, ``restarts`` times with fresh copies; the most
-    promising adversary gets ``n`` fresh votes, and so does the input itself before any attack. With probability at
-    least 1−``alpha`` over those votes, an input is called neither wrong nor broken at a point where the smoothed
-    classifier is right, at any of its radii.
-
-    None for the attack takes pgd where the model has gradients, and nes elsewhere; None for the copies takes 16 with
-    gradients and 256 without, which tell less.
+    The input itself gets ``n`` fresh votes before any attack, as adversaries do. With probability at least 1−``alpha``
+    over those votes, an input is called neither wrong nor broken at a point where the smoothed classifier is right, at
+    any of its radii.
     """
 
-    attack: str | None = None
-    steps: int = 20
-    copies: int | None = None
-    restarts: int = 1
-    n: int = 1000
-    alpha: float = 0.001
+    attack: str | None = knob(
+        None,
+        "how adversaries are found: pgd (projected gradients), ddn (direction and norm apart), gradient-free "
+        "(directions from scores alone), nes (from votes alone, by any model); default: pgd where the model has "
+        "gradients, else nes",
+        choices=("smoothcert.empirical", "ATTACKS"),
+    )
+    steps: int = knob(20, "steps of the attack")
+    copies: int | None = knob(
+        None,
+        "noise copies that the attack averages over; more make it stronger and slower (default: 16; 256 without "
+        "gradients, where each tells less)",
+    )
+    restarts: int = knob(
+        1,
+        "how often it is tried, each time with fresh noise copies; the most promising adversary is voted on",
+    )
+    n: int = knob(1000, "fresh votes that judge an adversary")
+    alpha: float = knob(0.001, "probability that an input is called broken though it isn't")
 
     def __post_init__(self) -> None:
         if self.attack is not None:
@@ -161,7 +171,7 @@ class AttackReport:
 
 @dataclass(frozen=True)
 class AttackProgress:
-    """What to tell whoever is watching; every callback may be left out."""
+    """Progress callbacks, all optional."""
 
     radii: Callable[[int], None] | None = None
     """(how many more pairs of input and radius are settled)"""

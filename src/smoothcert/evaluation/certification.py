@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
-from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
@@ -36,8 +34,11 @@ class Choice:
     """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
 
     skip: int = 1
+    """Every so many-th input."""
     most: int | None = None
+    """No more than this many; None for all."""
     shard: Shard | None = None
+    """The part of them that this run is to do; None for all."""
 
     def __post_init__(self) -> None:
         check_count("skip", self.skip)
@@ -55,7 +56,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Progress:
-    """What to tell whoever is watching; every callback may be left out."""
+    """Progress callbacks, all optional."""
 
     begin: Callable[[int | None, int], None] | None = None
     """(votes to cast, None where the votes themselves will tell; inputs done before)"""
@@ -208,7 +209,5 @@ def _manifest(
             **({} if choice.shard is None else {"shard": str(choice.shard)}),
             "levels": dataset.levels,
         },
-        versions=current_versions(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=origin,
-    )
+    ).made_now()

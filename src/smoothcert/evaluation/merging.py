@@ -89,8 +89,7 @@ def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
     """What the shards keep beside their journals: lines are joined, and files of one input stay what they are."""
     files: dict[str, bytes] = {}
     for run in shards.values():
-        for name in RunFiles(run.path).kept():
-            content = (run.path / name).read_bytes()
+        for name, content in RunFiles(run.path).kept():
             if name == RunFiles.searches.name:
                 files[name] = files.get(name, b"") + content
             elif files.setdefault(name, content) != content:

@@ -9,7 +9,6 @@ nothing here can tell, so the new run says what it was made from.
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from smoothcert.noise import Noise
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
-from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import sigmas_files
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.stopping import budget_among, parse_stops, stop_rules
@@ -51,7 +49,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     if search := run.manifest.plan.sigma_search:
         raise RunError(
             f"{run.path} was certified at a σ that {search} found for each input, and only runs at one noise are "
-            f"recertified; certify again: smoothcert certify … --sigma-search {search}"
+            f"recertified; certify the model again"
         )
     _check_changes(run, changes)
     old = _plan_of(run)
@@ -60,7 +58,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     if new.confidence_bound.votes == "soft" and old.confidence_bound.votes == "hard":
         raise RunError(
             f"{run.path} kept hard votes ({old.bound} bound); the {new.bound} bound needs soft ones, so they would "
-            f"have to be cast again: smoothcert certify … --bound {new.bound}"
+            f"have to be cast again: certify the model with --bound {new.bound}"
         )
     records = []
     for record in run.records:
@@ -73,11 +71,9 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     manifest = replace(
         run.manifest,
         plan=stated.but(recertified_from=source),
-        versions=current_versions(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=run.manifest.origin.but(recertified_from=str(run.path)),
     )
-    return manifest, records
+    return manifest.made_now(), records
 
 
 def as_if_certified(run: Run, bound: str) -> bool:
@@ -98,7 +94,7 @@ def _check_has_votes(run: Run) -> None:
     if run.manifest.kind == "import" or any(r.selection is None or r.estimation is None for r in run.records):
         raise RunError(
             f"{run.path} was imported from a log, which holds radii but no votes: there is nothing to recertify from; "
-            "certify the model with smoothcert certify"
+            "certify the model yourself"
         )
     if run.manifest.kind != "certify":
         raise RunError(
@@ -118,7 +114,7 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
         if value != plan.value(name):
             raise InvalidValueError(
                 f"{name} can't change from {plan.value(name)} to {value}: the votes of {run.path} were cast with "
-                f"{name} {plan.value(name)} and would have to be cast again; use smoothcert certify for that"
+                f"{name} {plan.value(name)} and would have to be cast again; certify the model with it"
             )
 
 
@@ -138,11 +134,7 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
         (record.estimation, plan.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
     )
     if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
-        raise RunError(
-            f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
-            "doesn't follow from its votes and the plan, which asks for others; the run was altered or is damaged: "
-            "restore it or certify again"
-        )
+        raise _not_following(run, record, ", which asks for others")
     again = _decided(record, plan)
     sigma = plan.noise.sigma
     same = same_radius(again.radius, record.radius, sigma)
@@ -153,11 +145,15 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
         and same
         and (again.predicted == record.predicted or doubtful)
     ):
-        raise RunError(
-            f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
-            f"doesn't follow from its votes and the plan (class {again.predicted}, radius {again.radius:g}); the run "
-            "was altered or is damaged: restore it or certify again"
-        )
+        raise _not_following(run, record, f" (class {again.predicted}, radius {again.radius:g})")
+
+
+def _not_following(run: Run, record: Record, plan: str) -> RunError:
+    return RunError(
+        f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
+        f"doesn't follow from its votes and the plan{plan}; the run was altered or is damaged: restore it or certify "
+        "again"
+    )
 
 
 def _possible(record: Record, plan: CertifyPlan) -> bool:

@@ -75,7 +75,7 @@ class Noise(ABC):
 
     @property
     @abstractmethod
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """The smallest standard deviation."""
 
     @abstractmethod
@@ -103,13 +103,14 @@ class Isotropic(Noise):
     """What help says of it."""
     stretched: ClassVar[bool] = False
     sigma: float
+    """The standard deviation, in the units of the inputs."""
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
         object.__setattr__(self, "sigma", float(self.sigma))
 
     @property
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """σ."""
         return self.sigma
 

@@ -16,7 +16,7 @@ from smoothcert.noise.base import Noise
 from smoothcert.registry import Registry
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiagonalNoise(Noise):
     """Independent coordinates, ``sigmas`` their standard deviations, in the shape of the input.
 
@@ -25,6 +25,7 @@ class DiagonalNoise(Noise):
 
     stretched: ClassVar[bool] = True
     sigmas: NDArray[np.float64]
+    """The standard deviations, in the shape of an input."""
 
     def __post_init__(self) -> None:
         sigmas = np.array(self.sigmas, dtype=np.float64)
@@ -43,24 +44,29 @@ class DiagonalNoise(Noise):
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and np.array_equal(self.sigmas, other.sigmas)
 
+    def __repr__(self) -> str:
+        """How many scales, and between which."""
+        between = f"{self.smallest_sigma:.4g} to {self.largest_sigma:.4g}"
+        return f"{type(self).__name__}({self.sigmas.size} scales from {between})"
+
     def __hash__(self) -> int:
         return hash((self.name, self.sha256))
 
     @cached_property
     def sigma(self) -> float:
         """Geometric mean of the σ_i; of equal ones exactly the one."""
-        if self.least == self.greatest:
-            return self.least
+        if self.smallest_sigma == self.largest_sigma:
+            return self.smallest_sigma
         mean = math.exp(math.fsum(np.log(self.sigmas).ravel().tolist()) / self.sigmas.size)
-        return min(max(mean, self.least), self.greatest)
+        return min(max(mean, self.smallest_sigma), self.largest_sigma)
 
     @cached_property
-    def least(self) -> float:
+    def smallest_sigma(self) -> float:
         """The smallest σ_i."""
         return float(self.sigmas.min())
 
     @cached_property
-    def greatest(self) -> float:
+    def largest_sigma(self) -> float:
         """The largest σ_i."""
         return float(self.sigmas.max())
 
@@ -75,7 +81,7 @@ class DiagonalNoise(Noise):
             "noise": self.name,
             "sigma": self.sigma,
             "sigmas_sha256": self.sha256,
-            "least_sigma": self.least,
+            "least_sigma": self.smallest_sigma,
             "dimension": self.sigmas.size,
         }
 

@@ -67,7 +67,7 @@ class Gaussian(Isotropic, _Normal):
 
 
 @DIAGONAL_NOISES.register("diagonal-gaussian")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiagonalGaussian(DiagonalNoise, _Normal):
     """ε_i ~ N(0, σ_i²)."""
 

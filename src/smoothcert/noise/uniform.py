@@ -66,7 +66,7 @@ class Uniform(Isotropic, _Flat):
 
 
 @DIAGONAL_NOISES.register("diagonal-uniform")
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DiagonalUniform(DiagonalNoise, _Flat):
     """ε_i ~ U[−λ_i, λ_i] with λ_i = √3·σ_i, so that σ_i is its standard deviation."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -71,4 +71,30 @@ def ranked_features(
         half_width = None if reach is None else float(flat[k]) / mean * reach
         rank = int(np.searchsorted(ordered, factors[k])) + 1
         found.append(Feature(name, place, float(flat[k]), float(factors[k]), rank, half_width))
+    return found
+
+
+def ranked_groups(
+    features: Sequence[Feature], labels: NDArray[np.int64], names: Sequence[str]
+) -> list[Feature]:
+    """A line for each group of coordinates that share a factor, under its name and ranked among groups.
+
+    ``sigma`` is the geometric mean of theirs, ``half_width`` how far any one of them may change alone.
+    """
+    members: dict[int, list[Feature]] = {}
+    for feature in features:
+        members.setdefault(int(labels[feature.place]), []).append(feature)
+    factors = np.sort([group[0].factor for group in members.values()])
+    found = []
+    for number, group in members.items():
+        widths = [one.half_width for one in group if one.half_width is not None]
+        found.append(
+            replace(
+                group[0],
+                name=names[number],
+                sigma=float(np.exp(np.mean(np.log([one.sigma for one in group])))),
+                rank=int(np.searchsorted(factors, group[0].factor)) + 1,
+                half_width=min(widths, default=None),
+            )
+        )
     return found

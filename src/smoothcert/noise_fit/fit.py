@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution
@@ -80,23 +78,23 @@ def fit_into(
     base: BaseClassifier,
     dataset: Dataset,
     plan: FitPlan,
-    places: range | None = None,
+    indices: range | None = None,
     execution: Execution | None = None,
     progress: Progress | None = None,
     origin: dict[str, Any] | None = None,
 ) -> Fit:
     """Find one σ vector for ``dataset`` in ``out``, going on where it was interrupted; nothing to do if finished.
 
-    ``places``: which inputs of the data set to use (default: all). The validation inputs are kept apart and never
+    ``indices``: which inputs of the data set to use (default: all). The validation inputs are kept apart and never
     fitted on. A kill costs at most the sub-epoch under way, and the vector at the end has the same bits. Another
     plan, model, data set or kind of device is refused.
     """
     execution, progress = execution or Execution(), progress or Progress()
-    places = range(len(dataset)) if places is None else places
-    fitted, kept = split_validation(places, plan)
+    indices = range(len(dataset)) if indices is None else indices
+    fitted, kept = split_validation(indices, plan)
     labelled = labelled_for(base, dataset)
     route, groups = _route(base, labelled, plan, execution, fitted)
-    manifest = _manifest(base, dataset, places, plan, groups, execution, origin or {})
+    manifest = _manifest(base, dataset, indices, plan, groups, execution, origin or {})
     if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash covers
         manifest = manifest.stating(model=manifest.model.but(order=list(order)))
     with claim_run(out, manifest):
@@ -119,8 +117,8 @@ def fit_into(
                 outcome.counted,
                 outcome.right,
                 noise.sigma,
-                noise.least,
-                noise.greatest,
+                noise.smallest_sigma,
+                noise.largest_sigma,
             )
             state = State((*state.history, one), route.tensors())
             make_folder(RunFiles(out).steps)
@@ -152,15 +150,15 @@ def step_sigmas(path: Path, number: int) -> NDArray[np.float64]:
     return load_sigmas(RunFiles(path).sigmas_after(number))
 
 
-def split_validation(places: range, plan: FitPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def split_validation(indices: range, plan: FitPlan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Positions to fit on and ``validation`` positions kept apart, chosen by the seed."""
-    if plan.validation >= len(places):
+    if plan.validation >= len(indices):
         raise InvalidValueError(
-            f"validation must be less than the {len(places)} inputs there are, got {plan.validation}: the rest is "
-            "fitted on"
+            f"validation must be less than the {len(indices)} inputs there are, got {plan.validation}: the rest is "
+            f"fitted on. Keep fewer apart: --validation {max(1, len(indices) // 4)}, say"
         )
-    order = torch.randperm(len(places), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
-    order = np.asarray(places, dtype=np.int64)[order]
+    order = torch.randperm(len(indices), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
+    order = np.asarray(indices, dtype=np.int64)[order]
     return np.sort(order[plan.validation :]), np.sort(order[: plan.validation])
 
 
@@ -195,23 +193,23 @@ def _route(
     return VoteRoute(base, dataset, plan, grouped, execution), grouped.groups
 
 
-def _spread(dataset: Dataset, places: NDArray[np.int64]) -> NDArray[np.float64]:
+def _spread(dataset: Dataset, indices: NDArray[np.int64]) -> NDArray[np.float64]:
     """Each coordinate's standard deviation over the inputs fitted on, read in parts."""
     total = np.zeros(dataset.input_shape)
     squares = np.zeros(dataset.input_shape)
-    middle = dataset.inputs(places[:1]).astype(np.float64)[0]  # near the mean: squares don't cancel
-    for first in range(0, len(places), 1024):
-        part = dataset.inputs(places[first : first + 1024]).astype(np.float64) - middle
+    middle = dataset.inputs(indices[:1]).astype(np.float64)[0]  # near the mean: squares don't cancel
+    for first in range(0, len(indices), 1024):
+        part = dataset.inputs(indices[first : first + 1024]).astype(np.float64) - middle
         total += part.sum(0)
         squares += (part * part).sum(0)
-    mean = total / len(places)
-    return np.asarray(np.sqrt(np.maximum(squares / len(places) - mean * mean, 0.0)))
+    mean = total / len(indices)
+    return np.asarray(np.sqrt(np.maximum(squares / len(indices) - mean * mean, 0.0)))
 
 
 def _manifest(
     base: BaseClassifier,
     dataset: Dataset,
-    places: range,
+    indices: range,
     plan: FitPlan,
     groups: int | None,
     execution: Execution,
@@ -231,11 +229,9 @@ def _manifest(
             "name": dataset.name,
             "sha256": dataset.fingerprint(),
             "inputs": len(dataset),
-            "skip": places.step,
-            "used": len(places),
+            "skip": indices.step,
+            "used": len(indices),
             "dimension": math.prod(dataset.input_shape),
         },
-        versions=current_versions(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=origin,
-    )
+    ).made_now()

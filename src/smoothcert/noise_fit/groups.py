@@ -34,6 +34,23 @@ def named_groups(spec: str) -> bool:
     return spec in ("pixel", "channel", "rows") or spec.startswith("patch:")
 
 
+def group_names(spec: str, shape: tuple[int, ...]) -> list[str] | None:
+    """What each group of an image is called, in the order of their numbers; None where each coordinate has its own.
+
+    Labels of the user's own aren't kept with a fit: None for those, too.
+    """
+    if spec == "pixel" or not named_groups(spec) or len(shape) != 3:
+        return None
+    channels = [f"channel {k}" for k in range(shape[0])]
+    if spec == "channel":
+        return channels
+    of = [""] if shape[0] == 1 else [f" of {channel}" for channel in channels]
+    if spec == "rows":
+        return [f"row {k}{channel}" for channel in of for k in range(shape[1])]
+    down, across = (-(-length // int(spec.removeprefix("patch:"))) for length in shape[1:])
+    return [f"patch {r}, {c}{channel}" for channel in of for r in range(down) for c in range(across)]
+
+
 def _of_image(spec: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
     if len(shape) != 3:
         raise InvalidValueError(

@@ -33,13 +33,13 @@ class Validation:
 def validate(
     base: BaseClassifier,
     dataset: Dataset,
-    places: NDArray[np.int64],
+    indices: NDArray[np.int64],
     sigmas: NDArray[np.float64],
     plan: FitPlan,
     execution: Execution,
     on_votes: Callable[[int], None] | None = None,
 ) -> Validation:
-    """CERTIFY with the paper's bound on the inputs at ``places``; the same votes at every σ of a fit.
+    """CERTIFY with the paper's bound on the inputs ``indices``; the same votes at every σ of a fit.
 
     They are no votes of ``certify``, whatever its seed: a σ may be chosen by these figures and certified afterwards.
     """
@@ -52,7 +52,7 @@ def validate(
         seed=stream_seed(plan.seed, Purpose.VALIDATION),
     )
     smoothed = SmoothedClassifier(base, statement, execution=execution)
-    inputs: list[tuple[int, NDArray[Any]]] = [(int(place), dataset.input(int(place))) for place in places]
+    inputs: list[tuple[int, NDArray[Any]]] = [(int(index), dataset.input(int(index))) for index in indices]
     # In order of index: a mean of floats depends on it, and answers come as they are ready.
     answers = sorted(smoothed.certify_each(inputs, on_votes), key=lambda answer: answer.index)
     right = [answer for answer in answers if answer.candidate == dataset.labels[answer.index]]

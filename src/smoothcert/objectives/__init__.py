@@ -11,6 +11,7 @@ from smoothcert.objectives.base import (
     noise_copies,
     objective_name,
 )
+from smoothcert.objectives.losses import SmoothingLoss
 from smoothcert.objectives.plugins import load_plugins
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Objective",
     "Passes",
     "Sigma",
+    "SmoothingLoss",
     "draw_noise",
     "kl_divergence",
     "noise_copies",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
 from smoothcert.runs.data_check import check_inputs_of
-from smoothcert.runs.manifest import current_versions
 from smoothcert.runs.noise_files import sigmas_files
 from smoothcert.runs.statement import ModelStatement, PlanStatement
 from smoothcert.sigma_search.log import read_found
@@ -60,6 +59,7 @@ def remember(
     and the same account, unless others have asked the memory meanwhile. ``on_answer`` is called after each of the run's
     inputs, those answered before included.
     """
+    store_for(address)  # what it needs is installed, before anything is written
     on_answer = on_answer or _nothing
     _check(run, dataset)
     offers = _Offers(run, dataset)
@@ -125,10 +125,8 @@ def _manifest(run: Run, address: str | Path, source: dict[str, str]) -> Manifest
     return replace(
         run.manifest,
         plan=run.manifest.plan.but(stateful=True, memory=source),
-        versions=current_versions(),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
         origin=run.manifest.origin.but(memory=public_address(str(address)), remembered_from=str(run.path)),
-    )
+    ).made_now()
 
 
 def _given(offered: _Kept, _x: NDArray[Any]) -> _Kept:

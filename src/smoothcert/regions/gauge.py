@@ -21,7 +21,10 @@ _LOG_ERROR = 2.0**-50  # relative, of one logarithm
 
 
 class GaugeBody(ABC):
-    """{x : ‖(x − center) ⊘ axes‖ < 1}, open; all sizes are rounded down and computed in logarithms."""
+    """{x : ‖(x − center) ⊘ axes‖ < 1}, open; all sizes are rounded down and computed in logarithms.
+
+    All answers are float64 and err inward: a region never claims a point it may miss.
+    """
 
     norm: ClassVar[str]
     order: ClassVar[int]

@@ -45,7 +45,7 @@ def suggested_options(**places: str | None) -> str:
 def open_inputs_of(
     run: Run, dataset: str | None = None, split: str | None = None, data_dir: Path | None = None
 ) -> Dataset:
-    """The data set the user names, else the registered one that the run states; whoever uses it checks its contents."""
+    """The data set the user names, else the registered one that the run states; the caller checks its contents."""
     origin = run.manifest.origin
     spec = dataset or registered_dataset(run.manifest)
     if spec is None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from smoothcert.databases import COMPANIONS, transaction
 from smoothcert.errors import RunError
 from smoothcert.runs.columns import Records
 from smoothcert.runs.damage import (
@@ -32,7 +33,6 @@ from smoothcert.runs.journal_file import (
     open_database,
     prepare_for_writing,
     snapshot,
-    transaction,
 )
 from smoothcert.runs.records import Record
 from smoothcert.runs.rows import (
@@ -243,7 +243,7 @@ def salvage(path: Path, statement: str) -> None:
     with suppress(RunError), Journal(path, statement=statement) as damaged:
         rows = damaged.intact_rows()
     path.replace(path.with_name(f"{path.name}.damaged"))
-    for end in ("-wal", "-shm", "-journal"):
+    for end in COMPANIONS:
         path.with_name(path.name + end).unlink(missing_ok=True)
     with Journal(path, writable=True, statement=statement) as fresh:
         fresh.append_all(record_of(row) for row in rows)

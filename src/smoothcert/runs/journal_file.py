@@ -84,19 +84,6 @@ def _fold_in(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All that is done inside, or none of it."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        with suppress(sqlite3.Error):  # a full disk has ended it already; the cause is what counts
-            connection.execute("ROLLBACK")
-        raise
-
-
-@contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
     """All that is read inside is of one moment."""
     connection.execute("BEGIN")

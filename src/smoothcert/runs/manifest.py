@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,6 +77,11 @@ class Manifest:
             created,
             OriginStatement(origin),
         )
+
+    def made_now(self, **versions: str) -> Manifest:
+        """The same, made by the versions of today, and of what else ``versions`` names."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        return replace(self, versions=current_versions() | versions, created=now)
 
     def stating(self, **parts: Statement | Mapping[str, Any]) -> Manifest:
         """The same with whole parts stated anew."""

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.checksums import checksum
-from smoothcert.errors import DataError, MissingExtraError, OutputError, SmoothcertError
+from smoothcert.errors import DataError, OutputError, SmoothcertError
+from smoothcert.extras import require
 from smoothcert.files import (
     ALWAYS_ADMITTED,
     MOST_EXPANSION,
     check_expansion,
     opened_file,
     parse_json,
-    read_file,
     write_atomically,
 )
 from smoothcert.runs.columns import Rows
@@ -148,8 +148,7 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
 def _packed_files(directory: Path) -> dict[bytes, bytes]:
     """Each kept file under its name; as text, because other readers of Parquet take metadata for UTF-8."""
     packed, size = {}, 0
-    for name in RunFiles(directory).kept():
-        kept = read_file(directory / name, 2**31, links=False)
+    for name, kept in RunFiles(directory).kept():
         packed[_FILE + name.encode()] = content = base64.b64encode(zlib.compress(kept))
         size += len(content)
         if size > _MOST_KEPT:
@@ -176,12 +175,7 @@ def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, byte
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet", "Parquet") from None
-    return pyarrow, pyarrow.parquet
+    return require("pyarrow", "Parquet"), require("pyarrow.parquet", "Parquet")
 
 
 def _schema(arrow: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
+from smoothcert import platforms
 from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
+from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
 from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
@@ -26,18 +27,26 @@ _MOST_NOTED = 100
 _HELD_SHOWN = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """A run that was read: its statement and its records so far, ordered by index."""
 
     path: Path
+    """Its directory."""
     manifest: Manifest
+    """What was asked, of which model and data: ``manifest.plan.alpha``, say."""
     records: Records
+    """What was found: columns (``records.radius``) and rows (``records[0]``)."""
     alias: str = ""
     """What a page calls it, where the directory's name won't do."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "records", Records.of(self.records))
+
+    def __repr__(self) -> str:
+        """Where it is, what it is, and how much of it is done."""
+        held = self.shortfall or f"{len(self.records)} inputs"
+        return f"Run({str(self.path)!r}, {self.manifest.kind}, {self.manifest.model.name}, {held})"
 
     @property
     def name(self) -> str:
@@ -107,12 +116,10 @@ def read_run(path: Path) -> Run:
     manifest = Manifest.load(path)
     if manifest.kind == "train":
         raise RunError(
-            f"{path} is a training run: certify its model first (smoothcert certify {path} --out …)"
+            f"{path} is a training run: certify its model first, `{_certify_trained(path, manifest)}`"
         )
     if manifest.kind == "fit-noise":
-        raise RunError(
-            f"{path} is a fit of noise: certify with it first (smoothcert certify MODEL --noise {path} --out …)"
-        )
+        raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
     file = RunFiles(path).journal
@@ -123,11 +130,18 @@ def read_run(path: Path) -> Run:
     return Run(path, manifest, records)
 
 
+def _certify_trained(path: Path, manifest: Manifest) -> str:
+    from smoothcert.datasets.base import DATASETS
+
+    named = manifest.origin.dataset or manifest.data.name
+    return certify_trained(path, None if named in DATASETS else named, manifest.origin.data_dir)
+
+
 @contextmanager
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     """Create a certification run, or continue it; what :func:`claim_run` refuses is refused.
 
-    Records that are damaged or lost are missing from the journal: whoever asks which inputs are done makes them again.
+    Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
     with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal
@@ -283,7 +297,7 @@ def _only_writer(path: Path) -> Iterator[int]:
         raise RunError(f"{path} can't be written to: {RunFiles.lock.name}: {error.strerror}") from None
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            platforms.lock(lock, wait=False)
         except OSError:
             raise RunError(
                 f"{path}: another process is writing this run; wait for it or choose another --out"

@@ -58,8 +58,7 @@ class Layout:
 class Numerics:
     """How the base classifier is evaluated.
 
-    What is ``auto`` or None is settled when the model is prepared. ``block``: votes that share one random state, a
-    multiple or a divisor of ``chunk``.
+    What is ``auto`` or None is settled when the model is prepared.
     """
 
     dtype: str = knob(
@@ -70,6 +69,7 @@ class Numerics:
     )
     chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
     block: int | None = None
+    """Votes that share one random state, a multiple or a divisor of ``chunk``."""
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:

@@ -55,24 +55,43 @@ class Certification:
     """
 
     index: int
+    """Number of the input's random streams."""
     predicted: int
+    """The certified class by number; ABSTAIN (−1) if there is none."""
     radius: float
+    """Of the largest ball around the region's centre that is certified; 0 if nothing is."""
     norm: str
+    """In which the radius is: l2 or l1."""
     region: CertifiedRegion | None
+    """Everything that is certified; None if nothing is."""
     bounds: ClassBounds
+    """Of the candidate's probability from below, and of its strongest rival's from above."""
     candidate: int
+    """The class that the selection votes chose, certified or not."""
     selection: Tally
+    """The votes that chose the class."""
     estimation: Tally
+    """The fresh votes that bounded its probability."""
     sigma: float
+    """Standard deviation of the noise; the geometric mean where there are several."""
     seconds: float = 0.0
+    """Worker time that the votes took."""
     search: SearchResult | None = None
+    """How this input's own σ was found, where the plan searches for one."""
     stopped: str | None = None
+    """Why voting ended, where the plan has rules for that."""
     volume_radius: float | None = None
+    """Radius of the ball of equal volume, where the region is no ball."""
     shift: float = 0.0
+    """How far the region's centre is from the input, in ``norm``."""
     radius_off_grid: float = 0.0
+    """Any input this close has a grid point nearest to it that is certified."""
     label: Any = None
+    """What the model itself calls the class; None where it abstained or has only numbers."""
     row: int | None = field(default=None, compare=False)
+    """The input's place in the array that was given."""
     held: HeldPart | None = field(default=None, compare=False)
+    """The coordinates without noise, where there are some: nothing is said of inputs whose held ones differ."""
 
     def covers(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
@@ -103,12 +122,19 @@ class Prediction:
     """
 
     index: int
+    """Number of the input's random streams."""
     predicted: int
+    """The class by number; ABSTAIN (−1) if the votes don't tell."""
     p_value: float
+    """Of the test whether the two classes ahead are equally likely."""
     tally: Tally
+    """The votes."""
     seconds: float = 0.0
+    """Worker time that they took."""
     label: Any = None
+    """What the model itself calls the class; None where it abstained or has only numbers."""
     row: int | None = field(default=None, compare=False)
+    """The input's place in the array that was given."""
 
     def __repr__(self) -> str:
         """A line: the answer, and to which input."""

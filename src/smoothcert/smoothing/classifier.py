@@ -94,6 +94,10 @@ class SmoothedClassifier:
         self._prepared: Prepared | None = None
         self._order: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        """The model's name and the plan."""
+        return f"SmoothedClassifier({self.base.name}, {self.plan!r})"
+
     def in_order(self, order: tuple[int, ...] | None) -> SmoothedClassifier:
         """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
         if order is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -39,6 +40,10 @@ class HoldingClassifier:
             )
         self.classifier = classifier
         self._held = held
+
+    def __repr__(self) -> str:
+        """The classifier, and what is held as it was given."""
+        return f"{self.classifier!r}.holding({shorten(str(self._held), 60, placeholder=' …')})"
 
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""

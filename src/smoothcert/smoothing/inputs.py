@@ -31,6 +31,11 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
 def as_array(x: ArrayLike) -> NDArray[Any]:
     """Inputs as an array, from anything that holds numbers; refuses what holds none."""
     array = as_numpy(x)
+    if array.dtype == object and (text := _columns_of_text(x)):
+        raise InvalidValueError(
+            f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: encode them first, and hold "
+            "those that are categories (holding)"
+        )
     if array.ndim == 0 or array.dtype == object:
         raise InvalidValueError(
             f"inputs must be an array of numbers, got {type(x).__name__} of {array.dtype}"
@@ -38,6 +43,14 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     if array.size == 0:
         raise InvalidValueError(f"there is no input to certify: the batch is empty (shape {array.shape})")
     return array
+
+
+def _columns_of_text(table: Any) -> list[str]:
+    """The columns of a table that don't hold numbers, by name."""
+    kinds = getattr(table, "dtypes", None)
+    if kinds is None or not hasattr(kinds, "items"):
+        return []
+    return [repr(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
 
 
 def from_loader(x: Any) -> Any:

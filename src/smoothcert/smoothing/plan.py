@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ class TooFewVotesWarning(UserWarning):
     """n is so small that not even a unanimous vote could succeed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CertifyPlan:
     """The statistical statement: change any field and a published number may change.
 
@@ -53,21 +53,29 @@ class CertifyPlan:
     """
 
     noise: Noise
+    """What is added to an input."""
     bound: str = AUTO
+    """The confidence bound by name; ``auto`` takes two-class, or mixture-two-class where votes may end the voting."""
     n0: int = knob(100, "votes that choose the class")
     n: int = knob(100_000, "fresh votes that bound its probability, at most")
     alpha: float = knob(0.001, "probability that a certificate is wrong")
     seed: int | None = None
+    """Names the random streams; None until it is chosen."""
     numerics: Numerics = field(default_factory=Numerics)
+    """Type, route and shape in which the model sees samples."""
     search: SigmaSearch | None = None
+    """What chooses each input's own σ."""
     stop: Iterable[Stop | str] = ()
+    """Rules that end an input's voting early, and budgets."""
     levels: int | None = knob(
         None,
         "inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; 255 for "
         "8-bit pictures)",
     )
     dimension: int | None = None
+    """How many numbers of an input have noise; None until the model is prepared."""
     stream: int = STREAM_VERSION
+    """Version of the sampler."""
 
     def __post_init__(self) -> None:
         check_count("n0", self.n0)
@@ -89,6 +97,23 @@ class CertifyPlan:
                 f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
                 "the search out, or give noise of one scale"
             )
+
+    def __repr__(self) -> str:
+        """Noise, bound, votes and level, and whatever else isn't as by default."""
+        told = [
+            repr(self.noise),
+            f"bound={self.bound!r}",
+            f"n0={self.n0}",
+            f"n={self.n}",
+            f"alpha={self.alpha:g}",
+        ]
+        told += [
+            f"{each.name}={getattr(self, each.name)!r}"
+            for each in fields(self)
+            if each.name not in ("noise", "bound", "n0", "n", "alpha")
+            and getattr(self, each.name) not in (each.default, Numerics())
+        ]
+        return f"CertifyPlan({', '.join(told)})"
 
     @property
     def confidence_bound(self) -> Bound:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,7 +18,6 @@ from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import current_versions
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import (
@@ -66,12 +64,14 @@ def train_into(
     on_step: Progress | None = None,
     listeners: Sequence[EpochListener] = (),
     processes: Processes | None = None,
+    data_dir: Path | None = None,
 ) -> tuple[EpochMetrics, ...]:
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
     uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
-    refused.
+    refused. The statement keeps, for the record, the range of the inputs, and ``data_dir``, where the data set's files
+    were said to be.
     """
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
@@ -80,7 +80,7 @@ def train_into(
     recipe = replace(recipe, plan=replace(recipe.plan, threads=_settled_threads(out, recipe.plan)))
     threads = training_threads(model, dataset, recipe.plan, processes)
     recipe = replace(recipe, plan=replace(recipe.plan, threads=threads))
-    manifest = _manifest(recipe, spec, dataset, processes, digest)
+    manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
     # One process writes; the others must not read before it has claimed the run.
@@ -180,7 +180,12 @@ def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
 
 
 def _manifest(
-    recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes, digest: str | None
+    recipe: Recipe,
+    spec: ModelSpec,
+    dataset: Dataset,
+    processes: Processes,
+    digest: str | None,
+    data_dir: Path | None,
 ) -> Manifest:
     plan = recipe.to_json()
     objective = plan.pop("objective")
@@ -205,9 +210,12 @@ def _manifest(
         plan=plan | {"device": processes.device.type},
         model=model,
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
-        versions=current_versions() | {_THREADS: str(threads)},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+        origin={
+            "dataset": recipe.dataset,
+            "data_dir": None if data_dir is None else str(data_dir),
+            "input_range": list(dataset.value_range()),
+        },
+    ).made_now(**{_THREADS: str(threads)})
 
 
 def _what_is_left(out: Path) -> str:

@@ -169,6 +169,38 @@ def test_refusals_name_the_true_cause() -> None:
         counts(lambda b: b - b.mean(0))
 
 
+def test_layers_that_normalise_by_the_batch_are_named() -> None:
+    network = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3))
+    with pytest.raises(ModelError, match=r"its layer 1 \(BatchNorm1d\) has no running statistics") as caught:
+        counts(network)
+    assert "training" not in str(caught.value)
+    network[1] = nn.BatchNorm1d(4)
+    assert sum(counts(network.train())) == 1000, "copies are evaluated in evaluation mode"
+
+
+def test_an_estimator_has_no_training_mode() -> None:
+    class ByBatch:
+        classes_ = np.array([0, 1])
+
+        def predict(self, batch: np.ndarray) -> np.ndarray:
+            return (batch[:, 0] > np.median(batch[:, 0])).astype(int)
+
+    with pytest.raises(ModelError, match="by the batch it is given") as caught:
+        counts(ByBatch())
+    assert "training" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_static_quantisation_votes() -> None:
+    quantization = torch.ao.quantization
+    stubs = quantization.QuantStub(), quantization.DeQuantStub()
+    network = nn.Sequential(stubs[0], nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3), stubs[1]).eval()
+    network.qconfig = quantization.get_default_qconfig(torch.backends.quantized.engine)  # type: ignore[assignment]
+    prepared = quantization.prepare(network)
+    prepared(torch.randn(64, 2))
+    assert sum(counts(quantization.convert(prepared))) == 1000
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_dynamic_quantisation_is_named() -> None:
     network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -317,6 +349,18 @@ def _frames(monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = ModuleType("pandas")
     pandas.DataFrame = Frame  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "pandas", pandas)
+
+
+def test_tables_and_other_libraries_work_without_a_warning() -> None:
+    pandas = pytest.importorskip("pandas", reason="tables are pandas'")
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    table = pandas.DataFrame({"a": [0.0, 1.0, 2.0, 3.0] * 5, "b": [1.0, 0.0] * 10})
+    model = linear_model.LogisticRegression().fit(table, table["a"] > 1.5)
+    answers = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
+    assert list(answers.label) == [False, False, True, True, False]  # type: ignore[union-attr]
+    table["b"] = "red"
+    with pytest.raises(InvalidValueError, match=r"hold no numbers: 'b'. .*encode them"):
+        SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
 
 
 @pytest.mark.usefixtures("_frames")

@@ -26,7 +26,6 @@ _ONE_SIDED = "clopper-pearson"
 _LEAST, _MOST = 0.1, 1 - 1e-9  # p_A beyond them is drawn at them
 _TICKS = (0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999)
 _BINS_PER_UNIT = 6
-_SUREST = 0.1
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,10 @@ def confidence_of(run: Run) -> Confidence:
 @register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw, for each run, how the lower bounds of p_A are spread: right answers upwards, the others downwards."""
+    check_picture_path(out)
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-    check_picture_path(out)
     checked(runs)
     check_panels(runs)
     found = [confidence_of(run) for run in runs]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from smoothcert.analysis.about import data_in_words, sigma_mark
 from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.tables.naming import dataset_of
+from smoothcert.analysis.seeds import SeedSummary
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -22,14 +23,16 @@ def checked(runs: Sequence[Run]) -> list[RunSummary]:
 
 def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[str | None, list[str]]:
     """What all runs share, as a heading, and of each its name, what is its own, its ACR, and the inputs if some are
-    missing: data set, σ and bound stand in one of the two."""
+    missing: data set (and split, where that differs), σ and bound stand in one of the two."""
     facts: list[tuple[str | None, ...]] = [
         (
-            dataset_of(run) or "data set not stated",
-            None if summary.sigma is None else f"σ = {summary.sigma:g}",
+            data or summary.dataset,
+            None
+            if summary.sigma is None
+            else f"σ = {summary.sigma:g}{sigma_mark(summary.sigma_search, summary.sigma_per)}",
             None if summary.bound is None else f"{summary.bound} bound",
         )
-        for run, summary in zip(runs, summaries)
+        for summary, data in zip(summaries, told_apart(summaries))
     ]
     shared = [len(set(column)) == 1 for column in zip(*facts)]
     if len(runs) == 1:
@@ -38,6 +41,16 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
         heading = ", ".join(fact for fact, same in zip(facts[0], shared) if same and fact) or None
         own = [tuple(fact for fact, same in zip(each, shared) if not same) for each in facts]
     return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
+
+
+def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
+    """Of each the data set, and the split where that differs too; None for all where they are on the same."""
+    if len({(row.dataset, row.split) for row in rows}) <= 1:
+        return [None] * len(rows)
+    splits = len({row.split for row in rows}) > 1
+    return [
+        data_in_words(row.dataset or "data set not stated", row.split if splits else None) for row in rows
+    ]
 
 
 def _label(run: Run, summary: RunSummary, facts: Sequence[str | None]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sqlite3
@@ -12,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address
+from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address, transaction
 from smoothcert.errors import DataError
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
@@ -89,16 +88,11 @@ class SqliteStore(Store):
         self._check_schema()
         self._use_write_ahead_log()
         self._connection.execute("PRAGMA synchronous = FULL")
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(self._connection):
             (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if not tables:
                 self._create()
             self._check_schema()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            self._roll_back()
-            raise
         stored = self._connection.execute("SELECT text FROM statement").fetchone()
         check_statement(self.name, self.statement, None if stored is None else stored[0])
 
@@ -169,14 +163,10 @@ class SqliteStore(Store):
         """One writing transaction, serialised with those of every other process (see Store)."""
         with self._explained():
             self._check_same_file()
-            self._connection.execute("BEGIN IMMEDIATE")
             try:
-                self._enter()
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                self._roll_back()
-                raise
+                with transaction(self._connection):
+                    self._enter()
+                    yield
             finally:
                 self.inside = False
             if self._appended is not None:
@@ -184,11 +174,6 @@ class SqliteStore(Store):
 
     def _enter(self) -> None:
         self.inside, self._appended = True, None
-
-    def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back already
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
 
     def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
         """As the store's one connection answers."""

@@ -202,6 +202,12 @@ class EstimatorClassifier(FunctionClassifier):
         """The names of the classes as well, in the order that certificates number them in."""
         return super().identity() + repr(self.class_names).encode()
 
+    def mixing_cause(self) -> str:
+        """Estimators have no training mode."""
+        return (
+            "a step that scales or compares rows by the batch it is given, instead of what it was fitted to"
+        )
+
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
         """Its confidence as well, which tells apart two fits that give the probes the same labels."""
         found = super().answers(input_shape)

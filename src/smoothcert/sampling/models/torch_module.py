@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from smoothcert.errors import InvalidValueError, ModelError
@@ -125,6 +126,7 @@ class TorchClassifier(BaseClassifier):
             raise ModelError(
                 f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
             )
+        self._check_statistics()
         row = probe_rows(1, input_shape, dtype).to(device)
         module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
         sizes = self._activations(module, row)
@@ -149,6 +151,16 @@ class TorchClassifier(BaseClassifier):
             return _Placed(make(), device, dtype)
 
         return Opened(settled.on_route(route), placed, check)
+
+    def _check_statistics(self) -> None:
+        """Refuse layers that normalise by the batch even in evaluation mode, before they fail on a batch of one."""
+        for name, part in self.module.named_modules():
+            if isinstance(part, _BatchNorm) and part.running_mean is None and part.running_var is None:
+                raise ModelError(
+                    f"{self.name}: its layer {name or 'itself'} ({type(part).__name__}) has no running statistics and "
+                    "normalises by the batch, so that a row's answer depends on the others; votes must be independent. "
+                    "Train it with track_running_stats=True"
+                )
 
     def mixing_cause(self) -> str:
         """No layer is in training mode: the copies that are evaluated never are."""

@@ -1,0 +1,272 @@
+"""The public API as text: what a test holds, and the page that people read.
+
+``python -m tests.public_api`` writes ``tests/public_api.txt`` and ``docs/api.md`` anew. Do that when a change of a
+public name, signature or field is a decision, and say so in CHANGELOG.md: programs of others depend on them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import smoothcert
+from smoothcert.knobs import help_of
+
+ROOT = Path(__file__).parent.parent
+SNAPSHOT, PAGE = ROOT / "tests" / "public_api.txt", ROOT / "docs" / "api.md"
+ESTIMATOR = "smoothcert.estimator.SmoothedEstimator"
+HEAD = """# The public API
+
+What `import smoothcert` offers, and one module more. A test holds every name, signature and field on this page: they
+change by decision, and the change log says so. Everything else may change without notice, members of these classes that
+aren't listed among it; it is imported from where it lives ([architecture](architecture.md)). Names are imported when
+they are first used, so that `import smoothcert` takes no time.
+
+[Any model](any-model.md) shows them at work; what answers promise is in [guarantees](guarantees.md).
+
+<!-- python -m tests.public_api -->
+"""
+GROUPS = {
+    "Certifying": (
+        "SmoothedClassifier",
+        "HoldingClassifier",
+        "Certification",
+        "Certifications",
+        "Prediction",
+        "ABSTAIN",
+        "CertifyPlan",
+        "Numerics",
+        "Execution",
+    ),
+    "Noise": ("Gaussian", "Uniform", "DiagonalGaussian", "DiagonalUniform"),
+    "Training": ("SmoothingLoss",),
+    "Data sets and runs": (
+        "Dataset",
+        "Choice",
+        "certify_dataset",
+        "Run",
+        "load_run",
+        "table",
+        "plot_curves",
+    ),
+    "scikit-learn": (ESTIMATOR,),
+    "Errors": ("SmoothcertError",),
+}
+# Methods and properties of classes that have others as well, for the rest of the package; fields are public anyway.
+MEMBERS = {
+    "SmoothedClassifier": (
+        "base_class",
+        "certify",
+        "certify_batch",
+        "certify_each",
+        "certify_stream",
+        "class_names",
+        "classes",
+        "holding",
+        "predict",
+        "predict_each",
+        "prepare",
+        "settle_seed",
+    ),
+    "HoldingClassifier": ("certify", "certify_each", "mask", "predict", "predict_each"),
+    "CertifyPlan": ("as_json",),
+    "Choice": ("indices",),
+    "Numerics": (),
+    "Execution": ("worker_count",),
+    "Gaussian": (),
+    "Uniform": (),
+    "DiagonalGaussian": ("sigma",),
+    "DiagonalUniform": ("sigma",),
+    "Dataset": ("input", "input_shape", "inputs", "levels"),
+}
+
+
+def found(name: str) -> Any:
+    """The object behind a public name."""
+    if "." not in name:
+        return getattr(smoothcert, name)
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+def signature_of(function: Any) -> str:
+    """A signature as it is written; nothing for errors, which are caught and not made."""
+    if inspect.isclass(function) and issubclass(function, Exception):
+        return ""
+    signature = inspect.signature(function)
+    kept = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
+    words, starred = [], False
+    for each in kept:
+        if each.kind is each.KEYWORD_ONLY and not starred:
+            words.append("*")
+        starred = starred or each.kind in (each.KEYWORD_ONLY, each.VAR_POSITIONAL)
+        mark = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}.get(each.kind, "")
+        kind = "" if each.annotation is each.empty else f": {_written(each.annotation)}"
+        default = "" if each.default is each.empty else f" = {_default(each.default)}"
+        words.append(f"{mark}{each.name}{kind}{default}")
+    returned = signature.return_annotation
+    end = "" if returned in (signature.empty, None, "None") else f" -> {_written(returned)}"
+    return f"({', '.join(words)}){end}"
+
+
+def members_of(cls: type) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, text) of each public member that this package declares: fields first, then by name."""
+    own = {each.name: each for each in fields(cls)} if is_dataclass(cls) else {}
+    for name, each in own.items():
+        yield "field", name, f"{_written(each.type)}{_field_default(each)}"
+    held: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.partition(".")[0] == "smoothcert":
+            held |= vars(base)
+    for name, member in sorted(held.items()):
+        if name.startswith("_") or name in own or name not in MEMBERS.get(cls.__name__, held):
+            continue
+        plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if inspect.isfunction(plain):
+            yield "method", name, signature_of(plain)
+        elif isinstance(member, property) or hasattr(member, "attrname"):
+            yield "property", name, ""
+
+
+def snapshot() -> str:
+    """Every public name, its signature and its members, a line each."""
+    lines = []
+    for name in [*smoothcert.__all__, ESTIMATOR]:
+        one = found(name)
+        if inspect.isclass(one):
+            lines.append(f"class {name}{signature_of(one)}")
+            lines += [
+                f"  {kind} {member}{' ' if kind == 'field' else ''}{text}"
+                for kind, member, text in members_of(one)
+            ]
+        elif callable(one):
+            lines.append(f"def {name}{signature_of(one)}")
+        else:
+            lines.append(f"{name}: {type(one).__name__}")
+    return "\n".join(lines) + "\n"
+
+
+def page() -> str:
+    """The page: each name with what its docstring says, and a line for each member."""
+    parts = [HEAD]
+    for title, names in GROUPS.items():
+        parts.append(f"\n## {title}\n")
+        parts += [_section(name) for name in names]
+    return "".join(parts)
+
+
+def doc_of_field(cls: type, name: str) -> str:
+    """What is said of a field: the help of a knob, or the text that follows its declaration."""
+    for each in fields(cls) if is_dataclass(cls) else ():
+        if each.name == name and help_of(each):
+            return _sentence(help_of(each))
+    for base in cls.__mro__:
+        if base.__module__.partition(".")[0] == "smoothcert":
+            told = _field_docs(base).get(name)
+            if told:
+                return told
+    return ""
+
+
+def first_line(member: Any) -> str:
+    """The first paragraph of a docstring, on one line."""
+    paragraph = inspect.cleandoc(getattr(member, "__doc__", "") or "").partition("\n\n")[0]
+    return _plain(" ".join(paragraph.split()))
+
+
+def _section(name: str) -> str:
+    one = found(name)
+    shown = name if "." in name else f"smoothcert.{name}"
+    if not callable(one):
+        return f"\n### `{shown}`\n\n`{one!r}`: the class reported when the votes don't decide.\n"
+    text = f"\n### `{shown}`\n\n"
+    if not is_dataclass(one) and signature_of(one):  # the fields of a data class are its signature
+        text += f"```python\n{_wrapped(name.rpartition('.')[2] + signature_of(one))}\n```\n\n"
+    text += f"{_prose(one)}\n"
+    if not inspect.isclass(one):
+        return text
+    rows = []
+    for kind, member, written in members_of(one):
+        told = doc_of_field(one, member) if kind == "field" else first_line(getattr(one, member, None))
+        call = {"field": f"{member}: {written}", "method": f"{member}(…)"}.get(kind, member)
+        rows.append(f"| `{_cell(call)}` | {_cell(told)} |")
+    return text + ("\n| | |\n|---|---|\n" + "\n".join(rows) + "\n" if rows else "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _prose(one: Any) -> str:
+    """A docstring up to its list of parameters, which the signature and the members repeat."""
+    text = inspect.cleandoc(one.__doc__ or "")
+    return _plain(re.split(r"\n\nParameters\n-+\n", text)[0])
+
+
+def _plain(text: str) -> str:
+    """Markdown from the little markup that docstrings have."""
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text)
+    return text.replace("``", "`")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """The texts that stand below the declarations of fields."""
+    (node,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(node, ast.ClassDef)
+    docs = {}
+    for before, after in zip(node.body, node.body[1:]):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+            and isinstance(after.value.value, str)
+        ):
+            docs[ast.unparse(before.target)] = _plain(" ".join(after.value.value.split()))
+    return docs
+
+
+def _written(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+
+
+def _default(value: Any) -> str:
+    shown = repr(value)
+    return "…" if "<factory>" in shown or " at 0x" in shown else shown
+
+
+def _field_default(each: Field[Any]) -> str:
+    if each.default is not MISSING:
+        return f" = {_default(each.default)}"
+    return "" if each.default_factory is MISSING else " = …"
+
+
+def _wrapped(call: str) -> str:
+    """A signature with a parameter on each line, if it is long."""
+    if len(call) <= 100:
+        return call
+    name, _, rest = call.partition("(")
+    inside, _, end = rest.rpartition(")")
+    words, depth, start = [], 0, 0
+    for k, letter in enumerate(inside):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            words.append(inside[start:k].strip())
+            start = k + 1
+    words.append(inside[start:].strip())
+    return f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){end}"
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(snapshot(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,123 @@
+"""The public API is held: names, signatures, fields and their docs; short reprs; imports that cost nothing."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import smoothcert
+from smoothcert import (
+    Certifications,
+    CertifyPlan,
+    Choice,
+    Dataset,
+    DiagonalGaussian,
+    Execution,
+    Gaussian,
+    Numerics,
+    SmoothedClassifier,
+    SmoothingLoss,
+    certify_dataset,
+)
+from tests.public_api import (
+    ESTIMATOR,
+    GROUPS,
+    PAGE,
+    SNAPSHOT,
+    doc_of_field,
+    first_line,
+    found,
+    members_of,
+    page,
+    snapshot,
+)
+
+UPDATE = "is this change of the public API a decision? Then: python -m tests.public_api, and a line in CHANGELOG.md"
+NAMES = [*smoothcert.__all__, ESTIMATOR]
+
+
+def public(name: str) -> Any:
+    if name == ESTIMATOR:
+        pytest.importorskip("sklearn", minversion="1.6")
+    return found(name)
+
+
+def test_names_and_signatures_are_as_decided() -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    assert snapshot() == SNAPSHOT.read_text(encoding="utf-8"), UPDATE
+
+
+def test_the_page_says_what_the_code_says() -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    assert page() == PAGE.read_text(encoding="utf-8"), "python -m tests.public_api writes docs/api.md anew"
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    grouped = {name for names in GROUPS.values() for name in names}
+    assert grouped == set(NAMES) - {"__version__"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_public_name_and_field_is_documented(name: str) -> None:
+    one = public(name)
+    if not callable(one):
+        return
+    assert first_line(one)
+    if inspect.isclass(one):
+        for kind, member, _ in members_of(one):
+            told = doc_of_field(one, member) if kind == "field" else first_line(getattr(one, member))
+            assert told, f"{name}.{member} says nothing"
+
+
+def test_public_types_read_in_a_line(tmp_path: Path) -> None:
+    classifier = SmoothedClassifier(lambda batch: batch[:, :2], sigma=0.5, n=100, seed=0)
+    answers = classifier.certify(np.ones((3, 4)))
+    data = Dataset("made-up", np.ones((3, 4)), np.zeros(3, dtype=np.int64), ("a", "b"))
+    assert isinstance(answers, Certifications)
+    shown = {
+        type(one).__name__: repr(one)
+        for one in (
+            classifier,
+            classifier.plan,
+            classifier.holding(range(2)),
+            answers[0],
+            classifier.predict(np.ones(4)),
+            data,
+            certify_dataset(classifier, data, tmp_path / "run"),
+            DiagonalGaussian(np.linspace(0.1, 1, 500)),
+            Gaussian(0.5),
+            Execution(),
+            Numerics(),
+            Choice(),
+            CertifyPlan(DiagonalGaussian(np.ones(500)), stop=("decide:0.5",)),
+            SmoothingLoss(sigma=0.5),
+        )
+    }
+    assert {
+        name for name, text in shown.items() if len(text) > 180 or "\n" in text or " at 0x" in text
+    } == set()
+    assert shown["Dataset"] == "Dataset('made-up', 3 inputs of 4, 2 classes)"
+    assert shown["DiagonalGaussian"] == "DiagonalGaussian(500 scales from 0.1 to 1)"
+    assert shown["Run"].endswith("certify, test_public_types_read_in_a_line.<locals>.<lambda>, 3 inputs)")
+    assert all(text.startswith(name) for name, text in shown.items() if name != "HoldingClassifier")
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'cyclopts'}"
+    code = f"import sys, smoothcert; dir(smoothcert); print(sorted({heavy} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_name_that_isnt_there_is_no_name() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'SmothedClassifier'"):
+        smoothcert.SmothedClassifier  # noqa: B018
+    everything: dict[str, Any] = {}
+    exec("from smoothcert import *", everything)
+    assert set(smoothcert.__all__) <= everything.keys()
