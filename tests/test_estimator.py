@@ -76,6 +76,8 @@ def test_abstentions_get_the_label_that_was_asked_for() -> None:
     assert set(predicted[abstained]) == {"unsure"}
     assert predicted[~abstained].tolist() == fitted().predict(WINE)[~abstained].tolist()
     assert model.score(WINE, NAMES) < fitted().score(WINE, NAMES), "an abstention is no right answer"
+    mixed = fitted(abstain_label=ABSTAIN).predict(WINE)
+    assert set(mixed[abstained]) == {ABSTAIN}, "a number stays a number"
     numbered = fitted(y=KINDS, abstain_label=ABSTAIN)
     assert set(numbered.predict(WINE)[numbered.abstains(WINE)].tolist()) == {ABSTAIN}
 

@@ -37,8 +37,8 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy"},
-    {"registry", "rounding", "files", "databases", "plain_text", "checksums"},
+    {"npy", "hints"},
+    {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"platforms"},
     {"errors"},
 ]

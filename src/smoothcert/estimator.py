@@ -119,10 +119,13 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         labels = self.classes_[[_most_voted(answer) for answer in answers]]
         if self.abstain_label is None:
             return np.asarray(labels)
-        told = labels.tolist()
-        return np.array(
-            [self.abstain_label if answer.abstained else label for answer, label in zip(answers, told)]
-        )
+        told = [
+            self.abstain_label if answer.abstained else label
+            for answer, label in zip(answers, labels.tolist())
+        ]
+        # NumPy would make text of a number among texts.
+        mixed = isinstance(self.abstain_label, str) != (labels.dtype.kind in "US")
+        return np.array(told, dtype=object if mixed or labels.dtype == object else None)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The share of each class in the votes of :meth:`predict`: what was counted, no bound of anything."""

@@ -72,7 +72,7 @@ def test_hours_are_what_the_run_states_of_its_training() -> None:
     assert (row.method, row.sigma, row.seconds_per_epoch, row.hours) == ("x", 0.5, 40.0, 1.0)
     assert "40.0" in render_training_times([row], "markdown")
     assert json.loads(render_training_times([row], "json"))[0]["seconds"] == 3600.0
-    assert render_training_times([row], "csv").splitlines()[1] == "x,0.5,90,3600.0,0.5"
+    assert render_training_times([row], "csv").splitlines()[1] == "x,0.5,90,3600.0,0.5,,"
     for odd in ({}, {"epochs": 90}, {"epochs": "many", "seconds": 1.0}, {"epochs": 0, "seconds": 1.0}):
         with pytest.raises(InvalidValueError, match="doesn't say how long its model was trained"):
             training_time(trained(RUNS[1], **odd))

@@ -29,11 +29,13 @@ def test_published_row(tmp_path: Path, number: int) -> None:
     read = read_field_log(log, sigma)
     assert read.dropped_tail is None
     out = tmp_path / published["method"]
-    create_run(out, import_manifest(log, sigma, data_name=published["dataset"]), read.records)
+    create_run(out, import_manifest(log, sigma, data_name=published["dataset"], read=read), read.records)
     radii = [name for name in published if name[0].isdigit() and published[name]]
     summary = summarise(read_run(out), [float(radius) for radius in radii])
     (row,) = csv.DictReader(io.StringIO(render_table([summary], radii, "csv")))
     expected = {"run": published["method"], "sigma": published["sigma"], "inputs": "10000"}
     # published.tsv leaves out the last zeros of an ACR.
     expected["acr"] = f"{float(published['acr']):.3f}"
+    expected |= {"dataset": published["dataset"], "split": "", "sigma_search": "", "sigma_per": ""}
+    expected |= {"planned": "10000", "complete": "true"}
     assert row == expected | {radius: published[radius] for radius in radii}

@@ -77,7 +77,7 @@ def test_tables() -> None:
     assert "| mine" in markdown
     assert "±" in markdown
     csv = render_seed_table(summaries, ["0", "0.25"], "csv").splitlines()
-    assert csv[0] == "method,sigma,seeds,inputs,acr,acr_sd,0,0_sd,0.25,0.25_sd"
+    assert csv[0] == "method,sigma,seeds,inputs,acr,acr_sd,0,0_sd,0.25,0.25_sd,dataset,split"
     assert float(csv[1].split(",")[4]) == summaries[0].acr.mean
     rows = json.loads(render_seed_table(summaries, ["0", "0.25"], "json"))["rows"]
     assert rows[0]["certified_accuracy"]["0"]["mean"] == summaries[0].accuracy[0].mean

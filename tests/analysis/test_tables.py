@@ -19,9 +19,9 @@ VALUES = [float(radius) for radius in RADII]
 def test_csv_is_exact() -> None:
     summaries = [summarise(made_run(), VALUES), summarise(made_run('odd,"name', sigma=1), VALUES)]
     assert render_table(summaries, RADII, "csv") == (
-        "run,sigma,inputs,acr,0,0.50,1.0\n"
-        "made,0.25,7,0.314,71.4,42.9,14.3\n"
-        '"odd,""name",1.0,7,0.314,71.4,42.9,14.3\n'
+        "run,sigma,inputs,acr,0,0.50,1.0,dataset,split,sigma_search,sigma_per,planned,complete\n"
+        "made,0.25,7,0.314,71.4,42.9,14.3,,,,,7,true\n"
+        '"odd,""name",1.0,7,0.314,71.4,42.9,14.3,,,,,7,true\n'
     )
 
 
@@ -33,19 +33,19 @@ def test_markdown_states_what_the_figures_rest_on() -> None:
     assert render_table(summaries, RADII, "markdown").splitlines() == [
         "Certified accuracy (%) at ℓ2 radius:",
         "",
-        "| run  |    σ | norm | bound           |    n |     α | inputs |   ACR |    0 | 0.50 |  1.0 |",
-        "| ---- | ---: | ---- | --------------- | ---: | ----: | -----: | ----: | ---: | ---: | ---: |",
-        "| made | 0.25 | ℓ2   | clopper-pearson | 1000 | 0.001 |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
-        r"| a\|b | 0.25 | ℓ2   | –               |    – |     – |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
+        "| run  | data |    σ | norm | bound           |    n |     α | inputs |   ACR |    0 | 0.50 |  1.0 |",
+        "| ---- | ---- | ---: | ---- | --------------- | ---: | ----: | -----: | ----: | ---: | ---: | ---: |",
+        "| made | –    | 0.25 | ℓ2   | clopper-pearson | 1000 | 0.001 |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
+        r"| a\|b | –    | 0.25 | ℓ2   | –               |    – |     – |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
     ]
 
 
 def test_latex_is_booktabs_with_escaped_names() -> None:
     text = render_table([summarise(made_run(r"50%_a&b\c", n=None), VALUES)], RADII, "latex")
-    assert r"\begin{tabular}{lrllrrrrrrr}" in text
-    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\cmidrule(l){9-11}"))
+    assert r"\begin{tabular}{llrllrrrrrrr}" in text
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\cmidrule(l){10-12}"))
     assert (
-        r"50\%\_a\&b\textbackslash{}c & 0.25 & $\ell_2$ & clopper-pearson & -- & 0.001 & 7 & 0.314 "
+        r"50\%\_a\&b\textbackslash{}c & -- & 0.25 & $\ell_2$ & clopper-pearson & -- & 0.001 & 7 & 0.314 "
         r"& 71.4 & 42.9 & 14.3 \\"
     ) in text
 
@@ -67,7 +67,7 @@ def test_json_has_full_precision_and_null() -> None:
 def test_ties_fall_as_in_the_published_tables(count: int, printed: str) -> None:
     records = tuple(Record(k, 1, 1 if k < count else 2, 1.0, 0.25, 0.0) for k in range(10_000))
     table = render_table([summarise(made_run(records=records), [0.5])], ["0.5"], "csv")
-    assert table.splitlines()[1].split(",")[-1] == printed
+    assert table.splitlines()[1].split(",")[4] == printed
 
 
 @pytest.mark.parametrize("format", list(TABLE_FORMATS))
@@ -140,5 +140,5 @@ def test_n_is_a_limit_where_voting_may_end_early() -> None:
         summarise(made_run(), VALUES),
     ]
     rows = render_table(summaries, RADII, "markdown").splitlines()[-3:]
-    assert [row.split("|")[5].strip() for row in rows] == ["≤ 1000", "≤ 16000", "1000"]
+    assert [row.split("|")[6].strip() for row in rows] == ["≤ 1000", "≤ 16000", "1000"]
     assert r"& $\leq$ 1000 &" in render_table(summaries, RADII, "latex")

@@ -181,6 +181,8 @@ def test_columns_that_are_held_go_through_a_run(
     main(["recertify", "run", "--alpha", "0.01", "--out", "again", "--quiet"])
     assert json.loads(Path("again/run.json").read_text())["model"]["held"] == [0]
     main(["verify", "again", "--quiet"])
+    main(["export-log", "run", "--out", "run.tsv"])
+    assert "a tsv doesn't say that coordinates are held" in " ".join(capsys.readouterr().err.split())
     main([*certify[:-1], "whole"])
     capsys.readouterr()
     main(["table", "run", "--radii", "0,0.1"])

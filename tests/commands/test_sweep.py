@@ -72,7 +72,7 @@ def test_an_ablation_of_training_from_command_to_picture(
     assert [row["epochs"] for row in rows] == [2, 2]
     assert all(row["seconds"] > 0 for row in rows)
     main(["table", *runs, "--layout", "best", "--radii", "0,0.25"])
-    assert "Best certified accuracy" in capsys.readouterr().out
+    assert "digits, test split: best certified accuracy" in capsys.readouterr().out
 
 
 def test_a_diverged_training_is_told_and_the_others_go_on(tmp_path: Path, capsys) -> None:

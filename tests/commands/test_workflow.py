@@ -116,7 +116,15 @@ def test_certify_is_silent_when_quiet(
 def test_the_csv_header_is_a_contract(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", str(run), "--radii", "0,0.25,.5", "--format", "csv"])
     header, row = csv.reader(capsys.readouterr().out.splitlines())
-    assert header == ["run", "sigma", "inputs", "acr", "0", "0.25", ".5"]
+    assert header[:7] == ["run", "sigma", "inputs", "acr", "0", "0.25", ".5"]
+    assert dict(zip(header[7:], row[7:])) == {
+        "dataset": "digits",
+        "split": "test",
+        "sigma_search": "",
+        "sigma_per": "",
+        "planned": "20",
+        "complete": "true",
+    }
     records = read_run(run).records
     assert row[:3] == ["digits", "0.25", "20"]
     assert float(row[3]) == pytest.approx(sum(r.radius * r.correct for r in records) / 20, abs=5e-4)

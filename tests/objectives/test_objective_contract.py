@@ -11,7 +11,7 @@ from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import OBJECTIVES, BatchNoise, Objective, objective_name
 
-HELPERS = {"__init__", "base", "plugins"}
+HELPERS = {"__init__", "base", "plugins", "losses"}
 
 
 def batch(size=6):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from smoothcert.errors import DataError, RunError
 from smoothcert.runs.layout import RunFiles
 from tests.guarantees.damages import certified_specimens, other_specimens
 
@@ -30,6 +31,19 @@ def test_what_a_run_keeps_beside_its_journal(name: str, tmp_path: Path) -> None:
     for other in (name, "run.json", "journal.sqlite", "mine.txt", "sigmas/x.npy"):
         (tmp_path / other).write_text("")
     assert dict(RunFiles(tmp_path).kept()) == {name: b""}
+
+
+def test_links_to_what_is_elsewhere_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "1.npy").write_text("secret")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "sigmas").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(RunError, match="is a link and not followed"):
+        list(RunFiles(tmp_path / "run").kept())
+    (tmp_path / "run" / "sigmas").unlink()
+    (tmp_path / "run" / "pilots.jsonl").symlink_to(tmp_path / "elsewhere" / "1.npy")
+    with pytest.raises(DataError, match="it is a link"):
+        list(RunFiles(tmp_path / "run").kept())
 
 
 @pytest.mark.parametrize(

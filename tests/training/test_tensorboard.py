@@ -1,5 +1,5 @@
-import builtins
 import dataclasses
+import sys
 
 import pytest
 
@@ -42,13 +42,6 @@ def test_nothing_written_makes_no_file(tmp_path):
 
 
 def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def without(name, *rest):
-        if name == "torch.utils.tensorboard":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[tensorboard\]"):
         TensorBoard(tmp_path)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
+from smoothcert.extras import require
 from smoothcert.files import write_atomically
 
 if TYPE_CHECKING:
@@ -49,23 +50,28 @@ _STYLE: dict[Any, Any] = {
 }
 
 
+def require_matplotlib() -> None:
+    """Refuse to begin work that ends in a picture, if none can be drawn."""
+    require("matplotlib", "plotting")
+
+
 def check_picture_path(out: Path) -> None:
-    """Refuse a file type that can't be written, before any work is done."""
+    """Refuse a picture that can't be drawn, or not in that type of file, before any work is done."""
     if out.suffix.lower() not in _METADATA:
         raise InvalidValueError(
             f"pictures are written as {', '.join(_METADATA)}, got {out.suffix or 'no suffix'!r} in {out}"
         )
+    require_matplotlib()
 
 
 @contextmanager
 def new_figure(width: float, height: float, font_size: float = 9) -> Iterator[Figure]:
     """A figure of ``width`` by ``height`` inches in the house style, apart from any other of the process."""
-    try:
-        import matplotlib
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot", "plotting") from None
+    require_matplotlib()
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a user's matplotlibrc must not change the picture
         matplotlib.rcParams.update(_STYLE | {"font.size": font_size})

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
 from smoothcert.runs import Run
@@ -46,6 +47,16 @@ class RunSummary:
     accuracy: tuple[float, ...]
     most_votes: int | None = None
     """The most votes an input could get, where voting may end early; None where each has n."""
+    dataset: str | None = None
+    split: str | None = None
+    sigma_search: str | None = None
+    """The search that chose each input's σ; ``sigma`` is then where it started."""
+    sigma_per: Per | None = None
+    """What has a σ of its own; ``sigma`` is then the mean that the plan states."""
+    planned: int | None = None
+    """How many inputs the run was asked for; None where it doesn't say."""
+    complete: bool = False
+    """Whether the run is known to hold all inputs that it was asked for."""
 
 
 def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
@@ -65,6 +76,12 @@ def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
         abstained=abstention_rate(run.records),
         accuracy=tuple(certified_accuracy(run.records, radii).tolist()),
         most_votes=most_votes(plan) if stops_of(plan) else None,
+        dataset=dataset_of(run),
+        split=split_of(run),
+        sigma_search=search_of(run),
+        sigma_per=sigma_per(run),
+        planned=None if run.planned is None else len(run.planned),
+        complete=run.complete,
     )
 
 

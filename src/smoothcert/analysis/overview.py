@@ -90,12 +90,8 @@ class EnvelopePoint:
     run: str
 
 
-def overview(run: Run, radii: Sequence[float], classes: int | None = None) -> RunOverview:
-    """All figures of a run, with certified accuracies at ``radii``.
-
-    ``classes`` is the number of classes where the run doesn't know it (imported logs); else classes after the last
-    one seen go unmentioned.
-    """
+def overview(run: Run, radii: Sequence[float]) -> RunOverview:
+    """All figures of a run, with certified accuracies at ``radii``."""
     return RunOverview(
         summary=summarise(run, radii),
         radii=tuple(float(radius) for radius in radii),
@@ -106,7 +102,7 @@ def overview(run: Run, radii: Sequence[float], classes: int | None = None) -> Ru
         acr_share_of_top=acr_share_of_top(run.records, TOP_FRACTION),
         runtime=runtime(run.records),
         top_class=top_class(run),
-        classes=by_class(run.records, radii, classes),
+        classes=by_class(run.records, radii),
     )
 
 

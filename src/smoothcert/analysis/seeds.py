@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
-from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
+from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, markdown_table
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
@@ -86,6 +87,8 @@ class SeedSummary:
     norm: str
     acr: Spread
     accuracy: tuple[Spread, ...]
+    dataset: str | None = None
+    split: str | None = None
 
 
 def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
@@ -111,6 +114,8 @@ def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
         first.norm,
         Spread.of([summary.acr for summary in summaries]),
         tuple(Spread.of(column) for column in zip(*(summary.accuracy for summary in summaries))),
+        first.dataset,
+        first.split,
     )
 
 
@@ -136,9 +141,10 @@ def render_seed_table(summaries: Sequence[SeedSummary], radii_as_typed: Sequence
 
 
 def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
-    header = ["method", "σ", "seeds", "inputs", "ACR", *radii]
+    header = ["data", "method", "σ", "seeds", "inputs", "ACR", *radii]
     rows = [
         [
+            data_in_words(summary.dataset, summary.split) or UNKNOWN,
             summary.method,
             f"{summary.sigma:g}",
             str(summary.seeds),
@@ -153,7 +159,7 @@ def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
     )
     norm = norm_name(summaries[0].norm)
     note = f"Certified accuracy (%) at {norm} radius, mean±sd over seeds ({stated}):"
-    return f"{note}\n\n{markdown_table(header, rows, text_columns={0})}"
+    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 1})}"
 
 
 def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
@@ -168,18 +174,24 @@ def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
             "acr",
             "acr_sd",
             *(f"{r}{end}" for r in radii for end in ("", "_sd")),
+            "dataset",
+            "split",
         ]
     )
     for summary in summaries:
         spreads = [summary.acr, *summary.accuracy]
         figures = [figure for spread in spreads for figure in (spread.mean, spread.sd)]
-        writer.writerow([csv_escaped(summary.method), summary.sigma, summary.seeds, summary.inputs, *figures])
+        data = [csv_escaped(text or "") for text in (summary.dataset, summary.split)]
+        named = [csv_escaped(summary.method), summary.sigma, summary.seeds, summary.inputs]
+        writer.writerow([*named, *figures, *data])
     return stream.getvalue()
 
 
 def _json(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
     rows = [
         {
+            "dataset": summary.dataset,
+            "split": summary.split,
             "method": summary.method,
             "sigma": summary.sigma,
             "seeds": summary.seeds,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from smoothcert.errors import DataError
+from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, read_file, read_lines
+from smoothcert.noise import DEFAULT_NOISE, NOISES
 from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.statement import OriginStatement
 
 Fact: TypeAlias = str | int | float | bool
@@ -48,6 +51,61 @@ def training_facts(path: Path) -> dict[str, Fact]:
     return facts
 
 
+def trained_range(path: Path) -> tuple[float, float] | None:
+    """The range of the inputs that a training run's model saw; None where nothing states it."""
+    try:
+        found = Manifest.load(path).origin.input_range
+    except (OSError, RunError):
+        return None
+    return None if found is None else (float(found[0]), float(found[1]))
+
+
+@dataclass(frozen=True)
+class Departures:
+    """What a model is asked that may differ from what it was trained with; None is unknown, and says nothing."""
+
+    noise: str | None
+    sigma: float | None
+    input_range: Sequence[float] | None
+    trained: Mapping[str, Fact]
+    trained_range: Sequence[float] | None
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Departures:
+        """What a run states."""
+        plan, origin = manifest.plan, manifest.origin
+        return cls(plan.noise, plan.sigma, origin.input_range, stated_training(origin), origin.trained_range)
+
+    def in_words(self) -> list[str]:
+        """A sentence for each that differs. Certificates hold all the same: they are about the model as it is."""
+        return [sentence for sentence in (self._noise(), self._range()) if sentence is not None]
+
+    def _noise(self) -> str | None:
+        kind, sigma = self.trained.get("noise", DEFAULT_NOISE), self.trained.get("sigma")
+        # Fitted noise has a σ for each coordinate, which isn't to be compared with one σ.
+        if self.noise not in NOISES or kind not in NOISES or self.sigma is None:
+            return None
+        if not isinstance(sigma, int | float) or (kind == self.noise and math.isclose(sigma, self.sigma)):
+            return None
+        names = ("", "") if kind == self.noise else (f"{self.noise} noise of ", f"{kind} noise of ")
+        return (
+            f"the model was trained with {names[1]}σ = {sigma:g}, and is used with {names[0]}σ = {self.sigma:g}: "
+            "certificates hold, but radii and accuracy are mostly best at the noise of the training"
+        )
+
+    def _range(self) -> str | None:
+        if self.input_range is None or self.trained_range is None:
+            return None
+        (low, high), (least, greatest) = self.input_range, self.trained_range
+        moved = max(abs(low - least), abs(high - greatest))
+        if moved == 0 or moved < _FAR * (greatest - least):
+            return None
+        return (
+            f"the model was trained on inputs in [{least:g}, {greatest:g}], and these lie in [{low:g}, {high:g}]: "
+            "certificates hold, but the inputs may be scaled otherwise than the model expects"
+        )
+
+
 def _seconds(path: Path) -> float | None:
     try:
         each = [float(json.loads(line)["seconds"]) for line in read_lines(RunFiles(path).metrics)]
@@ -68,5 +126,8 @@ def stated_training(origin: OriginStatement) -> dict[str, Fact]:
         if isinstance(name, str) and isinstance(value, Fact) and not (value != value or value in _INFINITE)
     }
 
+
+_FAR = 0.5
+"""By how much of its width a range may move before it is another: test inputs aren't the training inputs."""
 
 _INFINITE = (math.inf, -math.inf)

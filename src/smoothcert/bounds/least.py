@@ -10,11 +10,11 @@ from smoothcert.errors import check_probability
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 
-def least_votes(bound: Bound, alpha: float, classes: int = 2) -> int:
+def least_votes(bound: Bound, alpha: float) -> int:
     """The smallest n, of those ``bound`` permits, at which a unanimous vote is enough for it at ``alpha``."""
 
     def unanimous_suffices(n: int) -> bool:
-        return bound(unanimous(n, classes, bound.votes), 0, alpha).separated
+        return bound(unanimous(n, 2, bound.votes), 0, alpha).separated
 
     if bound.next_look is None:
         return _first_true(unanimous_suffices)

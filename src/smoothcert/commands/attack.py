@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -81,7 +80,7 @@ def attack(
         Inputs attacked together; changes speed and memory.
     """
     from smoothcert.analysis.tables import default_radii, parse_radii
-    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.console import note, progress_bar, warn
     from smoothcert.commands.model_argument import declared_as, load_named_model
     from smoothcert.empirical import AttackPlan, AttackProgress, attack_run, check_attackable
     from smoothcert.evaluation import Choice
@@ -104,6 +103,8 @@ def attack(
     if plan.attack is None and not named.classifier.differentiable:
         note(f"{named.classifier.name} has no gradients: it is attacked by votes alone (nes)", output.quiet)
     inputs = open_inputs_of(whole, dataset, split, data_dir)
+    for departure in named.departures(whole.manifest.plan.noise, whole.manifest.plan.sigma, inputs):
+        warn(departure, output.quiet)
     with progress_bar("attacking", "attacks", output.silent) as bar:
         bar.begin(len(chosen.records) * len(typed), len(chosen.records))
         report = attack_run(
@@ -126,14 +127,16 @@ def attack(
 
 def _model_missing(run: Run) -> Exception:
     from smoothcert.errors import RunError
-    from smoothcert.runs.data_check import suggested_options
+    from smoothcert.hints import command
 
     origin = run.manifest.origin
     if origin.model is None:
         return RunError(
             f"{run.path} doesn't say where its model ({run.manifest.model.name}) was found; give it with --model"
         )
-    options = suggested_options(
+    again = command(
+        "attack",
+        run.path,
         model=origin.model,
         architecture=origin.architecture,
         sharpen=None if (beta := origin.value("sharpen")) is None else str(beta),
@@ -142,7 +145,7 @@ def _model_missing(run: Run) -> Exception:
     )
     return RunError(
         f"--model is missing: what a run names is never opened unasked, because runs may be untrusted. If you "
-        f"trust what it names: smoothcert attack {shlex.quote(str(run.path))} {options}"
+        f"trust what it names: `{again}`"
     )
 
 

@@ -79,10 +79,11 @@ def certify(
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
     from smoothcert.commands.certify_view import certify_with_bar, show_run
-    from smoothcert.commands.console import note
+    from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
+    from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
     from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.plan import AUTO
@@ -109,6 +110,9 @@ def certify(
     low, high = inputs.value_range()
     quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
+    planned = classifier.plan.noise
+    for departure in named.departures(planned.name, planned.sigma, inputs):
+        warn(departure, output.quiet)
     if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
@@ -126,7 +130,7 @@ def certify(
             note(warning, quiet)
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
-            "inside the region. `plot --kind area` compares regions by volume.",
+            f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",
             quiet,
         )
     if classifier.plan.search is not None:
@@ -141,13 +145,16 @@ def certify(
         "dataset": data_name,
         "split": data.split,
         "data_dir": None if data.data_dir is None else str(data.data_dir),
+        "input_range": [low, high],
     }
-    described = {
-        "outputs": model_options.outputs,
-        "thread_safe": model_options.thread_safe,
-        "sharpen": model_options.sharpen,
+    if named.trained_range is not None:
+        origin["trained_range"] = list(named.trained_range)
+    described = {**vars(model_options), "hold": hold}
+    origin |= {
+        key: str(value) if isinstance(value, Path) else value
+        for key, value in described.items()
+        if value not in (None, getattr(ModelOptions, key, None))
     }
-    origin |= {key: value for key, value in described.items() if value is not None}
     if named.method is not None:
         origin["method"] = named.method
     if named.trained:

@@ -225,6 +225,16 @@ def note(message: str, quiet: bool = False) -> None:
     stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
 
 
+def warn(message: str, quiet: bool = False, **fields: str) -> None:
+    """Something that the reader may not have meant, and that goes on all the same."""
+    if quiet:
+        return
+    if _log.json:
+        _write_event("warning", message=message, **fields)
+    else:
+        stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(message)), soft_wrap=True)
+
+
 def show_warnings() -> None:
     """Print the library's warnings as sentences instead of source lines."""
 
@@ -236,10 +246,8 @@ def show_warnings() -> None:
         file: TextIO | None = None,  # noqa: ARG001  (the name is part of the hook)
         line: str | None = None,
     ) -> None:
-        if _log.json:
-            _write_event("warning", message=str(message), category=category.__name__)
-        elif category.__module__.startswith("smoothcert"):
-            stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(str(message))), soft_wrap=True)
+        if category.__module__.startswith("smoothcert") or _log.json:
+            warn(str(message), category=category.__name__)
         else:
             sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 

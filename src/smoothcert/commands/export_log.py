@@ -33,7 +33,9 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
     """
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.extras import require
     from smoothcert.files import write_atomically
+    from smoothcert.plain_text import norm_name
     from smoothcert.runs import read_run
     from smoothcert.runs.field_log import write_field_log
 
@@ -42,11 +44,14 @@ def export_log(run: Path, *, format: Format | None = None, out: Path | None = No
 
         if out is None:
             raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
+        require("pyarrow.parquet", "Parquet")
         write_parquet(read_run(run), out)
         return
     whole = read_run(run)
     if whole.shortfall is not None:
         note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete")
+    if whole.manifest.model.held is not None:
+        note(f"{run} certifies in {norm_name(whole.norm)}; a tsv doesn't say that coordinates are held")
     if out is None:
         write_field_log(whole.records, sys.stdout, digits)
     else:

@@ -63,12 +63,15 @@ def fit_noise(
     dataset
         Data set (default: what the model was trained on).
     """
+    from smoothcert.analysis.figures import require_matplotlib
     from smoothcert.commands.console import note
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.evaluation import Choice
+    from smoothcert.hints import beside, command, typed
     from smoothcert.noise_fit import feature_names, fit_into, starting_constants
     from smoothcert.sampling.models import TorchClassifier
 
+    require_matplotlib()
     execution = execution_of(speed)
     named = load_named_model(model, model_options, "hard")
     base = named.classifier
@@ -91,14 +94,23 @@ def fit_noise(
     fits = [_fit_with_bar(start, folder, plan, quiet) for folder, plan in zip(folders, plans)]
     if len(fits) > 1:
         _write_ladder(out, fits, quiet)
-    _show(out, fits, output)
+    chosen = fits[(len(fits) - 1) // 2].path
+    after = command(
+        "certify",
+        model,
+        dataset=None if dataset is None and named.dataset == data_name else data_name,
+        data_dir=data.data_dir,
+        noise=chosen,
+        **typed(model_options),
+        out=beside(chosen, "certified"),
+    )
+    _show(out, fits, after, output)
 
 
 def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bool) -> Fit:
     """One fit, its sub-epochs as they end, and its picture."""
     from smoothcert.analysis.plots import plot_noise
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.errors import MissingExtraError
     from smoothcert.noise_fit import Progress, SubEpoch
 
     def told(one: SubEpoch) -> None:
@@ -118,29 +130,26 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
 
         fit = start(out=out, plan=plan, progress=Progress(bar.begin, bar.advance, step))
     assert fit.noise is not None
-    try:
-        plot_noise([(f"{out.name}, σ", fit.noise.sigmas)], out / "sigma.png")
-    except MissingExtraError as error:
-        note(f"no sigma.png: {error}", quiet)
+    plot_noise([(f"{out.name}, σ", fit.noise.sigmas)], out / "sigma.png")
     return fit
 
 
 def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
     from smoothcert.analysis.plots import plot_clean_accuracy
     from smoothcert.commands.console import note
-    from smoothcert.errors import InvalidValueError, MissingExtraError
+    from smoothcert.errors import InvalidValueError
     from smoothcert.noise_fit import ladder_points, write_blanket
 
     points = ladder_points(fits)
     write_blanket(out, points)
     try:
         plot_clean_accuracy([(f"{out.name}, {split_of(fits[0])}", points)], out / "clean-accuracy.png")
-    except (MissingExtraError, InvalidValueError) as error:
+    except InvalidValueError as error:
         note(f"no clean-accuracy.png: {error}", quiet)
 
 
-def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
-    """What each fit ended with: a table, or a JSON object."""
+def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None:
+    """What each fit ended with, and the command to go on with: a table, or a JSON object."""
     from rich.table import Table
 
     from smoothcert.commands.console import stdout
@@ -166,10 +175,10 @@ def _show(out: Path, fits: list[Fit], output: OutputOptions) -> None:
         )
     console = stdout()
     console.print(table)
-    chosen = fits[0].path if len(fits) == 1 else f"{out}/INIT"
-    console.print(
-        f"Next: smoothcert certify MODEL --noise {chosen} --out …  (area: Σ ln σ + D ln gap)", markup=False
-    )
+    console.print("area: Σ ln σ + D ln gap")
+    if len(fits) > 1:
+        console.print(f"{out} has a folder for each init: take another by its figures", soft_wrap=True)
+    console.print(f"Next: {after}", soft_wrap=True)
 
 
 def split_of(fit: Fit) -> str:

@@ -30,6 +30,7 @@ def methods(
     from rich.table import Table
 
     from smoothcert.commands.console import stdout
+    from smoothcert.hints import command
     from smoothcert.training.methods import describe, descriptions, markdown_rows
 
     if markdown:
@@ -45,7 +46,7 @@ def methods(
         for method in chosen:
             table.add_row(method.name, method.summary, method.cost, method.paper)
         console.print(table)
-        console.print("Knobs: smoothcert methods NAME")
+        console.print(f"Knobs of one: {command('methods', 'smoothmix')}")
         return
     (method,) = chosen
     console.print(method.name, style="bold", end="")

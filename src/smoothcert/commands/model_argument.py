@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from smoothcert.analysis.trained import Fact, read_recipe_file, training_facts
+from smoothcert.analysis.trained import Departures, Fact, read_recipe_file, trained_range, training_facts
 from smoothcert.errors import InvalidValueError, ModelError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from smoothcert.bounds import VoteKind
     from smoothcert.commands.options import ModelOptions
+    from smoothcert.datasets.base import Dataset
     from smoothcert.sampling import BaseClassifier, Execution
     from smoothcert.smoothing import SmoothedClassifier
 
@@ -33,6 +34,13 @@ class NamedModel:
     method: str | None = None
     noise: str | None = None
     trained: Mapping[str, Fact] = field(default_factory=dict)
+    trained_range: tuple[float, float] | None = None
+    """The smallest and the largest number among the inputs that it was trained on."""
+
+    def departures(self, noise: str | None, sigma: float | None, inputs: Dataset) -> list[str]:
+        """In words, how the noise and the inputs differ from those of its training."""
+        asked = Departures(noise, sigma, inputs.value_range(), self.trained, self.trained_range)
+        return asked.in_words()
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
@@ -99,7 +107,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     if path.suffix in _PICKLES:
         raise ModelError(
             f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
-            "that: smoothcert certify mymodule:predict …"
+            "that as MODEL, such as mymodule:predict"
         )
     if ":" in name and not path.exists():
         return NamedModel(_adapted(_imported(name), options, votes))
@@ -124,6 +132,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         _text(objective.get("name")) if isinstance(objective, dict) else None,
         noise if noise in NOISES else None,  # any other would be a path
         training_facts(path),
+        trained_range(path),
     )
 
 

@@ -41,10 +41,12 @@ def plot(
     width
         page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
     """
+    from smoothcert.analysis.figures import check_picture_path
     from smoothcert.analysis.plots import PLOTS
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.runs import Run
 
     chosen, values = PLOTS[kind], given(options)
@@ -55,10 +57,11 @@ def plot(
             )
             raise InvalidValueError(f"--{name} belongs to --kind {owners}, got --kind {kind}: leave it out")
     if len(runs) < chosen.fewest:
-        raise InvalidValueError("name at least one run: smoothcert plot RUN… --out FILE")
+        raise InvalidValueError(f"name at least one run; `{usage('plot')}` shows how")
     for knob in KNOBS[kind]:
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
+    check_picture_path(out)
     things = [thing for path in runs for thing in _read(path, chosen.reads)]
     chosen.draw(things, out=out, width=width, **values)
     for thing in things:

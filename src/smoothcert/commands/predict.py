@@ -57,7 +57,7 @@ def predict(
     out
         File to write instead of standard output.
     """
-    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.console import note, progress_bar, warn
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
@@ -80,6 +80,8 @@ def predict(
     )
     seed = classifier.settle_seed()
     classifier.settle_for(inputs.levels, inputs.largest)
+    for departure in named.departures(classifier.plan.noise.name, classifier.plan.noise.sigma, inputs):
+        warn(departure, output.quiet)
     classifier = classifier.in_order(class_order(classifier.base, inputs))
     if noise not in NOISES:
         classifier.prepare(inputs.input_shape)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from smoothcert.commands.options import OutputOptions
 
+if TYPE_CHECKING:
+    from smoothcert.runs import Run
+
 _SIGMAS = (0.25, 0.5)
+_EPOCHS = 40
 _EVERY = 5  # of the 500 test digits: a hundred make a page
 
 
@@ -27,6 +32,7 @@ def quickstart(
     """
     from smoothcert import datasets
     from smoothcert.analysis import plot_certified_accuracy, plot_gallery
+    from smoothcert.analysis.figures import require_matplotlib
     from smoothcert.analysis.metrics import summarise
     from smoothcert.analysis.tables import default_radii, render_table
     from smoothcert.architectures.weights import WEIGHTS_NAME, load_model
@@ -38,13 +44,14 @@ def quickstart(
     from smoothcert.training import Recipe, TrainPlan, train_into
 
     quiet = output.silent
+    require_matplotlib()
     train_set, test_set = datasets.load("digits", "train"), datasets.load("digits", "test")
     runs = []
     for sigma in _SIGMAS:
         model_dir = out / f"model-sigma{sigma}"
         note(f"σ = {sigma}: a small CNN sees digits with noise, then unseen digits are certified", quiet)
         if not (model_dir / WEIGHTS_NAME).exists():
-            plan = TrainPlan(sigma=sigma, epochs=40, batch_size=64, lr=0.05, schedule="cosine")
+            plan = TrainPlan(sigma=sigma, epochs=_EPOCHS, batch_size=64, lr=0.05, schedule="cosine")
             recipe = Recipe("digits", plan, "small-cnn")
             with progress_bar("training", "steps", quiet) as bar:
                 train_into(model_dir, recipe, train_set, test_set=test_set, on_step=bar.step)
@@ -71,9 +78,21 @@ def quickstart(
     note(
         f"\nHow to read a column: at radius {radii[1]}, that many % of the digits are classified correctly and no "
         f"change of the picture with ℓ2 norm below {radii[1]} can alter it, each with probability 99.9 %.\n"
-        f"\nLook at  {curve}\n         {gallery}\n"
-        f"\nNext     smoothcert train mnist --sigma 0.5 --out runs/mnist\n"
-        f"         smoothcert certify {out / f'model-sigma{_SIGMAS[0]}'} --n 100000 --out runs/mine\n"
-        f"         smoothcert --help",
+        f"\nLook at  {curve}\n         {gallery}\n\n"
+        + "\n".join(f"{'Next' if not k else '':<9}{line}" for k, line in enumerate(_next(out, runs))),
         quiet,
     )
+
+
+def _next(out: Path, runs: list[Run]) -> list[str]:
+    """Commands to go on with."""
+    from smoothcert.hints import command, usage
+
+    model, other = out / f"model-sigma{_SIGMAS[0]}", out / "model-consistency"
+    like = {"sigma": _SIGMAS[0], "epochs": _EPOCHS, "batch_size": 64, "lr": 0.05, "schedule": "cosine"}
+    return [
+        command("report", *(run.path for run in runs), out=out / "report"),
+        command("certify", model, n=100_000, max=20, out=out / "more-votes"),
+        command("train", "digits", objective="consistency", **like, out=other),
+        usage("train"),
+    ]

@@ -39,7 +39,7 @@ def recipes(
     if json_:
         print(json.dumps({recipe.name: recipe.to_json() for recipe in chosen}, ensure_ascii=False))
         return
-    table = Table(title="smoothcert train --recipe NAME --out DIR", title_justify="left")
+    table = Table(title="names for train --recipe", title_justify="left")
     table.add_column("name", no_wrap=True)
     table.add_column("epochs", justify="right")
     table.add_column("published ACR", justify="right", max_width=9)

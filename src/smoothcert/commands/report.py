@@ -53,10 +53,11 @@ def report(
         Where the files of the data set are.
     """
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.report import DataPlace, ReportOptions, write_report
 
     if not runs:
-        raise InvalidValueError("name at least one run: smoothcert report RUN… --out DIR")
+        raise InvalidValueError(f"name at least one run; `{usage('report')}` shows how")
     written = write_report(runs, out, ReportOptions(radius, inputs, DataPlace(dataset, split, data_dir)))
     if output.json:
         print(json.dumps({"page": str(written.path), "bytes": written.size, "headlines": written.headlines}))

@@ -48,6 +48,7 @@ def show(
     """
     from smoothcert.analysis.overview import overview
     from smoothcert.analysis.tables import default_radii
+    from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.radii import chosen_beforehand
     from smoothcert.runs import read_run
@@ -64,7 +65,10 @@ def show(
     if json_:
         used = votes_used(read)
         votes = {} if used is None else {"votes": asdict(used)}
-        print(json.dumps({**asdict(whole), **votes, "statements": proved}, ensure_ascii=False))
+        notes = Departures.of(read.manifest).in_words()
+        print(
+            json.dumps({**asdict(whole), **votes, "notes": notes, "statements": proved}, ensure_ascii=False)
+        )
         return
     _print(read, whole, typed, proved)
 
@@ -81,8 +85,10 @@ def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | st
 
 
 def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
-
+    from smoothcert.analysis.about import data_in_words, sigma_mark
     from smoothcert.analysis.evidence import printed_radii
+    from smoothcert.analysis.tables.cells import sigma_text
+    from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.console import stdout
 
@@ -90,6 +96,9 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
     console.print(f"{summary.run}: {held}", style="bold", soft_wrap=True)
+    sigma = sigma_text(summary.sigma, "not stated") + sigma_mark(summary.sigma_search, summary.sigma_per)
+    data = data_in_words(summary.dataset, summary.split) or "not stated"
+    console.print(f"  data: {data}; σ: {sigma}", soft_wrap=True)
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),
@@ -124,6 +133,8 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "classifiers that read low-order bits. Certify again for those that do.",
             soft_wrap=True,
         )
+    for departure in Departures.of(run.manifest).in_words():
+        console.print(f"Note: {departure}.", soft_wrap=True)
     if isinstance(proved, str):
         console.print(f"Nothing is proved about other inputs: {proved}.", soft_wrap=True)
         return

@@ -77,6 +77,7 @@ def sweep(
         two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
     from smoothcert import datasets
+    from smoothcert.analysis.figures import require_matplotlib
     from smoothcert.commands.certify_view import certify_with_bar
     from smoothcert.commands.console import note, progress_bar, report_mistake
     from smoothcert.evaluation import Choice
@@ -84,6 +85,7 @@ def sweep(
     from smoothcert.training import TrainingDivergedError
 
     quiet = output.silent
+    require_matplotlib()
     common = given(plan) | {
         "dataset": dataset,
         "architecture": architecture,
@@ -128,7 +130,6 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     from smoothcert.analysis.seeds import render_seed_table, summarise_seeds
     from smoothcert.analysis.tables import default_radii
     from smoothcert.commands.console import note
-    from smoothcert.errors import MissingExtraError
     from smoothcert.files import write_atomically
     from smoothcert.sweeps import group_by_seed
 
@@ -139,11 +140,7 @@ def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> Non
     write_atomically(out / "table.md", tables["markdown"].encode())
     write_atomically(out / "table.json", tables["json"].encode())
     picture = out / "certified-accuracy.png"
-    quiet = output.silent
-    try:
-        plot_seed_groups(groups, picture)
-        note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", quiet)
-    except MissingExtraError as error:
-        note(f"{out / 'table.md'}, {out / 'table.json'}; no plot: {error}", quiet)
+    plot_seed_groups(groups, picture)
+    note(f"{out / 'table.md'}, {out / 'table.json'}, {picture}", output.silent)
     if not output.quiet:
         sys.stdout.write(tables["json" if output.json else "markdown"])

@@ -37,7 +37,8 @@ def table(
         training (what training its model took).
     format
         markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
-        dataset,sigma,method,seeds,inputs,acr,acr_sd,…). best and training: all but latex.
+        dataset,sigma,method,seeds,inputs,acr,acr_sd,…) and, after the radii, dataset,split,sigma_search,sigma_per,
+        planned,complete. best and training: all but latex.
     """
     from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii
@@ -46,10 +47,11 @@ def table(
     from smoothcert.analysis.votes import asked_only
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
     from smoothcert.runs import read_run
 
     if not runs:
-        raise InvalidValueError("name at least one run: smoothcert table RUN…")
+        raise InvalidValueError(f"name at least one run; `{usage('table')}` shows how")
     typed = parse_radii(radii) if radii is not None else None
     read = [read_run(path) for path in runs]
     rendered = render_layout(read, typed or default_radii(read), layout, format)

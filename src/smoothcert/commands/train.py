@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -15,6 +15,10 @@ from smoothcert.commands.options import OutputOptions
 from smoothcert.commands.recipe_options import KnobOptions, PlanOptions
 from smoothcert.datasets import DATASETS
 from smoothcert.objectives import OBJECTIVES
+
+if TYPE_CHECKING:
+    from smoothcert.datasets.base import Dataset
+    from smoothcert.training import Recipe
 
 
 def train(
@@ -83,7 +87,7 @@ def train(
     """
     from smoothcert import datasets
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.errors import DataError
+    from smoothcert.hints import certify_trained
     from smoothcert.sampling.execution import check_device
     from smoothcert.training import find_recipe, make_recipe, train_into
     from smoothcert.training.processes import connect
@@ -105,10 +109,7 @@ def train(
         else find_recipe(recipe).changed(values, objective, given(knobs))
     )
     inputs = datasets.load(chosen.dataset, "train", data_dir)
-    try:
-        test_set = None if chosen.plan.holdout else datasets.load(chosen.dataset, "test", data_dir)
-    except DataError:
-        test_set = None  # only reported on, so a data set without a test split can be trained on too
+    test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
     quiet = output.silent or not processes.is_first
     with ExitStack() as stack:
@@ -124,14 +125,28 @@ def train(
             on_step=bar.step,
             listeners=listeners,
             processes=processes,
+            data_dir=data_dir,
         )
     last = history[-1]
     if output.json and processes.is_first:
         print(
             json.dumps({"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy})
         )
+    split = "train" if (test_set or _test_split(chosen, data_dir)) is None else None
+    after = certify_trained(out, None if chosen.dataset in DATASETS else chosen.dataset, data_dir, split)
     note(
         f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
-        f"{last.validated_on} inputs\nNext: smoothcert certify {out} --out {out}-certified",
+        f"{last.validated_on} inputs\nNext: {after}",
         quiet,
     )
+
+
+def _test_split(recipe: Recipe, data_dir: Path | None) -> Dataset | None:
+    """The split that training is reported on; None where the data set has none."""
+    from smoothcert import datasets
+    from smoothcert.errors import DataError
+
+    try:
+        return datasets.load(recipe.dataset, "test", data_dir)
+    except DataError:
+        return None

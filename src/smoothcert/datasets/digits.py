@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.errors import MissingExtraError
+from smoothcert.extras import require
 
 TRAIN_SIZE = 1297
 
@@ -19,11 +19,7 @@ def load_digits(split: str, root: Path | None) -> Dataset:  # noqa: ARG001 - the
     The split is simple: the first 1297 images train, the last 500 test, in scikit-learn's order. No shuffle,
     so no random generator can change it; every class has between 46 and 51 test images.
     """
-    try:
-        from sklearn import datasets as bundled
-    except ImportError as error:
-        raise MissingExtraError("scikit-learn", "quickstart", "the digits data set") from error
-    bunch = bundled.load_digits()
+    bunch = require("sklearn.datasets", "the digits data set").load_digits()
     part = slice(None, TRAIN_SIZE) if split == "train" else slice(TRAIN_SIZE, None)
     return Dataset(
         name="digits",

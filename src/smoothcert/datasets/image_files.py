@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import DataError, MissingExtraError
+from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import opened_file
 
 if TYPE_CHECKING:
@@ -35,10 +36,7 @@ class Header(NamedTuple):
 
 def require_pillow(purpose: str) -> None:
     """Refuse early, and say what for, if Pillow isn't installed."""
-    try:
-        import PIL.Image  # noqa: F401 - only whether it can be imported matters
-    except ImportError as error:
-        raise MissingExtraError("Pillow", "images", purpose) from error
+    require("PIL.Image", purpose)
 
 
 def load_formats() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from smoothcert.tally import Phase, Stream, Tally
 
 # The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
 _ROOM = 1e-5
+_NUMBERS_TOGETHER = 1 << 26  # of noise that a worker holds at once
 
 
 def attack_run(
@@ -129,7 +131,7 @@ class _Attacker:
     ) -> None:
         stated = CertifyPlan.from_statement(run.manifest.plan, run.path)
         self.plan, self.radii, self.dataset = plan, radii, dataset
-        self.execution, self.batch = execution, batch
+        self.execution = execution
         self.noise, self.seed, self.grid = stated.noise, stated.known_seed, stated.grid
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(
@@ -139,6 +141,8 @@ class _Attacker:
         assert plan.attack is not None  # settled
         assert plan.copies is not None
         self.strategy, self.copies = ATTACKS[plan.attack], plan.copies
+        # Many copies of large pictures would not fit: fewer inputs together then, which changes no answer.
+        self.batch = max(1, min(batch, _NUMBERS_TOGETHER // (plan.copies * math.prod(dataset.input_shape))))
         self.level = plan.level(len(radii), self.prepared.classes)
         plan.warn_if_hopeless(self.level)
         low, high = dataset.value_range()

@@ -49,7 +49,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     if search := run.manifest.plan.sigma_search:
         raise RunError(
             f"{run.path} was certified at a σ that {search} found for each input, and only runs at one noise are "
-            f"recertified; certify again: smoothcert certify … --sigma-search {search}"
+            f"recertified; certify the model again"
         )
     _check_changes(run, changes)
     old = _plan_of(run)
@@ -58,7 +58,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
     if new.confidence_bound.votes == "soft" and old.confidence_bound.votes == "hard":
         raise RunError(
             f"{run.path} kept hard votes ({old.bound} bound); the {new.bound} bound needs soft ones, so they would "
-            f"have to be cast again: smoothcert certify … --bound {new.bound}"
+            f"have to be cast again: certify the model with --bound {new.bound}"
         )
     records = []
     for record in run.records:
@@ -94,7 +94,7 @@ def _check_has_votes(run: Run) -> None:
     if run.manifest.kind == "import" or any(r.selection is None or r.estimation is None for r in run.records):
         raise RunError(
             f"{run.path} was imported from a log, which holds radii but no votes: there is nothing to recertify from; "
-            "certify the model with smoothcert certify"
+            "certify the model yourself"
         )
     if run.manifest.kind != "certify":
         raise RunError(
@@ -114,7 +114,7 @@ def _check_changes(run: Run, changes: dict[str, Any]) -> None:
         if value != plan.value(name):
             raise InvalidValueError(
                 f"{name} can't change from {plan.value(name)} to {value}: the votes of {run.path} were cast with "
-                f"{name} {plan.value(name)} and would have to be cast again; use smoothcert certify for that"
+                f"{name} {plan.value(name)} and would have to be cast again; certify the model with it"
             )
 
 

@@ -46,7 +46,8 @@ class DiagonalNoise(Noise):
 
     def __repr__(self) -> str:
         """How many scales, and between which."""
-        return f"{type(self).__name__}({self.sigmas.size} scales from {self.smallest_sigma:.4g} to {self.largest_sigma:.4g})"
+        between = f"{self.smallest_sigma:.4g} to {self.largest_sigma:.4g}"
+        return f"{type(self).__name__}({self.sigmas.size} scales from {between})"
 
     def __hash__(self) -> int:
         return hash((self.name, self.sha256))

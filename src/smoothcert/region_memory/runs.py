@@ -19,6 +19,7 @@ from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
 from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
 from smoothcert.runs import Manifest, Record, Run, read_run, reserve_run
@@ -58,6 +59,7 @@ def remember(
     and the same account, unless others have asked the memory meanwhile. ``on_answer`` is called after each of the run's
     inputs, those answered before included.
     """
+    store_for(address)  # what it needs is installed, before anything is written
     on_answer = on_answer or _nothing
     _check(run, dataset)
     offers = _Offers(run, dataset)

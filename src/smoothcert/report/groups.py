@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.analysis.about import data_in_words, dataset_of, split_of
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.metrics import largest_radius
 from smoothcert.analysis.tables.radii import multiples, round_step
@@ -47,10 +48,12 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
         members.setdefault(_key(run), []).append(run)
     groups = []
     for same in members.values():
-        named = next((str(run.manifest.data.name) for run in same if run.manifest.data.name), None)
+        named = next((name for run in same if (name := dataset_of(run)) is not None), None)
+        split = next((name for run in same if (name := split_of(run)) is not None), None)
         by_labels = not same[0].manifest.data.has(DataStatement.sha256)
         # Several groups may be nameless; their labels tell them apart.
         name = named or f"data set not named (labels {_labels_digest(same[0])[:8]})"
+        name = data_in_words(name, split) or name
         groups.append(Group(name, tuple(same), by_labels))
     return groups
 

@@ -36,7 +36,7 @@ class WrittenReport:
 def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> WrittenReport:
     """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown."""
     names = unique_names(paths)
-    payload = make_payload([_named(path, name) for path, name in zip(paths, names)], options)
+    payload = make_payload([_named(path, name) for path, name in zip(paths, names)], options, out)
     page = render_page(payload)
     try:
         out.mkdir(parents=True, exist_ok=True)

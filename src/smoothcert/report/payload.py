@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import smoothcert
+from smoothcert.analysis.about import search_of, sigma_mark, sigma_per
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import percent_down, percent_up
 from smoothcert.analysis.metrics import average_certified_radius, certified_count, check_same_norm
 from smoothcert.analysis.tables.radii import radii_up_to
+from smoothcert.analysis.trained import Departures
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
+from smoothcert.hints import command
 from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
@@ -45,8 +48,8 @@ class ReportOptions:
             check_not_negative("radius", self.radius)
 
 
-def make_payload(runs: Sequence[Run], options: ReportOptions) -> dict[str, Any]:
-    """The page's data; runs in different norms are refused."""
+def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("report")) -> dict[str, Any]:
+    """The data of a page that will be in ``out``; runs in different norms are refused."""
     if not runs:
         raise InvalidValueError("a report needs at least one run, got none; name a run")
     check_same_norm([(run.name, run.norm) for run in runs])
@@ -64,7 +67,7 @@ def make_payload(runs: Sequence[Run], options: ReportOptions) -> dict[str, Any]:
             "of": sum(len(run.records) > 0 for run in runs),
             "most": MOST_RUNS,
         },
-        "command": _report_command(runs, options),
+        "command": _report_command(runs, options, out),
     }
 
 
@@ -114,7 +117,10 @@ def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: flo
     return {
         "name": run.name,
         "inputs": total,
+        "planned": None if run.planned is None else len(run.planned),
+        "complete": run.complete,
         "sigma": None if run.manifest.plan.sigma is None else float(f"{run.manifest.plan.sigma:.6g}"),
+        "sigmaMark": sigma_mark(search_of(run), sigma_per(run)).strip(),
         "n": plan.n,
         "n0": plan.n0,
         "votesUsed": None if used is None else used.in_words(),
@@ -174,7 +180,7 @@ def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str,
 def _banners(run: Run) -> list[str]:
     if not len(run.records):
         return [f"{run.name}: nothing has been certified yet."]
-    found = []
+    found = [f"{run.name}: {departure}." for departure in Departures.of(run.manifest).in_words()]
     if run.shortfall is not None:
         found.append(
             f"{run.name}: {run.shortfall}. All figures are counts of the inputs done, those decided quickly first: "
@@ -193,12 +199,15 @@ def _banners(run: Run) -> list[str]:
     return found
 
 
-def _report_command(runs: Sequence[Run], options: ReportOptions) -> str:
-    words = ["smoothcert", "report", *(run.name for run in runs)]
-    if options.radius is not None:
-        words += ["--radius", f"{options.radius:g}"]
+def _report_command(runs: Sequence[Run], options: ReportOptions, out: Path) -> str:
     place = options.place
-    for name, value in (("dataset", place.dataset), ("split", place.split), ("data-dir", place.data_dir)):
-        if value is not None:
-            words += [f"--{name}", str(value)]
-    return shlex.join([*words, "--inputs", str(options.inputs), "--out", "report"])
+    return command(
+        "report",
+        *(run.path for run in runs),
+        radius=options.radius,
+        dataset=place.dataset,
+        split=place.split,
+        data_dir=place.data_dir,
+        inputs=options.inputs,
+        out=out,
+    )

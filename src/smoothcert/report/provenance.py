@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from smoothcert.hints import beside, command
 from smoothcert.knobs import written
-from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES, Grid
 from smoothcert.runs import Run
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.statement import PlanStatement
+from smoothcert.runs.statement import OriginStatement, PlanStatement, is_count
 
+_ORIGIN_OPTIONS = (
+    "dataset",
+    "split",
+    "data_dir",
+    "architecture",
+    "outputs",
+    "output",
+    "classes",
+    "input_dtype",
+    "constants",
+    "thread_safe",
+    "sharpen",
+    "trust_pickle",
+    "hold",
+)
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
 
 
@@ -43,37 +59,51 @@ def _statement_sha256(run: Run) -> str | None:
 
 
 def certify_command(run: Run) -> str | None:
-    """The command that certifies the same again; None for imported logs, whose maker isn't smoothcert.
+    """The command that certifies the same again, from the folder that the page was made in.
 
-    It names the run's own file of scales, where its noise has one, as seen from the folder that holds the run.
+    None where there is none: for imported logs, whose maker isn't smoothcert, and for runs made in Python, which don't
+    say where model and data are. It names the run's own file of scales, where its noise has one.
     """
     manifest = run.manifest
-    if manifest.kind != "certify":
-        return None
     origin, plan = manifest.origin, manifest.plan
-    words = ["smoothcert", "certify", str(origin.model or "MODEL")]
-    for option in ("dataset", "split", "data_dir", "architecture", "sharpen"):
-        if (given := origin.value(option)) is not None:
-            words += [f"--{option.replace('_', '-')}", str(given)]
-    words += _noise_words(plan, run.name)
+    if manifest.kind != "certify" or origin.model is None or origin.dataset is None:
+        return None
+    words = [origin.model, *_origin_words(origin), *_noise_words(plan, run.path)]
+    if plan.levels not in (None, manifest.data.levels) and plan.cells_per_sigma != Grid.of(None).cells:
+        words += ["--levels", str(plan.levels)]
     for option in _PLAN_OPTIONS:
         if (stated := plan.value(option)) is not None:
             words += [f"--{option}", f"{stated}"]
     words += _search_words(plan) + _stop_words(plan.stops)
     words += ["--skip", str(manifest.data.skip or 1)]
-    asked = len(run.records) if manifest.data.asked_for is None else len(manifest.data.asked_for)
-    if manifest.data.allowed is not None and asked < len(manifest.data.allowed):
+    data = manifest.data
+    asked = data.planned if is_count(data.planned) else len(data.asked_for or run.records)
+    if data.allowed is not None and asked < len(data.allowed):
         words += ["--max", str(asked)]
-    return shlex.join([*words, "--out", f"{run.name}-again"])
+    if data.shard is not None:
+        words += ["--shard", data.shard]
+    return command("certify", *words, out=beside(run.path, "again"))
 
 
-def _noise_words(plan: PlanStatement, directory: str) -> list[str]:
+def _origin_words(origin: OriginStatement) -> list[str]:
+    """Where model and data are, and what was declared of the model."""
+    words = []
+    for option in _ORIGIN_OPTIONS:
+        name, given = option.replace("_", "-"), origin.value(option)
+        if isinstance(given, bool):
+            words.append(f"--{name}" if given else f"--no-{name}")
+        elif given is not None:
+            words += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
+    return words
+
+
+def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
     """σ and the noise's name; of noise with a scale for each dimension, the file that holds them."""
     name = str(plan.noise)
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
-        return ["--noise", f"{prefix}{directory}/{RunFiles.sigmas.name}"]
+        return ["--noise", f"{prefix}{RunFiles(directory).sigmas}"]
     return [
         word
         for option in ("sigma", "noise")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
+from smoothcert.errors import RunError
 from smoothcert.files import read_file
 
 _MOST_KEPT = 2**31
@@ -73,8 +74,14 @@ class RunFiles:
         kept = {one.name for one in (cls.sigmas, cls.searches, cls.pilots, cls.allocation)}
         return name in kept or re.fullmatch(rf"{cls.searched_sigmas.name}/[0-9]+\.npy", name) is not None
 
+    def refuse_link(self) -> None:
+        """Refuse a folder of found scales that is a link: whoever made the run would choose what is read."""
+        if self.searched_sigmas.is_symlink():
+            raise RunError(f"{self.searched_sigmas} is a link and not followed; copy the folder")
+
     def kept(self) -> Iterator[tuple[str, bytes]]:
         """Such files that are there by name, in order; links aren't followed."""
+        self.refuse_link()
         for path in sorted([*self.directory.glob("*"), *self.searched_sigmas.glob("*")]):
             name = path.relative_to(self.directory).as_posix()
             if path.is_file() and self.keeps(name):

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.checksums import checksum
-from smoothcert.errors import DataError, MissingExtraError, OutputError, SmoothcertError
+from smoothcert.errors import DataError, OutputError, SmoothcertError
+from smoothcert.extras import require
 from smoothcert.files import (
     ALWAYS_ADMITTED,
     MOST_EXPANSION,
@@ -174,12 +175,7 @@ def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, byte
 
 
 def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow  # type: ignore[import-untyped]
-        import pyarrow.parquet  # type: ignore[import-untyped]
-    except ImportError:
-        raise MissingExtraError("pyarrow", "parquet", "Parquet") from None
-    return pyarrow, pyarrow.parquet
+    return require("pyarrow", "Parquet"), require("pyarrow.parquet", "Parquet")
 
 
 def _schema(arrow: Any) -> Any:

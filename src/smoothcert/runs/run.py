@@ -15,6 +15,7 @@ from smoothcert import platforms
 from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import make_folder, open_own, read_file, write_atomically
+from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
 from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
@@ -115,12 +116,10 @@ def read_run(path: Path) -> Run:
     manifest = Manifest.load(path)
     if manifest.kind == "train":
         raise RunError(
-            f"{path} is a training run: certify its model first (smoothcert certify {path} --out …)"
+            f"{path} is a training run: certify its model first, `{_certify_trained(path, manifest)}`"
         )
     if manifest.kind == "fit-noise":
-        raise RunError(
-            f"{path} is a fit of noise: certify with it first (smoothcert certify MODEL --noise {path} --out …)"
-        )
+        raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
     file = RunFiles(path).journal
@@ -129,6 +128,13 @@ def read_run(path: Path) -> Run:
     if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
         raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
     return Run(path, manifest, records)
+
+
+def _certify_trained(path: Path, manifest: Manifest) -> str:
+    from smoothcert.datasets.base import DATASETS
+
+    named = manifest.origin.dataset or manifest.data.name
+    return certify_trained(path, None if named in DATASETS else named, manifest.origin.data_dir)
 
 
 @contextmanager

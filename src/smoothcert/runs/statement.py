@@ -134,6 +134,15 @@ def _kind_or_number(value: object) -> TypeGuard[str | int]:
     return _text(value) or _natural(value)
 
 
+def _range(value: object) -> TypeGuard[list[float]]:
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(type(end) in (int, float) and math.isfinite(end) for end in value)
+        and value[0] <= value[1]
+    )
+
+
 def _anything(value: object) -> TypeGuard[Any]:  # noqa: ARG001
     return True
 
@@ -266,6 +275,10 @@ class OriginStatement(Statement):
     method = Stated(_text)
     memory = Stated(_text)
     feature_names = Stated(_texts)
+    input_range = Stated(_range)
+    """The smallest and the largest number among the inputs of the data set."""
+    trained_range = Stated(_range)
+    """The same of the inputs that the model was trained on."""
     trained = Stated(_anything)
 
 

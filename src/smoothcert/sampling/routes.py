@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.extras import require
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
@@ -136,6 +137,8 @@ def _onnxruntime(module: nn.Module, rows: torch.Tensor) -> Maker:
 
     if rows.device.type != "cpu" or rows.dtype != torch.float32:
         raise ModelError(f"onnxruntime evaluates float32 on the CPU here, got {rows.dtype} on {rows.device}")
+    for package in ("onnx", "onnxruntime"):
+        require(package, "the route onnxruntime")
     buffer = io.BytesIO()
     torch.onnx.export(
         private_copy(module),

@@ -32,8 +32,7 @@ def read_found(directory: Path) -> dict[int, SearchResult]:
     An input whose record has no search is searched again.
     """
     files = RunFiles(directory)
-    if files.searched_sigmas.is_symlink():
-        raise RunError(f"{files.searched_sigmas} is a link and not followed; copy the folder")
+    files.refuse_link()
     found: dict[int, SearchResult] = {}
     for fields in read_sealed(files.searches):
         try:

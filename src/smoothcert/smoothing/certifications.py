@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
+from smoothcert.extras import require
 from smoothcert.runs.columns import Records
 from smoothcert.runs.parquet import write_columns
 from smoothcert.runs.record_figures import (
@@ -137,11 +138,7 @@ class Certifications(list[Certification]):
             raise InvalidValueError("there is nothing to plot: no input was certified")
         sizes = np.sort(self.radius[~self.abstained]) if y is None else correct_radii(self.records(y))
         if ax is None:
-            try:
-                from matplotlib import pyplot
-            except ImportError:
-                raise MissingExtraError("matplotlib", "plot", "plot()") from None
-            ax = pyplot.subplots()[1]
+            ax = require("matplotlib.pyplot", "plot()").subplots()[1]
         radii, counts = step_counts(sizes)
         ax.step(radii, 100 * counts / len(self), where="post", **style)
         ax.set_xlabel(f"ℓ{self[0].norm.removeprefix('l')} radius")

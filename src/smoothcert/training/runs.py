@@ -64,12 +64,14 @@ def train_into(
     on_step: Progress | None = None,
     listeners: Sequence[EpochListener] = (),
     processes: Processes | None = None,
+    data_dir: Path | None = None,
 ) -> tuple[EpochMetrics, ...]:
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
     uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
-    refused.
+    refused. The statement keeps, for the record, the range of the inputs, and ``data_dir``, where the data set's files
+    were said to be.
     """
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
@@ -78,7 +80,7 @@ def train_into(
     recipe = replace(recipe, plan=replace(recipe.plan, threads=_settled_threads(out, recipe.plan)))
     threads = training_threads(model, dataset, recipe.plan, processes)
     recipe = replace(recipe, plan=replace(recipe.plan, threads=threads))
-    manifest = _manifest(recipe, spec, dataset, processes, digest)
+    manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
     # One process writes; the others must not read before it has claimed the run.
@@ -178,7 +180,12 @@ def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
 
 
 def _manifest(
-    recipe: Recipe, spec: ModelSpec, dataset: Dataset, processes: Processes, digest: str | None
+    recipe: Recipe,
+    spec: ModelSpec,
+    dataset: Dataset,
+    processes: Processes,
+    digest: str | None,
+    data_dir: Path | None,
 ) -> Manifest:
     plan = recipe.to_json()
     objective = plan.pop("objective")
@@ -203,6 +210,11 @@ def _manifest(
         plan=plan | {"device": processes.device.type},
         model=model,
         data={"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)},
+        origin={
+            "dataset": recipe.dataset,
+            "data_dir": None if data_dir is None else str(data_dir),
+            "input_range": list(dataset.value_range()),
+        },
     ).made_now(**{_THREADS: str(threads)})
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smoothcert.errors import MissingExtraError
+from smoothcert.extras import require
 from smoothcert.training.loop import EpochMetrics
 
 
@@ -12,10 +12,9 @@ class TensorBoard:
     """Writes each epoch's metrics as TensorBoard events."""
 
     def __init__(self, directory: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise MissingExtraError("tensorboard", "tensorboard", "writing TensorBoard events") from error
+        require("tensorboard", "writing TensorBoard events")
+        from torch.utils.tensorboard import SummaryWriter
+
         # Made when there is something to write: a refused run gets no file.
         self._make_writer = lambda: SummaryWriter(str(directory))
         self._writer: SummaryWriter | None = None

@@ -170,7 +170,7 @@ def read_statement(directory: Path) -> Statement:
     """Read ``run.json``; RunError where it can't be understood."""
     path = directory / MANIFEST
     if not directory.is_dir():
-        remedy = "; unpack it first: smoothcert import-log" if directory.is_file() else ""
+        remedy = "; unpack it with import-log first" if directory.is_file() else ""
         raise RunError(f"{directory} is not a run: no such directory{remedy}")
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))

@@ -79,10 +79,10 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
 )
 def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page") -> None:
     """Draw ACR against the plan's field ``over``; with several seeds, bars span one standard deviation."""
+    check_picture_path(out)
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
-    check_picture_path(out)
     summaries = checked(runs)
     check_one_dataset(runs)
     lines = ablation_lines(runs, over)

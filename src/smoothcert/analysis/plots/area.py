@@ -8,12 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from smoothcert.analysis.about import dataset_of
 from smoothcert.analysis.figures import check_picture_path
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, new_sheet
 from smoothcert.analysis.plots.steps import Curve, step_curve
-from smoothcert.analysis.tables.naming import check_one_dataset, dataset_of
+from smoothcert.analysis.tables.naming import check_one_dataset
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run

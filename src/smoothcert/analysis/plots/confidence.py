@@ -60,10 +60,10 @@ def confidence_of(run: Run) -> Confidence:
 @register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
 def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw, for each run, how the lower bounds of p_A are spread: right answers upwards, the others downwards."""
+    check_picture_path(out)
     from matplotlib.patches import Patch
     from matplotlib.ticker import MaxNLocator
 
-    check_picture_path(out)
     checked(runs)
     check_panels(runs)
     found = [confidence_of(run) for run in runs]

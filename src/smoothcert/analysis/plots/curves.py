@@ -14,7 +14,7 @@ from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
 from smoothcert.analysis.metrics import check_same_indices, check_same_norm
 from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.labels import checked, radius_label, run_labels
+from smoothcert.analysis.plots.labels import checked, radius_label, run_labels, told_apart
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
 from smoothcert.analysis.plots.steps import (
     Curve,
@@ -83,8 +83,9 @@ def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page"
     summaries = [summarise_seeds(group, [0.0]) for group in groups]
     check_same_norm([(summary.method, summary.norm) for summary in summaries])
     curves = []
-    for group, summary in zip(groups, summaries):
-        label = f"{group.method}  (σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
+    for group, summary, data in zip(groups, summaries, told_apart(summaries)):
+        on = "" if data is None else f"{data}, "
+        label = f"{group.method}  ({on}σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
         radii, mean, spread = mean_curve(group.runs)
         band = (mean - spread, mean + spread) if summary.seeds > 1 else None
         curves.append(_Drawn(label, radii, mean, band, radius_ceiling(group.runs[0])))

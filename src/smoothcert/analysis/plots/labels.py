@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from smoothcert.analysis.about import data_in_words, sigma_mark
 from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.tables.naming import dataset_of
+from smoothcert.analysis.seeds import SeedSummary
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -21,15 +22,25 @@ def checked(runs: Sequence[Run]) -> list[RunSummary]:
 
 
 def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> list[str]:
-    """Name, σ, bound and ACR of each; the data set where they differ, the inputs where some are missing."""
-    several = len({dataset_of(run) for run in runs}) > 1
-    return [_label(run, summary, several) for run, summary in zip(runs, summaries)]
+    """Name, σ, bound and ACR of each; the data set and split where they differ, the inputs where some are missing."""
+    return [_label(run, summary, data) for run, summary, data in zip(runs, summaries, told_apart(summaries))]
 
 
-def _label(run: Run, summary: RunSummary, with_dataset: bool) -> str:
+def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
+    """Of each the data set, and the split where that differs too; None for all where they are on the same."""
+    if len({(row.dataset, row.split) for row in rows}) <= 1:
+        return [None] * len(rows)
+    splits = len({row.split for row in rows}) > 1
+    return [
+        data_in_words(row.dataset or "data set not stated", row.split if splits else None) for row in rows
+    ]
+
+
+def _label(run: Run, summary: RunSummary, data: str | None) -> str:
+    mark = sigma_mark(summary.sigma_search, summary.sigma_per)
     parts = [
-        (dataset_of(run) or "data set not stated") if with_dataset else None,
-        None if summary.sigma is None else f"σ = {summary.sigma:g}",
+        data,
+        None if summary.sigma is None else f"σ = {summary.sigma:g}{mark}",
         summary.bound,
         f"ACR {summary.acr:.3f}",
         partial_inputs(run),

@@ -92,9 +92,9 @@ def shown_radii(run: Run) -> list[float]:
 @register("samples", "the radius that n votes can reach, with or without runs", fewest=0)
 def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw radius against votes for several shares of them, and the runs' right answers at their own n."""
+    check_picture_path(out)
     from matplotlib.lines import Line2D
 
-    check_picture_path(out)
     if runs:
         checked(runs)
     plan = common_plan(runs)

@@ -67,10 +67,10 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     With ``against``, the directory of a run of one σ, also the share whose radius grew (data-dependent smoothing, 2022,
     figure 4).
     """
+    check_picture_path(out)
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    check_picture_path(out)
     checked(runs)
     fixed = None if against is None else read_run(against)
     check_panels(runs)

@@ -27,10 +27,10 @@ def step_curve(certified: Curve, inputs: int, start: float) -> tuple[Curve, Curv
     return sizes, counts / inputs
 
 
-def pointwise_band(accuracy: Curve, inputs: int, confidence: float = 0.95) -> tuple[Curve, Curve]:
-    """Clopper–Pearson limits of each value: they hold for one radius looked at, not for the whole curve at once."""
+def pointwise_band(accuracy: Curve, inputs: int) -> tuple[Curve, Curve]:
+    """95 % Clopper–Pearson limits of each value; they hold for one radius looked at, not for the whole curve."""
     counts = np.rint(accuracy * inputs).astype(int)
-    limits = {count: rate_interval(count, inputs, confidence) for count in set(counts.tolist())}
+    limits = {count: rate_interval(count, inputs) for count in set(counts.tolist())}
     low, high = zip(*(limits[count] for count in counts.tolist()))
     return np.array(low), np.array(high)
 

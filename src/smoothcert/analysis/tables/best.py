@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from smoothcert.analysis.about import data_in_words, dataset_of, split_of
 from smoothcert.analysis.metrics import check_same_indices, check_same_norm, summarise
-from smoothcert.analysis.tables.cells import csv_escaped, markdown_table
+from smoothcert.analysis.tables.cells import csv_escaped, markdown_escaped, markdown_table
 from smoothcert.analysis.tables.naming import check_one_dataset, method_of
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
@@ -25,6 +26,8 @@ class BestRow:
     inputs: int
     acr: tuple[float, str]
     accuracy: tuple[tuple[float, str], ...]
+    dataset: str | None = None
+    split: str | None = None
 
 
 def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
@@ -50,6 +53,8 @@ def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
         len(runs[0].records),
         max((summary.acr, path) for summary, path in summaries),
         tuple(max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))),
+        next((name for run in runs if (name := dataset_of(run)) is not None), None),
+        next((name for run in runs if (name := split_of(run)) is not None), None),
     )
 
 
@@ -71,8 +76,10 @@ def _markdown(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
         ]
         for row in rows
     ]
+    data = data_in_words(rows[0].dataset, rows[0].split) or "data set not stated"
     note = (
-        f"Best certified accuracy (%) at each {norm_name(norm)} radius, and best ACR, over each method's runs; every "
+        f"{markdown_escaped(data)}: "
+        f"best certified accuracy (%) at each {norm_name(norm)} radius, and best ACR, over each method's runs; every "
         "figure may be another run's:"
     )
     return f"{note}\n\n{markdown_table(['method', 'runs', 'inputs', 'ACR', *radii], cells, text_columns={0})}"
@@ -81,16 +88,19 @@ def _markdown(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
 def _csv(rows: Sequence[BestRow], radii: Sequence[str], _norm: str) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "runs", "inputs", "acr", *radii])
+    writer.writerow(["method", "runs", "inputs", "acr", *radii, "dataset", "split"])
     for row in rows:
         figures = [row.acr[0], *(accuracy for accuracy, _ in row.accuracy)]
-        writer.writerow([csv_escaped(row.method), row.runs, row.inputs, *figures])
+        data = [csv_escaped(text or "") for text in (row.dataset, row.split)]
+        writer.writerow([csv_escaped(row.method), row.runs, row.inputs, *figures, *data])
     return stream.getvalue()
 
 
 def _json(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
     plain = [
         {
+            "dataset": row.dataset,
+            "split": row.split,
             "method": row.method,
             "runs": row.runs,
             "inputs": row.inputs,

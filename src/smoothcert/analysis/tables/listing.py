@@ -8,11 +8,15 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from smoothcert.analysis.about import data_in_words, sigma_mark
 from smoothcert.analysis.metrics import RunSummary, check_same_norm
 from smoothcert.analysis.tables.cells import (
+    ABOUT,
     UNKNOWN,
     acr_text,
+    csv_about,
     csv_escaped,
+    inputs_text,
     latex_escaped,
     latex_norm,
     markdown_table,
@@ -45,41 +49,41 @@ def render_table(summaries: Sequence[RunSummary], radii_as_typed: Sequence[str],
 def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["run", "sigma", "inputs", "acr", *radii])
+    writer.writerow(["run", "sigma", "inputs", "acr", *radii, *ABOUT])
     for summary in summaries:
-        sigma = sigma_text(summary.sigma, unknown="")
         writer.writerow(
             [
                 csv_escaped(summary.run),
-                sigma,
+                sigma_text(summary.sigma, unknown=""),
                 summary.inputs,
                 acr_text(summary.acr),
                 *map(percentage, summary.accuracy),
+                *csv_about(summary),
             ]
         )
     return stream.getvalue()
 
 
 def _markdown(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
-    header = ["run", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *radii]
+    header = ["run", "data", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *radii]
     rows = [_stated_cells(summary) for summary in summaries]
     note = f"Certified accuracy (%) at {norm_name(summaries[0].norm)} radius:"
-    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 2, 3})}"
+    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 1, 3, 4})}"
 
 
 def _latex(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
     norm = latex_norm(summaries[0].norm)
-    first = 9
+    first = 10
     span = f"{first}-{first + len(radii) - 1}"
-    names = ["run", r"$\sigma$", "norm", "bound", "$n$", r"$\alpha$", "inputs", "ACR", *radii]
+    names = ["run", "data", r"$\sigma$", "norm", "bound", "$n$", r"$\alpha$", "inputs", "ACR", *radii]
     rows = []
     for summary in summaries:
         cells = [latex_escaped(cell).replace(UNKNOWN, "--") for cell in _stated_cells(summary)]
-        cells[2] = norm
+        cells[3] = norm
         rows.append(" & ".join(cells) + r" \\")
     lines = [
         r"% needs \usepackage{booktabs}",
-        rf"\begin{{tabular}}{{lrllrrrr{'r' * len(radii)}}}",
+        rf"\begin{{tabular}}{{llrllrrrr{'r' * len(radii)}}}",
         r"\toprule",
         rf"{'& ' * (first - 1)}\multicolumn{{{len(radii)}}}{{c}}{{certified accuracy (\%) at {norm} radius}} \\",
         rf"\cmidrule(l){{{span}}}",
@@ -96,12 +100,18 @@ def _json(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
     runs: list[dict[str, Any]] = [
         {
             "run": summary.run,
+            "dataset": summary.dataset,
+            "split": summary.split,
             "sigma": summary.sigma,
+            "sigma_search": summary.sigma_search,
+            "sigma_per": summary.sigma_per,
             "norm": summary.norm,
             "bound": summary.bound,
             "n": summary.n,
             "alpha": summary.alpha,
             "inputs": summary.inputs,
+            "planned": summary.planned,
+            "complete": summary.complete,
             "acr": summary.acr,
             "abstained": summary.abstained,
             "certified_accuracy": dict(zip(radii, summary.accuracy)),
@@ -131,12 +141,13 @@ def _stated_cells(summary: RunSummary) -> list[str]:
     """A row that states what its figures rest on."""
     return [
         summary.run,
-        sigma_text(summary.sigma, unknown=UNKNOWN),
+        data_in_words(summary.dataset, summary.split) or UNKNOWN,
+        sigma_text(summary.sigma, unknown=UNKNOWN) + sigma_mark(summary.sigma_search, summary.sigma_per),
         norm_name(summary.norm),
         summary.bound or UNKNOWN,
         _votes_cell(summary),
         UNKNOWN if summary.alpha is None else f"{summary.alpha:g}",
-        str(summary.inputs),
+        inputs_text(summary.inputs, summary.planned, summary.complete),
         acr_text(summary.acr),
         *map(percentage, summary.accuracy),
     ]

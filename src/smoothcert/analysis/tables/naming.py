@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from smoothcert.analysis.about import dataset_of, search_of, sigma_per
 from smoothcert.analysis.seeds import reason_not_to_average
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import shown_name
@@ -20,17 +21,21 @@ INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "device"})
 def method_of(run: Run) -> str:
     """The method the run's origin states, else the run's name without its σ and seed.
 
-    A sweep's runs are all called ``certified``: the folder above, the sweep's cell, names them. A training method
-    certified at a σ searched for each input is another method.
+    A sweep's runs are all called ``certified``: the folder above, the sweep's cell, names them. What is certified with
+    a σ for each input or each coordinate is another method.
     """
     stated = run.manifest.origin.method
     if isinstance(stated, str) and stated:
-        stated = shown_name(stated)
-        search = run.manifest.plan.sigma_search
-        method = f"{stated} + σ search ({search})" if isinstance(search, str) else stated
-        return f"{method} (stateful)" if run.stateful else method
-    name = run.path.resolve().parent.name if run.name == _SWEEP_FOLDER else run.name
-    return _CELL_PART.sub("", name) or name
+        name = shown_name(stated)
+    else:
+        own = shown_name(run.path.resolve().name)
+        named = run.path.resolve().parent.name if own == _SWEEP_FOLDER else run.alias or own
+        name = _CELL_PART.sub("", named) or named
+    if (search := search_of(run)) is not None:
+        name = f"{name} + σ search ({search})"
+    elif (per := sigma_per(run)) is not None:
+        name = f"{name} + σ per {per}"
+    return f"{name} (stateful)" if run.stateful else name
 
 
 def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
@@ -42,12 +47,6 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
         {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL} for run in runs
     ]
     return all(plan == plans[0] for plan in plans)
-
-
-def dataset_of(run: Run) -> str | None:
-    """The data set the run states; None for a log imported without one."""
-    name = run.manifest.data.name
-    return shown_name(name) if isinstance(name, str) and name else None
 
 
 def check_same_inputs(runs: Sequence[Run]) -> None:

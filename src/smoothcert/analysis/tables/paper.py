@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
 from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
-from smoothcert.analysis.tables.naming import check_same_inputs, dataset_of, differ_in_seed_alone, method_of
+from smoothcert.analysis.tables.naming import check_same_inputs, differ_in_seed_alone, method_of
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
@@ -29,6 +30,12 @@ class PaperRow:
     """The most votes an input could get, where voting may end early; None where each has n."""
     indices: tuple[int, ...] = ()
     """Which inputs of the data set the figures are of."""
+    dataset: str | None = None
+    split: str | None = None
+    sigma_search: str | None = None
+    sigma_per: Per | None = None
+    planned: int | None = None
+    complete: bool = False
 
     def printed(self) -> tuple[str, ...]:
         """ACR and the percentages, as they stand in the table."""
@@ -64,6 +71,12 @@ class DatasetBlock:
 
     dataset: str | None
     sigmas: tuple[SigmaBlock, ...]
+
+    @property
+    def split(self) -> str | None:
+        """The split, where no two rows state different ones."""
+        stated = {row.split for row in self.rows} - {None}
+        return stated.pop() if len(stated) == 1 else None
 
     @property
     def rows(self) -> list[PaperRow]:
@@ -141,4 +154,10 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         summary.accuracy,
         most_votes(plan) if stops_of(plan) else None,
         tuple(runs[0].records.index.tolist()),
+        dataset_of(runs[0]),
+        split_of(runs[0]),
+        search_of(runs[0]),
+        sigma_per(runs[0]),
+        None if (planned := runs[0].planned) is None else len(planned),
+        all(run.complete for run in runs),
     )

@@ -7,9 +7,12 @@ import io
 import json
 from collections.abc import Callable, Iterator, Sequence
 
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.tables.cells import (
+    ABOUT,
     UNKNOWN,
     acr_text,
+    csv_about,
     csv_escaped,
     latex_escaped,
     latex_norm,
@@ -84,16 +87,17 @@ def _latex(table: PaperTable) -> str:
 def _csv(table: PaperTable) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["dataset", "sigma", "method", "seeds", "inputs", "acr", "acr_sd", *table.radii])
+    header = ["dataset", "sigma", "method", "seeds", "inputs", "acr", "acr_sd"]
+    writer.writerow([*header, *table.radii, *ABOUT[1:]])
     for block in table.datasets:
         for part in block.sigmas:
             sigma = sigma_text(part.sigma, unknown="")
             for row in part.rows:
                 acr, *shares = (cell.partition("±")[0] for cell in row.printed())
                 spread = "" if row.acr.sd is None else acr_text(row.acr.sd)
-                names = csv_escaped(block.dataset or ""), csv_escaped(row.method)
-                named = [names[0], sigma, names[1], row.seeds, row.inputs]
-                writer.writerow([*named, acr, spread, *shares])
+                dataset, *about = csv_about(row)
+                named = [dataset, sigma, csv_escaped(row.method), row.seeds, row.inputs]
+                writer.writerow([*named, acr, spread, *shares, *about])
     return stream.getvalue()
 
 
@@ -101,10 +105,15 @@ def _json(table: PaperTable) -> str:
     rows = [
         {
             "dataset": block.dataset,
+            "split": row.split,
             "sigma": part.sigma,
+            "sigma_search": row.sigma_search,
+            "sigma_per": row.sigma_per,
             "method": row.method,
             "seeds": row.seeds,
             "inputs": row.inputs,
+            "planned": row.planned,
+            "complete": row.complete,
             "bound": row.bound,
             "n": row.n,
             "alpha": row.alpha,
@@ -139,7 +148,7 @@ def _lines(block: SigmaBlock) -> Iterator[tuple[str, PaperRow, list[tuple[str, b
 
 
 def _heading(block: DatasetBlock) -> str:
-    return block.dataset or "data set not stated"
+    return data_in_words(block.dataset or "data set not stated", block.split) or ""
 
 
 def _without_best(block: DatasetBlock) -> str:
@@ -165,6 +174,8 @@ def _basis(rows: Sequence[PaperRow]) -> str:
             parts.append(f"{name} differs")
         elif (value := values.pop()) is not None:
             parts.append(value)
+    if (unfinished := sum(not row.complete for row in rows)) > 0:
+        parts.append(f"{unfinished} of {len(rows)} rows not complete")
     if any(row.seeds > 1 for row in rows):
         parts.append("mean±sd over seeds")
     return ", ".join(parts)

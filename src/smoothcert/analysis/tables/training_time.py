@@ -8,8 +8,9 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import summarise
-from smoothcert.analysis.tables.cells import csv_escaped, markdown_table, sigma_text
+from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, markdown_table, sigma_text
 from smoothcert.analysis.tables.naming import method_of
 from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
@@ -26,6 +27,8 @@ class TrainingTime:
     epochs: int
     seconds: float
     acr: float
+    dataset: str | None = None
+    split: str | None = None
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -48,7 +51,9 @@ def training_time(run: Run) -> TrainingTime:
             "copy it; certify the model again, or leave the run out"
         )
     summary = summarise(run, [0.0])
-    return TrainingTime(method_of(run), summary.sigma, epochs, float(seconds), summary.acr)
+    return TrainingTime(
+        method_of(run), summary.sigma, epochs, float(seconds), summary.acr, summary.dataset, summary.split
+    )
 
 
 def render_training_times(rows: Sequence[TrainingTime], format: str) -> str:
@@ -61,6 +66,7 @@ def render_training_times(rows: Sequence[TrainingTime], format: str) -> str:
 def _markdown(rows: Sequence[TrainingTime]) -> str:
     cells = [
         [
+            data_in_words(row.dataset, row.split) or UNKNOWN,
             row.method,
             sigma_text(row.sigma, unknown="?"),
             f"{row.seconds_per_epoch:.1f}",
@@ -70,17 +76,18 @@ def _markdown(rows: Sequence[TrainingTime]) -> str:
         ]
         for row in rows
     ]
-    header = ["method", "σ", "s/epoch", "epochs", "hours", "ACR"]
+    header = ["data", "method", "σ", "s/epoch", "epochs", "hours", "ACR"]
     note = "Time of training, validation after each epoch included, on the machine that trained:"
-    return f"{note}\n\n{markdown_table(header, cells, text_columns={0})}"
+    return f"{note}\n\n{markdown_table(header, cells, text_columns={0, 1})}"
 
 
 def _csv(rows: Sequence[TrainingTime]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "sigma", "epochs", "seconds", "acr"])
+    writer.writerow(["method", "sigma", "epochs", "seconds", "acr", "dataset", "split"])
     for row in rows:
-        writer.writerow([csv_escaped(row.method), row.sigma, row.epochs, row.seconds, row.acr])
+        data = [csv_escaped(text or "") for text in (row.dataset, row.split)]
+        writer.writerow([csv_escaped(row.method), row.sigma, row.epochs, row.seconds, row.acr, *data])
     return stream.getvalue()
 
 

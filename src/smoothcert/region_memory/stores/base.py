@@ -35,6 +35,10 @@ class Store(ABC):
     def takes(cls, address: str) -> bool:
         """Whether an address is one of this kind; no two kinds take the same."""
 
+    @classmethod  # noqa: B027 - most kinds need nothing
+    def check_installed(cls) -> None:
+        """Refuse, with the command that installs it, where a package that it needs is missing."""
+
     @classmethod
     @abstractmethod
     def at(cls, address: str, statement: Statement, known: Head | None) -> Store:
@@ -106,10 +110,16 @@ def open_store(address: str | Path, statement: Statement, known: Head | None = N
     ``known`` is a head noted earlier; only SQLite uses it here, for a file whose witness was lost. Pass it to
     RegionMemory too.
     """
+    return store_for(address).at(str(address), statement, known)
+
+
+def store_for(address: str | Path) -> type[Store]:
+    """The kind of store that an address is of; what that needs is installed."""
     text = str(address)
     for name in STORES:
         if STORES[name].takes(text):
-            return STORES[name].at(text, statement, known)
+            STORES[name].check_installed()
+            return STORES[name]
     # An address isn't taken for a path.
     raise InvalidValueError(
         f"a memory is in PostgreSQL or in an SQLite file, got an address of {split_address(text).scheme}://…; write "

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from smoothcert.databases import POSTGRES_SCHEMES, is_address, secrets_of, split_address
-from smoothcert.errors import InvalidValueError, MissingExtraError
+from smoothcert.errors import InvalidValueError
+from smoothcert.extras import require
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
@@ -68,6 +69,11 @@ class PostgresStore(Store):
         return is_address(address) and (
             "://" not in address or split_address(address).scheme in POSTGRES_SCHEMES
         )
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """It needs psycopg."""
+        _driver()
 
     @classmethod
     def at(cls, address: str, statement: Statement, known: Head | None) -> Self:  # noqa: ARG003 - SQLite's
@@ -206,11 +212,7 @@ class PostgresStore(Store):
 
 
 def _driver() -> Any:
-    try:
-        import psycopg
-    except ImportError:
-        raise MissingExtraError("psycopg", "postgres", "a memory in PostgreSQL") from None
-    return psycopg
+    return require("psycopg", "a memory in PostgreSQL")
 
 
 def _value(connection: psycopg.Connection[Any], query: str, *parameters: object) -> Any:

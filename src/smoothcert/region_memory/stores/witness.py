@@ -40,24 +40,17 @@ class Witness:
     def advance(self, head: Head) -> None:
         """Write ``head`` unless another process has written a later one."""
         try:
-            file = open_own(self.path, os.O_RDWR | os.O_CREAT)
+            with os.fdopen(open_own(self.path, os.O_RDWR | os.O_CREAT), "rb+", buffering=0) as file:
+                lock(file.fileno())
+                before = file.read(_SIZE + 1)
+                if not before or self._parse(before).count < head.count:
+                    body = head.count.to_bytes(8, "big") + head.hash
+                    # One write of less than a sector; the database, not this file, is what survives a power cut.
+                    os.pwrite(file.fileno(), body + hashlib.sha256(body).digest()[:_CHECK], 0)
         except OSError as error:
             raise StoreError(
                 f"{self.path} can't be written: {error.strerror}; ask again afterwards"
             ) from None
-        try:
-            lock(file)
-            before = os.pread(file, _SIZE + 1, 0)
-            if not before or self._parse(before).count < head.count:
-                body = head.count.to_bytes(8, "big") + head.hash
-                # One write of less than a sector; the database, not this file, is what survives a power cut.
-                os.pwrite(file, body + hashlib.sha256(body).digest()[:_CHECK], 0)
-        except OSError as error:
-            raise StoreError(
-                f"{self.path} can't be written: {error.strerror}; ask again afterwards"
-            ) from None
-        finally:
-            os.close(file)
 
     def _parse(self, content: bytes) -> Head:
         body, check = content[:-_CHECK], content[-_CHECK:]

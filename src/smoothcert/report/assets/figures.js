@@ -1,8 +1,11 @@
 // The statement, the table, and how radii and votes are spread.
+const sigmaOf = (run) => run.sigma === null ? null : `${run.sigma} ${run.sigmaMark}`.trim();
+const inputsOf = (run) => whole(run.inputs) + (run.complete ? "" : run.planned === null ? " so far" : ` of ${whole(run.planned)}`);
+
 function showStatement() {
   const run = chosenRun() || runs[0];
   const said = run.statement;
-  const facts = [["data", run.group.name], ["inputs", whole(run.inputs)], ["σ", run.sigma], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
+  const facts = [["data", run.group.name], ["inputs", inputsOf(run)], ["σ", sigmaOf(run)], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
     ["α", run.alpha], ["bound", run.bound]];
   const parts = [
     runs.length > 1
@@ -34,8 +37,8 @@ function tableOf(group) {
   const based = group.runs.some((run) => run.base);
   const bounded = group.runs.some((run) => run.smoothed && run.smoothed.low !== null);
   const heads = ["σ", "n", "bound", "inputs", "ACR", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
-  const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(run.sigma),
-    plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(whole(run.inputs)),
+  const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(sigmaOf(run)),
+    plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(inputsOf(run)),
     ...(run.inputs === 0 ? [el("td", { colspan: heads.length - 4 + group.tableRadii.length }, "nothing certified yet")]
       : [plain(run.acr), rateCell(run.abstained), ...(based ? [rateCell(run.base)] : []), rateCell(run.smoothed), ...run.cells.map(rateCell)])));
   return [

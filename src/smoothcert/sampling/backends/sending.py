@@ -12,7 +12,8 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.multiprocessing  # lets tensors be sent as memory that processes share
 
-from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.errors import ModelError
+from smoothcert.extras import require
 
 T = TypeVar("T")
 
@@ -41,12 +42,8 @@ def portable(one: T, name: str, extra: str = "processes") -> T:
             return one
     except (pickle.PicklingError, AttributeError, TypeError):  # lambdas and the like: by value
         pass
-    try:
-        import cloudpickle
-    except ImportError:
-        raise MissingExtraError(
-            "cloudpickle", extra, f"sending {name}, which is defined where other processes can't import it,"
-        ) from None
+    purpose = f"sending {name}, which is defined where other processes can't import it,"
+    cloudpickle = require("cloudpickle", purpose, extra)
     try:
         cloudpickle.dumps(one)
     except Exception as error:  # whatever a model holds may refuse, in its own way

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.errors import ModelError
+from smoothcert.extras import require
 
 _LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protobuf
 
@@ -25,10 +26,7 @@ def read_model(path: Path) -> tuple[bytes, str]:
     digest = hashlib.sha256(content)
     if b"location" not in content:  # the key without which no weight is elsewhere
         return content, digest.hexdigest()
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtraError("onnx", "onnx", "reading ONNX models with weights in other files") from None
+    onnx = require("onnx", "reading ONNX models with weights in other files")
     try:
         model = onnx.ModelProto.FromString(content)
     except Exception as error:  # protobuf's exceptions share no base class with anything

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, MissingExtraError, ModelError
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.extras import require
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
@@ -130,10 +131,7 @@ class OnnxClassifier(BaseClassifier):
 
 def session_from_bytes(model: bytes, name: str = "exported model") -> Any:
     """An inference session with one thread of its own, to be shared by the workers."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtraError("onnxruntime", "onnx", "evaluating ONNX models") from None
+    onnxruntime = require("onnxruntime", "evaluating ONNX models")
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1

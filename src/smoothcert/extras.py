@@ -1,0 +1,41 @@
+"""Optional packages: whoever needs one asks here, before any work begins."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from smoothcert.errors import MissingExtraError
+
+
+class Extra(NamedTuple):
+    """What pip calls the package, and the extra of ours that installs it."""
+
+    package: str
+    name: str
+
+
+EXTRAS = {
+    "cloudpickle": Extra("cloudpickle", "processes"),
+    "matplotlib": Extra("matplotlib", "plot"),
+    "onnx": Extra("onnx", "onnx"),
+    "onnxruntime": Extra("onnxruntime", "onnx"),
+    "PIL": Extra("Pillow", "images"),
+    "psycopg": Extra("psycopg", "postgres"),
+    "pyarrow": Extra("pyarrow", "parquet"),
+    "sklearn": Extra("scikit-learn", "quickstart"),
+    "tensorboard": Extra("tensorboard", "tensorboard"),
+}
+"""By the name that Python imports them under."""
+
+
+def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
+    """The module, or a module of such a package; refused with the command that installs it where it isn't there.
+
+    ``extra_name`` is the extra to name where several install the package.
+    """
+    extra = EXTRAS[module.partition(".")[0]]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(extra.package, extra_name or extra.name, purpose) from error

@@ -1,0 +1,64 @@
+"""Hints: commands that messages tell the reader to run. All are built here, and run as they are printed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from smoothcert.plain_text import shown_name
+
+
+def command(name: str, *arguments: object, **options: object) -> str:
+    """``smoothcert NAME ARGUMENTS --OPTION VALUE …`` as a shell takes it; an option that is None is left out.
+
+    True is a switch, a tuple several values. Names may come from anybody's run: control characters are shown, and so
+    don't reach a terminal.
+    """
+    words = [name, *map(_word, arguments)]
+    for option, value in options.items():
+        if value is not None and value is not False:
+            words += [f"--{option.replace('_', '-')}", *([] if value is True else map(_word, _values(value)))]
+    return shlex.join(["smoothcert", *words])
+
+
+def typed(options: Any) -> dict[str, object]:
+    """The options of a group that have other values than by default, as :func:`command` takes them."""
+    found: dict[str, object] = {}
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if value != field.default:
+            found |= {f"no_{field.name}": True} if value is False else {field.name: value}
+    return found
+
+
+def usage(name: str) -> str:
+    """The command that explains another."""
+    return command(name, "--help")
+
+
+def certify_trained(
+    model: Path, dataset: str | None, data_dir: str | Path | None = None, split: str | None = None
+) -> str:
+    """Certifies the model of a training run; ``dataset`` None: the registered one that it was trained on."""
+    return command(
+        "certify", model, dataset=dataset, data_dir=data_dir, split=split, out=beside(model, "certified")
+    )
+
+
+def beside(path: Path, what: str) -> Path:
+    """``runs/a-certified`` for ``runs/a``, also where the path ends in dots."""
+    whole = path if path.name and path.name != ".." else path.resolve()
+    return whole.with_name(f"{whole.name}-{what}")
+
+
+def _values(value: object) -> Iterable[object]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _word(value: object) -> str:
+    """A path that begins with a dash isn't an option."""
+    text = shown_name(str(value))
+    return f"./{text}" if isinstance(value, Path) and text.startswith("-") else text

@@ -1,0 +1,186 @@
+"""Every table, in every layout and format, says of which data a row is, whether σ was searched, and what is missing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smoothcert.analysis.about import sigma_per
+from smoothcert.analysis.metrics import summarise
+from smoothcert.analysis.plots import curves, labels, plot_certified_accuracy, plot_seed_groups
+from smoothcert.analysis.seeds import SeedGroup, render_seed_table, summarise_seeds
+from smoothcert.analysis.tables.layouts import render_layout
+from smoothcert.errors import InvalidValueError
+from smoothcert.report import ReportOptions, make_payload
+from smoothcert.runs import Run
+
+from .made_runs import FIVE_AND_TWO, made_run
+
+RADII = ["0", "0.5"]
+PER_INPUT = tuple(replace(record, sigma=0.1 + 0.1 * record.index) for record in FIVE_AND_TWO)
+
+
+def about(
+    name: str,
+    data: str = "digits",
+    split: str | None = "test",
+    sha: str = "a",
+    records: Any = FIVE_AND_TWO,
+    **plan: Any,
+) -> Run:
+    run = made_run(name, records, **plan)
+    stated = run.manifest.data.but(name=data, sha256=sha * 64)
+    origin = {} if split is None else {"split": split}
+    return replace(run, manifest=run.manifest.stating(data=stated, origin=origin))
+
+
+PLAIN = about("plain")
+SEARCHED = about("searched", records=PER_INPUT, sigma_search="ladder")
+OTHER = about("other", data="cifar10", sha="b")
+STRETCHED = about("stretched", noise="diagonal-gaussian")
+LOG = about("log", split=None, records=PER_INPUT)
+CUT = replace(about("cut", sha="a"), records=FIVE_AND_TWO[:3])
+ALL = [PLAIN, SEARCHED, OTHER, STRETCHED, LOG, CUT]
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("| \n").split("|")]
+
+
+@pytest.mark.parametrize("layout", ["runs", "paper"])
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_machines_are_told(layout: str, format: str) -> None:
+    text = render_layout(ALL, RADII, layout, format)
+    if format == "csv":
+        rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
+        unknown: Any = ""
+        truth: dict[bool, Any] = {True: "true", False: "false"}
+    else:
+        rows = json.loads(text)["runs" if layout == "runs" else "rows"]
+        unknown, truth = None, {True: True, False: False}
+    key = "run" if layout == "runs" else "method"
+    found = {row[key].partition(" ")[0]: row for row in rows}
+    assert {name: row["dataset"] for name, row in found.items() if row["dataset"] != "digits"} == {
+        "other": "cifar10"
+    }
+    assert {row["split"] for name, row in found.items() if name != "log"} == {"test"}
+    assert found["log"]["split"] == unknown
+    assert {name: row["sigma_search"] for name, row in found.items() if row["sigma_search"]} == {
+        "searched": "ladder"
+    }
+    per = {name: row["sigma_per"] for name, row in found.items() if row["sigma_per"]}
+    assert per == {"searched": "input", "stretched": "coordinate", "log": "input"}
+    assert {int(row["planned"]) for row in found.values()} == {7}
+    assert [name for name, row in found.items() if row["complete"] == truth[False]] == ["cut"]
+    assert all(row["complete"] in truth.values() for row in found.values())
+
+
+def test_readers_of_markdown_are_told() -> None:
+    _, _, header, _, *rows = render_layout(ALL, RADII, "runs", "markdown").splitlines()
+    places = {name: place for place, name in enumerate(cells(header))}
+    found = {cells(row)[0]: cells(row) for row in rows}
+    assert found["plain"][places["data"]] == "digits, test split"
+    assert found["other"][places["data"]] == "cifar10, test split"
+    sigmas = {name: row[places["σ"]] for name, row in found.items()}
+    assert sigmas["plain"] == "0.25"
+    assert sigmas["searched"] == "0.25 (ladder search)"
+    assert sigmas["log"] == "0.25 (per input)"
+    assert sigmas["stretched"] == "0.25 (per coordinate)"
+    assert (found["plain"][places["inputs"]], found["cut"][places["inputs"]]) == ("7", "3 of 7")
+
+
+def test_readers_of_latex_are_told() -> None:
+    text = render_layout(ALL, RADII, "runs", "latex")
+    assert "searched & digits, test split & 0.25 (ladder search) &" in text
+    assert "other & cifar10, test split & 0.25 &" in text
+    columns = text.partition(r"\begin{tabular}{")[2].partition("}")[0]
+    assert {line.count("&") + 1 for line in text.splitlines() if line.startswith(("run &", "plain &"))} == {
+        len(columns)
+    }
+
+
+@pytest.mark.parametrize("format", ["markdown", "latex"])
+def test_papers_are_told(format: str) -> None:
+    text = render_layout(ALL, RADII, "paper", format).replace(r"$\sigma$", "σ")
+    for words in (
+        "digits, test split",
+        "cifar10, test split",
+        "searched + σ search (ladder)",
+        "1 of 5 rows not complete",
+    ):
+        assert words in text
+    assert "stretched + σ per coordinate" in text
+    assert "log + σ per input" in text
+
+
+def test_the_best_isnt_called_across_different_inputs() -> None:
+    better = about(
+        "better",
+        records=tuple(replace(record, predicted=record.label, radius=2.0) for record in FIVE_AND_TWO),
+    )
+    assert "**" in render_layout([PLAIN, better], RADII, "paper", "markdown")
+    elsewhere = replace(OTHER, records=better.records)
+    assert "**" not in render_layout([PLAIN, elsewhere], RADII, "paper", "markdown")
+    assert "**" not in render_layout(
+        [PLAIN, replace(better, records=better.records[:3])], RADII, "paper", "markdown"
+    )
+    with pytest.raises(InvalidValueError, match=r"contents differ \(split or version\)"):
+        render_layout([PLAIN, about("train", split="train", sha="c")], RADII, "paper", "markdown")
+
+
+@pytest.mark.parametrize("format", ["markdown", "csv", "json"])
+def test_the_other_layouts_name_the_data(format: str) -> None:
+    assert "digits" in render_layout([PLAIN], RADII, "best", format)
+    trained = replace(
+        PLAIN,
+        manifest=PLAIN.manifest.stating(origin={"split": "test", "trained": {"epochs": 3, "seconds": 9.0}}),
+    )
+    assert "digits" in render_layout([trained], RADII, "training", format)
+    group = SeedGroup("mine", 0.25, (PLAIN,))
+    assert "digits" in render_seed_table([summarise_seeds(group, [0.0, 0.5])], RADII, format)
+
+
+def test_a_searched_sigma_is_per_input_even_if_all_found_the_same() -> None:
+    assert sigma_per(about("alike", sigma_search="grid")) == "input"
+
+
+def label_of(*runs: Run) -> list[str]:
+    return labels.run_labels(runs, [summarise(run, [0.0]) for run in runs])
+
+
+def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert label_of(PLAIN, SEARCHED)[1] == "searched  (σ = 0.25 (ladder search), clopper-pearson, ACR 0.314)"
+    assert [label.partition("(")[2].partition(",")[0] for label in label_of(PLAIN, OTHER)] == [
+        "digits",
+        "cifar10",
+    ]
+    train = about("train", split="train", sha="c")
+    assert ["train split" in label for label in label_of(PLAIN, train)] == [False, True]
+    drawn: list[str] = []
+    monkeypatch.setattr(curves, "_draw", lambda found, *_: drawn.extend(curve.label for curve in found))
+    plot_certified_accuracy([PLAIN, OTHER], tmp_path / "a.svg")
+    plot_seed_groups([SeedGroup(run.name, 0.25, (run,)) for run in (PLAIN, OTHER)], tmp_path / "b.svg")
+    assert [("digits" in label, "cifar10" in label) for label in drawn] == 2 * [(True, False), (False, True)]
+
+
+def test_the_page_is_told() -> None:
+    page = make_payload(
+        [PLAIN, SEARCHED, OTHER, about("train", split="train", sha="c"), CUT], ReportOptions()
+    )
+    assert [group["name"] for group in page["groups"]] == [
+        "digits, test split",
+        "cifar10, test split",
+        "digits, train split",
+    ]
+    first, second, cut = page["groups"][0]["runs"]
+    assert (first["sigmaMark"], second["sigmaMark"]) == ("", "(ladder search)")
+    assert [(run["inputs"], run["planned"], run["complete"]) for run in (first, cut)] == [
+        (7, 7, True),
+        (3, 7, False),
+    ]

@@ -1,0 +1,138 @@
+"""A model that is used with other noise, or on inputs of another scale, than it was trained with: said, not refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert.analysis.trained import Departures
+from smoothcert.commands import main
+from smoothcert.runs import Manifest
+
+NOISE = "the model was trained with σ = 0.5, and is used with σ = 0.25"
+RANGE = "the model was trained on inputs in [0, 1], and these lie in [0, 255]"
+
+
+def toy_data(path: Path, scale: float) -> None:
+    random = np.random.default_rng(0)
+    x = np.round(random.random((24, 1, 8, 8)) * 255)
+    x[0, 0, 0, :2] = 0, 255
+    np.savez(path, x=(x * scale).astype(np.float32), y=np.arange(24) % 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("departures")
+    toy_data(folder / "small.npz", 1 / 255)
+    toy_data(folder / "large.npz", 1)
+    train = ["--sigma", "0.5", "--epochs", "1", "--batch-size", "8", "--quiet"]
+    main(["train", f"npz:{folder}/small.npz", *train, "--out", str(folder / "model")])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+FEW = ["--n", "100", "--max", "3"]
+LIKE = ["model", "--dataset", "npz:small.npz", *FEW]
+UNLIKE = ["model", "--dataset", "npz:large.npz", "--sigma", "0.25", *FEW]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    capsys.readouterr()
+    main(list(words))
+    shown = capsys.readouterr()
+    return shown.out, " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize("command", ["certify", "predict"])
+@pytest.mark.parametrize("more", [[], ["--json"], ["--quiet"]])
+def test_certify_and_predict_warn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, more: list[str]
+) -> None:
+    where = ["--out", str(tmp_path / "out")]
+    _, like = told(capsys, command, *LIKE, *where, *more)
+    assert "warning" not in like
+    _, unlike = told(capsys, command, *UNLIKE, *where[:1], str(tmp_path / "other"), *more)
+    assert (f"warning: {NOISE}" in unlike, f"warning: {RANGE}" in unlike) == 2 * (more != ["--quiet"],)
+
+
+def test_the_run_states_it_and_show_report_and_attack_repeat_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = str(tmp_path / "run")
+    main(["certify", *UNLIKE, "--out", run, "--quiet"])
+    origin = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
+    assert (origin["input_range"], origin["trained_range"]) == ([0.0, 255.0], [0.0, 1.0])
+    shown, _ = told(capsys, "show", run)
+    assert f"Note: {NOISE}" in " ".join(shown.split())
+    assert f"Note: {RANGE}" in " ".join(shown.split())
+    assert [
+        note.partition(":")[0] for note in json.loads(told(capsys, "show", run, "--json")[0])["notes"]
+    ] == [
+        NOISE,
+        RANGE,
+    ]
+    main(["report", run, "--out", str(tmp_path / "page")])
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert json.dumps(NOISE).strip('"') in page
+    assert RANGE in page
+    data = ["--model", "model", "--dataset", "npz:large.npz", "--radii", "0.1"]
+    _, warned = told(capsys, "attack", run, *data, "--steps", "1", "--copies", "1", "--n", "20")
+    assert f"warning: {NOISE}" in warned
+    assert f"warning: {RANGE}" in warned
+
+
+def test_a_fine_run_has_no_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["certify", *LIKE, "--out", str(tmp_path / "run"), "--quiet"])
+    assert json.loads(told(capsys, "show", str(tmp_path / "run"), "--json")[0])["notes"] == []
+
+
+def departures(**parts: Any) -> list[str]:
+    origin = {"trained": {"sigma": 0.5}, "input_range": [0.0, 1.0], "trained_range": [0.0, 1.0]}
+    plan = {"noise": "gaussian", "sigma": 0.5}
+    for name, value in parts.items():
+        (plan if name in ("noise", "sigma") else origin)[name] = value  # type: ignore[index]
+    return Departures.of(Manifest.of("certify", plan, {}, {}, origin=origin)).in_words()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"input_range": [0.1, 0.8]},
+        {"input_range": None, "sigma": 0.5000000000001},
+        {"trained_range": None, "input_range": [0.0, 255.0]},
+        {"trained": {}, "sigma": 1.0},
+        {"trained": "anything", "sigma": 1.0},
+        {"trained": {"sigma": "much"}, "sigma": 1.0},
+        {"noise": "diagonal-gaussian", "sigma": 1.0},
+        {"trained": {"sigma": 0.5, "noise": "fits/mine"}, "sigma": 1.0},
+        {"sigma": None},
+    ],
+)
+def test_silent(parts: dict[str, Any]) -> None:
+    assert departures(**parts) == []
+
+
+@pytest.mark.parametrize("seen", [[0.0, 255.0], [-0.5, 0.5], [0.0, 1 / 255], [-2.0, 2.0], [5.0, 5.5]])
+def test_another_scale(seen: list[float]) -> None:
+    (sentence,) = departures(input_range=seen)
+    assert "lie in" in sentence
+    assert departures(input_range=[0.0, 1.0], trained_range=seen) != []
+
+
+def test_a_constant_data_set_is_no_mistake() -> None:
+    assert departures(trained_range=[0.0, 0.0], input_range=[0.0, 0.0]) == []
+    assert len(departures(trained_range=[0.0, 0.0])) == 1
+
+
+def test_other_noise() -> None:
+    (sentence,) = departures(noise="uniform")
+    assert "trained with gaussian noise of σ = 0.5, and is used with uniform noise of σ = 0.5" in sentence
