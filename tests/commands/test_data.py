@@ -108,7 +108,7 @@ def test_without_a_network_it_is_one_line(tmp_path: Path, capsys: pytest.Capture
             ["fetch", "mnist"],
             "name the folder for the files with --data-dir or the environment variable SMOOTHCERT_DATA",
         ),
-        (["fetch", "--data-dir", "x"], "name what to fetch: smoothcert data fetch mnist"),
+        (["fetch", "--data-dir", "x"], "name what to fetch, such as smoothcert data fetch mnist"),
         (
             ["fetch", "mnist", "--data-dir", "x", "--mirror", "file:///tmp"],
             "must be an http or https address",

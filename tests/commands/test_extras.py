@@ -31,6 +31,7 @@ LINES = f"diagnose model {DATA} --max 1 --steps 1 --copies 1 --points 2 --votes 
 # What each command is asked, in this order, and the extra that it needs for that (DONE: none).
 ASKED = {
     "quickstart --out quick": "plot",
+    "data list": DONE,
     "recipes": DONE,
     "methods": DONE,
     f"{TRAIN} --out model": DONE,

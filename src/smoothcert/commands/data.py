@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -64,9 +65,10 @@ def _fetch(names: tuple[str, ...], data_dir: Path | None, mirrors: list[str], ou
     from smoothcert.datasets.published import PUBLICATIONS
     from smoothcert.downloads import fetch
     from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import command
 
     if not names:
-        raise InvalidValueError(f"name what to fetch: smoothcert data fetch {' | '.join(PUBLICATIONS)}")
+        raise InvalidValueError(f"name what to fetch, such as {command('data', 'fetch', 'mnist')}")
     root = data_dir or (Path(named) if (named := os.environ.get(DATA_VARIABLE)) else None)
     if root is None:
         raise InvalidValueError(
@@ -82,7 +84,7 @@ def _fetch(names: tuple[str, ...], data_dir: Path | None, mirrors: list[str], ou
     if output.json:
         print(json.dumps(told))
     else:
-        where = "" if data_dir is None else f" with --data-dir {root}"
+        where = "" if data_dir is None else f" with --data-dir {shlex.quote(str(root))}"
         note(f"Commands find {'it' if len(names) == 1 else 'them'}{where}.", output.silent)
 
 
@@ -108,8 +110,9 @@ def _list(names: tuple[str, ...], data_dir: Path | None, output: OutputOptions) 
     from smoothcert.datasets.places import DATA_VARIABLE
     from smoothcert.datasets.published import PUBLICATIONS
     from smoothcert.downloads import found_in
+    from smoothcert.hints import command
 
-    table = Table(title="smoothcert data fetch NAME --data-dir DIR", title_justify="left")
+    table = Table(title=command("data", "fetch", "NAME", data_dir="DIR"), title_justify="left")
     for column in ("name", "MB to fetch", "there", "looked for in"):
         table.add_column(column, overflow="fold")
     rows: dict[str, Any] = {}

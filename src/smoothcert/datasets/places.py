@@ -8,6 +8,7 @@ from pathlib import Path
 
 from smoothcert.datasets.published import PUBLICATIONS
 from smoothcert.errors import DataError
+from smoothcert.hints import command
 
 DATA_VARIABLE = "SMOOTHCERT_DATA"
 
@@ -31,7 +32,9 @@ def candidate_places(
 def missing_files(name: str, wanted: str, places: Sequence[Path]) -> DataError:
     """The error for a data set that is in none of the places."""
     looked = "; ".join(str(place) for place in places) or f"nowhere, as {DATA_VARIABLE} is not set"
-    fetch = f"; or fetch them: smoothcert data fetch {name} --data-dir data" if name in PUBLICATIONS else ""
+    fetch = (
+        f"; or fetch them: {command('data', 'fetch', name, data_dir='data')}" if name in PUBLICATIONS else ""
+    )
     return DataError(
         f"{name}: found no {wanted}. Looked in: {looked}. Name the folder that holds the files with --data-dir or the "
         f"environment variable {DATA_VARIABLE}{fetch}"
