@@ -22,6 +22,8 @@ class Site:
     redirects: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     address: str = ""
+    shift: int = 0
+    """Bytes by which the part it sends differs from the one asked for."""
     hold: threading.Event | None = None
     """Sends half a file and waits for this."""
 
@@ -47,7 +49,7 @@ def serving(site: Site) -> Iterator[Site]:
             content = site.files[self.path]
             start = 0
             if site.ranges and (told := re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")):
-                start = int(told[1])
+                start = int(told[1]) + site.shift
                 if start >= len(content):
                     self.send_error(416)
                     return

@@ -128,6 +128,41 @@ def test_another_file_is_refused_and_the_next_mirror_asked(
     assert names(tmp_path) == ["one.bin"]
 
 
+@pytest.mark.parametrize("sent", [CONTENT[:-1], CONTENT + b"more"])
+def test_a_file_of_another_size_is_not_even_taken(tmp_path: Path, sent: bytes) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    received: list[int] = []
+    for ranges in (True, False):
+        with (
+            serving(Site({"/one.bin": sent}, ranges)) as wrong,
+            pytest.raises(DataError, match="the published one"),
+        ):
+            fetch(published(), tmp_path, [wrong.address], Watch(received=received.append))
+    assert received == []
+    assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
+
+
+def test_another_part_than_was_asked_for_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    with (
+        serving(Site({"/one.bin": CONTENT}, shift=-100)) as wrong,
+        pytest.raises(DataError, match="another part than was asked for"),
+    ):
+        fetch(published(), tmp_path, [wrong.address])
+    assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
+
+
+def test_a_part_longer_than_a_servers_file_begins_anew(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    with serving(Site({"/one.bin": b"short"})) as wrong:
+        fetch(published(), tmp_path, [wrong.address, site.address])
+    assert wrong.asked[0][1] == "bytes=700-"
+    assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
+
+
 def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
     with serving(Site({"/one.bin": CONTENT * 3}, chunked=True)) as endless:
         received: list[int] = []
@@ -330,6 +365,11 @@ def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path: 
     assert check.returncode == 0
     nowhere = ["http://127.0.0.1:9/"]
     assert fetch(publication, tmp_path, nowhere).fetched == ()
+    sums = (folder / "SHA256SUMS").read_text()
+    (folder / "SHA256SUMS").write_text(sums.splitlines(keepends=True)[0])
+    with pytest.raises(DataError, match="Connection refused"):
+        fetch(publication, tmp_path, nowhere)
+    (folder / "SHA256SUMS").write_text(sums)
     (folder / "a.bin").write_bytes(b"other")
     with pytest.raises(DataError, match=r"a\.bin was changed since it was fetched"):
         fetch(publication, tmp_path, nowhere)
@@ -347,10 +387,13 @@ def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
             link("toy", str(outside)),
             link("toy/c.bin", "/etc/passwd"),
             ("toy/a.bin/../evil", b"x"),
+            ("elsewhere/a.bin", b"other"),
+            ("a.bin", b"other"),
             *GOOD,
         ),
     )
     assert names(tmp_path) == ["SHA256SUMS", "a.bin", "b.bin"]
+    assert (tmp_path / "data" / "toy" / "a.bin").read_bytes() == b"aaaaa"
     assert not (tmp_path / "data" / "toy").is_symlink()
 
 

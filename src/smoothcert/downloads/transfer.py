@@ -99,17 +99,14 @@ def _complete(wanted: PublishedFile, file: BinaryIO, mirror: Mirror, received: C
 
 
 def _fill(wanted: PublishedFile, file: BinaryIO, mirror: Mirror, received: Callable[[int], None]) -> None:
-    if _size(file) > wanted.size:
-        _truncate(file)
     broken = 0
     while _size(file) < wanted.size:
         try:
             answer = mirror.ask(wanted.name, _size(file))
         except HTTPError as error:
             error.close()
-            if error.code == 416 and _size(
-                file
-            ):  # Range Not Satisfiable: its file is shorter than what we have
+            # Range Not Satisfiable: its file ends before what we have does.
+            if error.code == 416 and _size(file):
                 _truncate(file)
                 continue
             if 300 <= error.code < 400:
