@@ -8,6 +8,7 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -161,6 +162,47 @@ def test_a_part_longer_than_a_servers_file_begins_anew(site: Site, tmp_path: Pat
         fetch(published(), tmp_path, [wrong.address, site.address])
     assert wrong.asked[0][1] == "bytes=700-"
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("told", ["9" * 5000, "-5", "٣", "a lot", "512000, 512000"])
+def test_nonsense_about_a_size_is_a_refusal(tmp_path: Path, told: str) -> None:
+    told = told.encode().decode("latin-1")
+    with (
+        serving(Site({"/one.bin": CONTENT}, headers={"Content-Length": told})) as wrong,
+        pytest.raises(DataError, match="the published one 512000"),
+    ):
+        fetch(published(), tmp_path, [wrong.address])
+
+
+def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DataError, match=r"it broke off \(BadStatusLine\)"):
+            fetch(published(), tmp_path, [f"http://127.0.0.1:{server.getsockname()[1]}"])
+        thread.join()
+
+
+def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", site.address)
+    monkeypatch.setenv("https_proxy", site.address.replace("//", "//me:s3cret@"))
+    with pytest.raises(DataError, match=r"http://host\.invalid/one\.bin: HTTP 404") as caught:
+        fetch(published(), tmp_path, ["http://host.invalid/"])
+    assert site.asked[0][0] == "http://host.invalid/one.bin"
+    with pytest.raises(DataError, match="the proxy says: Tunnel connection failed: 501") as caught:
+        fetch(published(), tmp_path, ["https://host.invalid/"])
+    assert "s3cret" not in str(caught.value)
 
 
 def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
