@@ -100,7 +100,7 @@ def _watch(meter: Meter) -> Watch:
         if whole := came // _MB - before // _MB:
             meter.advance(whole)
 
-    return Watch(lambda size, files: meter.begin(-(-size // _MB), files), received, meter.item)
+    return Watch(lambda size, files: meter.begin(size // _MB, files), received, meter.item)
 
 
 def _list(names: tuple[str, ...], data_dir: Path | None, output: OutputOptions) -> None:
