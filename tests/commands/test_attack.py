@@ -60,8 +60,8 @@ def without_origin(run: Path, copy: Path) -> Path:
 def test_options_are_the_plans_fields() -> None:
     plan = AttackPlan()
     assert vars(AttackOptions()) == asdict(plan) | {"alpha": None}
-    named = without_none(get_args(AttackOptions.__annotations__["attack"])[0])
-    assert sorted(get_args(named)) == ATTACKS.names()
+    kind = without_none(get_args(AttackOptions.__annotations__["attack"])[0])
+    assert sorted(get_args(kind)) == ATTACKS.names()
 
 
 def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:
@@ -74,6 +74,8 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
         "split": "test",
         "data_dir": None,
         "method": "gaussian",
+        "input_range": [0.0, 1.0],
+        "trained_range": [0.0, 1.0],
     }
 
 
@@ -83,7 +85,8 @@ def test_a_table_of_both_accuracies(
     main(["attack", str(run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
     shown = capsys.readouterr().out
     assert "accuracy (%) over 20 inputs at ℓ2 radius" in shown
-    assert all(heading in shown for heading in ("radius", "certified", "empirical", "broken"))
+    assert all(heading in shown for heading in ("radius", "certified", "empirical", "inputs broken"))
+    assert "inputs broken: how many the attack has made wrong" in shown
     assert shown.index("0.25") < shown.index("1.5")
 
 
