@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--before", type=Path, help="root of another checkout, which takes turns with this one"
     )
+    parser.add_argument("--n", type=int, help="votes per input in both (default: what each does by itself)")
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
     parser.add_argument("--patience", type=float, default=0.0, help="seconds to wait for a quiet machine")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a run is given up")
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for name, place in places.items():
                 wait_until_quiet(options.patience)
                 with busy_processes(busy):
-                    taken.setdefault((busy, name), []).append(run(place, options.limit))
+                    taken.setdefault((busy, name), []).append(run(place, options.n, options.limit))
     table = Table("beside", "version", "wall, s", "processor, s", "target, s")
     for (busy, name), runs in taken.items():
         figures = (_told([one.wall for one in runs]), _told([one.processor for one in runs]))
@@ -64,13 +65,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Console(width=100).print(table)
 
 
-def run(place: Path, limit: float) -> Taken:
+def run(place: Path, n: int | None, limit: float) -> Taken:
     """One quickstart of the checkout at ``place``, with the threads that it takes by itself."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("OMP_")}
     environment["PYTHONPATH"] = str(place / "src")
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         words = [sys.executable, "-m", "smoothcert", "quickstart", "--out", f"{folder}/out", "--json"]
+        words += [] if n is None else ["--n", str(n)]
         subprocess.run(words, env=environment, check=True, capture_output=True, timeout=limit)
     wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     return Taken(wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from smoothcert import ABSTAIN, SmoothedClassifier
+from smoothcert import ABSTAIN, Numerics, SmoothedClassifier
 from smoothcert.errors import InvalidValueError
 from smoothcert.estimator import SmoothedEstimator
 
@@ -55,7 +55,8 @@ def fitted(estimator: Any = None, X: Any = WINE, y: Any = NAMES, **options: Any)
 
 def test_predict_is_predict() -> None:
     model = fitted()
-    own = SmoothedClassifier(model.estimator_, sigma=0.5, n=500, seed=model.seed_)
+    numerics = Numerics(dtype="float64")
+    own = SmoothedClassifier(model.estimator_, sigma=0.5, n=500, seed=model.seed_, numerics=numerics)
     answers = own.predict(WINE, n=200)
     assert isinstance(answers, list)
     sure = [row for row, answer in enumerate(answers) if not answer.abstained]
@@ -90,6 +91,19 @@ def test_answers_to_a_row_depend_on_the_row_alone() -> None:
     assert again.predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
     assert again.certify(WINE[:3]).radius.tolist() == model.certify(WINE[:3]).radius.tolist()
     assert clone(model).fit(WINE, NAMES).predict_proba(WINE[5:9]).tolist() == whole[5:9].tolist()
+
+
+def test_what_was_fitted_stays_until_the_next_fit() -> None:
+    model = fitted()
+    before = model.certify(WINE[:3]).radius.tolist()
+    model.set_params(sigma=5.0, n=100, alpha=0.1, hold=[0])
+    assert model.certify(WINE[:3]).radius.tolist() == before
+    assert pickle.loads(pickle.dumps(model)).certify(WINE[:3]).radius.tolist() == before
+
+
+def test_features_that_are_large_beside_their_noise() -> None:
+    model = fitted(X=WINE + 1e6)
+    assert model.certify(WINE[:3] + 1e6).predicted.tolist() == fitted().certify(WINE[:3]).predicted.tolist()
 
 
 def test_an_unknown_seed_is_chosen_anew() -> None:

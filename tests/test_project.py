@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import smoothcert
 from smoothcert.runs.layout import RunFiles
 
 ROOT = Path(__file__).parent.parent
@@ -187,3 +188,34 @@ def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> 
     predicted, radius = capsys.readouterr().out.split()
     assert int(predicted) in (0, 1, 2)
     assert float(radius) > 0
+
+
+def test_the_citation_is_of_this_version() -> None:
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert {"cff-version", "message", "title", "authors"} <= set(cited)
+    assert cited["cff-version"] == "1.2.0"
+    assert cited["authors"] == [{"name": "The smoothcert authors"}]
+    assert cited["version"] == smoothcert.__version__
+
+
+def test_the_forms_for_issues_are_ones_that_the_host_accepts() -> None:
+    """A form with a mistake isn't shown at all; the wrong certificate is the first."""
+    yaml = pytest.importorskip("yaml")
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[0-9]-*.yml"))
+    assert [form.stem[2:] for form in forms] == ["wrong-certificate", "bug", "feature"]
+    for form in forms:
+        stated = yaml.safe_load(form.read_text(encoding="utf-8"))
+        assert {"name", "description", "body"} <= set(stated)
+        asked = [part for part in stated["body"] if part["type"] != "markdown"]
+        assert {part["type"] for part in asked} <= {"textarea", "input", "checkboxes"}
+        assert len({part["id"] for part in asked}) == len(asked)
+        assert all(part["attributes"]["label"] for part in asked)
+
+
+def test_the_steps_of_a_release_are_shell() -> None:
+    """Not the ``sh`` blocks, which another test runs: these would publish."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 3
+    subprocess.run(["bash", "-n"], input="".join(blocks), text=True, check=True)

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, MissingExtraError, check_count
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise, diagonal_noise
+from smoothcert.sampling import Numerics
 from smoothcert.smoothing import Certifications, CertifyPlan, Prediction, SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_mask
 
@@ -65,6 +66,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         The :class:`~smoothcert.SmoothedClassifier` that votes, with everything else that it can do.
     seed_
         The seed of its votes.
+    plan_, held_
+        What is certified, as it was when it was fitted, and which features have no noise (None: all have).
     n_features_in_, feature_names_in_
         As in every estimator.
     """
@@ -104,8 +107,16 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         rows, y = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
-            raise InvalidValueError(f"a classifier needs at least two classes, and y has one class: {y[0]!r}")
+            raise InvalidValueError(
+                f"a classifier needs at least two classes, and y has one class: {y.tolist()[0]!r}"
+            )
         self.seed_ = _seed(self.random_state)
+        # Features in units of their own may be large beside σ, and must be exact.
+        numerics = Numerics(dtype="float64")
+        self.plan_ = CertifyPlan(
+            noise, n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_, numerics=numerics
+        )
+        self.held_ = self._held()
         noisy = self._with_noise(np.asarray(rows, dtype=np.float64), noise)
         self.estimator_ = clone(self.estimator)
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
@@ -157,12 +168,10 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         return diagonal_noise(self.noise, np.asarray(self.sigma, dtype=np.float64))
 
     def _smoothed(self) -> SmoothedClassifier:
-        plan = CertifyPlan(self._noise(), n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_)
-        return SmoothedClassifier(self.estimator_, plan, input_shape=(self.n_features_in_,))
+        return SmoothedClassifier(self.estimator_, self.plan_, input_shape=(self.n_features_in_,))
 
     def _voting(self) -> SmoothedClassifier | HoldingClassifier:
-        held = self._held()
-        return self.smoothed_ if held is None else self.smoothed_.holding(held)
+        return self.smoothed_ if self.held_ is None else self.smoothed_.holding(self.held_)
 
     def _held(self) -> NDArray[np.bool_] | None:
         if self.hold is None:
@@ -175,8 +184,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
             return rows
         repeated = np.tile(rows, (self.copies, 1))
         added = noise.sample(np.random.default_rng(self.seed_), repeated.shape) * noise.scales()
-        if (held := self._held()) is not None:
-            added[:, held] = 0
+        if self.held_ is not None:
+            added[:, self.held_] = 0
         return np.asarray(repeated + added)
 
     def _as_given(self, rows: NDArray[np.float64]) -> Any:

@@ -23,6 +23,7 @@ EXTRAS = {
     "PIL": Extra("Pillow", "images"),
     "psycopg": Extra("psycopg", "postgres"),
     "pyarrow": Extra("pyarrow", "parquet"),
+    "ray": Extra("ray", "ray"),
     "sklearn": Extra("scikit-learn", "quickstart"),
     "tensorboard": Extra("tensorboard", "tensorboard"),
 }

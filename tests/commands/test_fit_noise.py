@@ -335,7 +335,7 @@ def test_help_shows_every_field_its_default_and_its_group(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    main(["fit-noise", "--help"])
+    main(["fit-noise", "--help-all"])
     lines = capsys.readouterr().out.splitlines()
     for knob in knobs_of(FitPlan):
         name = knob.spellings[0] if knob.spellings else knob.name.replace("_", "-")
@@ -363,7 +363,7 @@ def test_the_old_spellings_give_the_same_fit(
     assert before.noise == after.noise
     refused = refusal(capsys, "fit-noise", digits_model, *few, old, value, new, value, "--out", tmp_path)
     assert "more than once" in refused
-    main(["fit-noise", "--help"])
+    main(["fit-noise", "--help-all"])
     assert old not in capsys.readouterr().out.replace("--validation-n0", "").split()
 
 

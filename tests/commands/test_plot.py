@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from smoothcert.analysis.figures import new_figure, save_figure
+from smoothcert.analysis.plots import PLOTS
+from smoothcert.analysis.plots.labels import checked, run_labels
 from smoothcert.commands import main
+from smoothcert.commands import plot as plot_command
+from smoothcert.runs import Run, read_run
 
 from .test_table import RECORDS, make, refusal
 
@@ -34,6 +39,77 @@ def test_every_kind(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixt
     main(["plot", *map(str, runs), *words, "--out", str(tmp_path / "picture.svg")])
     assert (tmp_path / "picture.svg").stat().st_size > 1000
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("kind", sorted(PLOTS))
+def test_a_title_stands_above_every_kind(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A title makes the picture taller and leaves the rest of it alone."""
+    drawn = []
+
+    def draw(things: list[object], out: Path, width: str, **_: object) -> None:
+        with new_figure(4.0, 3.0) as figure:
+            save_figure(figure, out)
+            drawn.append([text.get_text() for text in figure.texts])
+
+    monkeypatch.setattr(plot_command, "_read", lambda *_: [("a", [])])
+    monkeypatch.setitem(
+        PLOTS.load(), kind, replace(PLOTS[kind], draw=draw, options=dict(PLOTS[kind].options))
+    )
+    over = ["--over", "n"] if kind == "ablation" else []
+    for name, words in (("plain", []), ("titled", ["--title", "On $x$ _and_ so on"])):
+        main(["plot", "a", "--kind", kind, *over, *words, "--out", str(tmp_path / f"{name}.png")])
+    assert drawn == [[], ["On $x$ _and_ so on"]]
+    plain, titled = (read_png_size(tmp_path / f"{name}.png") for name in ("plain", "titled"))
+    assert plain[0] == titled[0]
+    assert plain[1] < titled[1]
+
+
+def read_png_size(path: Path) -> tuple[int, int]:
+    header = path.read_bytes()[16:24]
+    return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
+
+
+def test_labels_name_the_runs_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = [make(tmp_path / name, RECORDS) for name in ("b", "a")]
+    called = []
+    for kind in ("accuracy", "envelope", "samples", "confidence"):
+        original = PLOTS[kind]
+
+        def draw(things: list[Run], **_: object) -> None:
+            called.append([run.name for run in things])
+
+        monkeypatch.setitem(PLOTS.load(), kind, replace(original, draw=draw))
+        words = ["--kind", kind, "--out", str(tmp_path / "p.png")]
+        main(["plot", *map(str, runs), "--labels", "First, of all", "$2$", *words])
+    assert called == [["First, of all", "$2$"]] * 4
+
+
+def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path: Path) -> None:
+    runs = [read_run(make(tmp_path / name, RECORDS)) for name in ("b", "a")]
+    renamed = [replace(run, alias=f"Method {k}") for k, run in enumerate(runs)]
+    heading, labels = run_labels(renamed, checked(renamed))
+    assert heading is not None
+    assert "σ = 0.25" in heading
+    assert [label.partition("  (")[0] for label in labels] == ["Method 0", "Method 1"]
+    assert not any("σ" in label or "bound" in label for label in labels)
+    assert all("ACR" in label for label in labels)
+    alone, (label,) = run_labels(runs[:1], checked(runs[:1]))
+    assert alone is None
+    assert "σ = 0.25" in label
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--labels", "one"], "--labels has 1 names for 2 lines or pictures"),
+        (["--kind", "ablation", "--over", "n", "--labels", "one", "two"], "leave --labels out"),
+    ],
+)
+def test_labels_that_name_nothing(
+    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(make(tmp_path / f"n{n}", RECORDS, n=n)) for n in (100, 1000)]
+    assert message in refusal(capsys, "plot", *runs, *words, "--out", str(tmp_path / "p.png"))
 
 
 def test_samples_needs_no_run(tmp_path: Path) -> None:

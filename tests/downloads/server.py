@@ -19,9 +19,13 @@ class Site:
     cut_after: list[int] = field(default_factory=list)
     """Bytes after which the connections to come are cut, one each."""
     chunked: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    """Instead of what it would say of the size of what it sends."""
     redirects: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     address: str = ""
+    shift: int = 0
+    """Bytes by which the part it sends differs from the one asked for."""
     hold: threading.Event | None = None
     """Sends half a file and waits for this."""
 
@@ -47,7 +51,7 @@ def serving(site: Site) -> Iterator[Site]:
             content = site.files[self.path]
             start = 0
             if site.ranges and (told := re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")):
-                start = int(told[1])
+                start = int(told[1]) + site.shift
                 if start >= len(content):
                     self.send_error(416)
                     return
@@ -55,7 +59,9 @@ def serving(site: Site) -> Iterator[Site]:
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             else:
                 self.send_response(200)
-            if not site.chunked:
+            for name, value in site.headers.items():
+                self.send_header(name, value)
+            if not site.chunked and not site.headers:
                 self.send_header("Content-Length", str(len(content) - start))
             self.end_headers()
             content = content[start:]

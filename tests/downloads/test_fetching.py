@@ -8,6 +8,7 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -126,6 +127,82 @@ def test_another_file_is_refused_and_the_next_mirror_asked(
         fetch(published(), tmp_path, [wrong.address, site.address])
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
     assert names(tmp_path) == ["one.bin"]
+
+
+@pytest.mark.parametrize("sent", [CONTENT[:-1], CONTENT + b"more"])
+def test_a_file_of_another_size_is_not_even_taken(tmp_path: Path, sent: bytes) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    received: list[int] = []
+    for ranges in (True, False):
+        with (
+            serving(Site({"/one.bin": sent}, ranges)) as wrong,
+            pytest.raises(DataError, match="the published one"),
+        ):
+            fetch(published(), tmp_path, [wrong.address], Watch(received=received.append))
+    assert received == []
+    assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
+
+
+def test_another_part_than_was_asked_for_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    with (
+        serving(Site({"/one.bin": CONTENT}, shift=-100)) as wrong,
+        pytest.raises(DataError, match="another part than was asked for"),
+    ):
+        fetch(published(), tmp_path, [wrong.address])
+    assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
+
+
+def test_a_part_longer_than_a_servers_file_begins_anew(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
+    with serving(Site({"/one.bin": b"short"})) as wrong:
+        fetch(published(), tmp_path, [wrong.address, site.address])
+    assert wrong.asked[0][1] == "bytes=700-"
+    assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("told", ["9" * 5000, "-5", "٣", "a lot", "512000, 512000"])
+def test_nonsense_about_a_size_is_a_refusal(tmp_path: Path, told: str) -> None:
+    told = told.encode().decode("latin-1")
+    with (
+        serving(Site({"/one.bin": CONTENT}, headers={"Content-Length": told})) as wrong,
+        pytest.raises(DataError, match="the published one 512000"),
+    ):
+        fetch(published(), tmp_path, [wrong.address])
+
+
+def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"SSH-2.0-OpenSSH\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DataError, match=r"it broke off \(BadStatusLine\)"):
+            fetch(published(), tmp_path, [f"http://127.0.0.1:{server.getsockname()[1]}"])
+        thread.join()
+
+
+def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("http_proxy", site.address)
+    monkeypatch.setenv("https_proxy", site.address.replace("//", "//me:s3cret@"))
+    with pytest.raises(DataError, match=r"http://host\.invalid/one\.bin: HTTP 404") as caught:
+        fetch(published(), tmp_path, ["http://host.invalid/"])
+    assert site.asked[0][0] == "http://host.invalid/one.bin"
+    with pytest.raises(DataError, match="the proxy says: Tunnel connection failed: 501") as caught:
+        fetch(published(), tmp_path, ["https://host.invalid/"])
+    assert "s3cret" not in str(caught.value)
 
 
 def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
@@ -330,6 +407,11 @@ def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path: 
     assert check.returncode == 0
     nowhere = ["http://127.0.0.1:9/"]
     assert fetch(publication, tmp_path, nowhere).fetched == ()
+    sums = (folder / "SHA256SUMS").read_text()
+    (folder / "SHA256SUMS").write_text(sums.splitlines(keepends=True)[0])
+    with pytest.raises(DataError, match="Connection refused"):
+        fetch(publication, tmp_path, nowhere)
+    (folder / "SHA256SUMS").write_text(sums)
     (folder / "a.bin").write_bytes(b"other")
     with pytest.raises(DataError, match=r"a\.bin was changed since it was fetched"):
         fetch(publication, tmp_path, nowhere)
@@ -347,10 +429,13 @@ def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
             link("toy", str(outside)),
             link("toy/c.bin", "/etc/passwd"),
             ("toy/a.bin/../evil", b"x"),
+            ("elsewhere/a.bin", b"other"),
+            ("a.bin", b"other"),
             *GOOD,
         ),
     )
     assert names(tmp_path) == ["SHA256SUMS", "a.bin", "b.bin"]
+    assert (tmp_path / "data" / "toy" / "a.bin").read_bytes() == b"aaaaa"
     assert not (tmp_path / "data" / "toy").is_symlink()
 
 

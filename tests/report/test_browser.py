@@ -336,3 +336,20 @@ def test_it_prints(visit: Any, toys: Path, tmp_path: Path) -> None:
     assert (tmp_path / "page.pdf").stat().st_size > 20_000
     page.emulate_media(media="print")
     assert brightness(page) == 765
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESKTOP], ids=["phone", "desktop"])
+def test_the_table_shows_acr_first_and_says_where_it_goes_on(
+    visit: Any, toys: Path, viewport: dict[str, int]
+) -> None:
+    page = visit(toys, viewport=viewport).page
+    box = page.locator(".scroll").first
+    heads = box.locator("thead tr").first.locator("th")
+    assert [heads.nth(k).inner_text() for k in range(2)] == ["run", "ACR"]
+    across = box.evaluate("box => [box.scrollWidth, box.clientWidth]")
+    acr = heads.nth(1).bounding_box()
+    assert acr["x"] + acr["width"] <= viewport["width"]
+    assert page.locator(".sideways").first.is_visible() == (across[0] > across[1] + 1)
+    if viewport is PHONE:
+        assert across[0] > across[1]
+        assert page.locator(".sideways").first.is_visible()

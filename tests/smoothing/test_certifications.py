@@ -197,6 +197,8 @@ def test_loaders() -> None:
         assert answers.radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
         with pytest.raises(InvalidValueError, match="shuffle=False"):
             smoothed().certify(DataLoader(data, shuffle=True))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="neither inputs nor"):
+        smoothed().certify(DataLoader([{"x": row} for row in X]))  # type: ignore[arg-type,list-item]
     assert smoothed().certify(inputs).radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
 
 

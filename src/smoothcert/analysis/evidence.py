@@ -18,8 +18,7 @@ def check_complete(run: Run) -> None:
     Inputs that are decided quickly are journalled first, so those done so far are no fair sample; and whoever looks
     again and again finds a lucky moment even if they are.
     """
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
     if run.complete:
         return
     if run.planned is not None:

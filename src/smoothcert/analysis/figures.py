@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,9 @@ from smoothcert.files import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+_TITLE: ContextVar[str | None] = ContextVar("title", default=None)
 
 # Okabe & Ito's colours, told apart by colour-blind readers too; without the yellow, too pale on paper.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY = (
@@ -65,6 +70,16 @@ def check_picture_path(out: Path) -> None:
 
 
 @contextmanager
+def titled(title: str | None) -> Iterator[None]:
+    """Pictures that are saved inside have this title above them, whatever they show."""
+    token = _TITLE.set(title)
+    try:
+        yield
+    finally:
+        _TITLE.reset(token)
+
+
+@contextmanager
 def new_figure(width: float, height: float, font_size: float = 9) -> Iterator[Figure]:
     """A figure of ``width`` by ``height`` inches in the house style, apart from any other of the process."""
     require_matplotlib()
@@ -84,5 +99,27 @@ def save_figure(figure: Figure, out: Path, dpi: int = 200) -> None:
     """Write the figure in the type its suffix names, in one step."""
     suffix = out.suffix.lower()
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=_METADATA[suffix])
+    more: dict[str, Any] = {}
+    if (title := _TITLE.get()) is not None:
+        more["bbox_inches"] = _with_title(figure, title)
+    figure.savefig(buffer, format=suffix[1:], dpi=dpi, metadata=_METADATA[suffix], **more)
     write_atomically(out, buffer.getvalue())
+
+
+def _with_title(figure: Figure, title: str) -> Bbox:
+    """Write the title above everything that was drawn; what the page then has to hold, in inches."""
+    from matplotlib import rcParams
+    from matplotlib.transforms import Bbox
+
+    width, height = figure.get_size_inches()
+    size = 1.15 * rcParams["font.size"]
+    lines = textwrap.wrap(title, max(8, int((width - 0.2) / (0.55 * size / 72)))) or [""]
+    figure.text(
+        0.1 / width,
+        1 + 0.06 / height,
+        "\n".join(lines),
+        fontsize=size,
+        va="bottom",
+        parse_math=False,
+    )
+    return Bbox([[0.0, 0.0], [width, height + 0.14 + 1.25 * len(lines) * size / 72]])

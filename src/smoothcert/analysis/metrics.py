@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
 from smoothcert.analysis.votes import most_votes, stops_of
-from smoothcert.errors import InvalidValueError, RunError, check_count, check_probability
+from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.runs import Run
 from smoothcert.runs.columns import UNKNOWN, Records, Rows
 from smoothcert.runs.record_figures import average_certified_radius as average_certified_radius
@@ -61,8 +61,7 @@ class RunSummary:
 
 def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
     """The run's figures, with its certified accuracy at each of ``radii``."""
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
     plan = run.manifest.plan
     return RunSummary(
         run=run.name,

@@ -135,7 +135,7 @@ def by_class(records: Rows, radii: Sequence[float], classes: int | None = None) 
 
 def top_class(run: Run) -> TopClass | None:
     """The spread of p_A over the inputs with estimation votes; None where none has any."""
-    _check_some(run)
+    run.check_begun()
     chosen = _chosen_classes(run.records)
     voted = [(r, c) for r, c in zip(run.records, chosen or ()) if r.estimation is not None and r.estimation.n]
     if not voted:
@@ -158,7 +158,7 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
 
     None without votes or a stated bound.
     """
-    _check_some(run)
+    run.check_begun()
     plan = run.manifest.plan
     candidates = _chosen_classes(run.records)
     if candidates is None or plan.bound is None or plan.alpha is None:
@@ -182,7 +182,7 @@ def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint
     if not runs:
         raise InvalidValueError("an envelope needs at least one run")
     for run in runs:
-        _check_some(run)
+        run.check_begun()
     check_same_norm([(run.name, run.norm) for run in runs])
     check_same_data(runs)
     check_same_indices(runs)
@@ -242,8 +242,3 @@ def _class_count(records: Records, classes: int | None) -> int:
         return classes
     tally = records[0].estimation
     return max(seen, len(tally.counts) if tally is not None else 0)
-
-
-def _check_some(run: Run) -> None:
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")

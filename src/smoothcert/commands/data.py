@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -82,7 +83,7 @@ def _fetch(names: tuple[str, ...], data_dir: Path | None, mirrors: list[str], ou
     if output.json:
         print(json.dumps(told))
     else:
-        where = "" if data_dir is None else f" with --data-dir {root}"
+        where = "" if data_dir is None else f" with --data-dir {shlex.quote(str(root))}"
         note(f"Commands find {'it' if len(names) == 1 else 'them'}{where}.", output.silent)
 
 
@@ -98,7 +99,7 @@ def _watch(meter: Meter) -> Watch:
         if whole := came // _MB - before // _MB:
             meter.advance(whole)
 
-    return Watch(lambda size, files: meter.begin(-(-size // _MB), files), received, meter.item)
+    return Watch(lambda size, files: meter.begin(size // _MB, files), received, meter.item)
 
 
 def _list(names: tuple[str, ...], data_dir: Path | None, output: OutputOptions) -> None:

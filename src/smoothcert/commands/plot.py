@@ -23,6 +23,8 @@ def plot(
     out: Path,
     kind: Annotated[KindName, Parameter(help=f"What to draw. {KINDS_IN_WORDS}.")] = "accuracy",
     width: Literal["page", "column"] = "page",
+    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    title: str | None = None,
     options: PlotOptions = PlotOptions(),
 ) -> None:
     """Draw runs. docs/plots.md shows every kind and how to read it.
@@ -40,8 +42,12 @@ def plot(
         Picture to write: .png, .svg or .pdf.
     width
         page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
+    labels
+        What to call the runs, one name for each in their order (default: the names of their directories).
+    title
+        A title above the picture.
     """
-    from smoothcert.analysis.figures import check_picture_path
+    from smoothcert.analysis.figures import check_picture_path, titled
     from smoothcert.analysis.plots import PLOTS
     from smoothcert.analysis.tables.naming import coverage
     from smoothcert.commands.console import note
@@ -63,10 +69,32 @@ def plot(
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
     check_picture_path(out)
     things = [thing for path in runs for thing in _read(path, chosen.reads)]
-    chosen.draw(things, out=out, width=width, **values)
+    if labels:
+        if not chosen.names_each:
+            raise InvalidValueError(
+                f"--kind {kind} draws a line for each method, not for each run: leave --labels out"
+            )
+        if len(labels) != len(things):
+            raise InvalidValueError(
+                f"--labels has {len(labels)} names for {len(things)} lines or pictures: give each its own, in order"
+            )
+        things = [_called(thing, label) for thing, label in zip(things, labels)]
+    with titled(title):
+        chosen.draw(things, out=out, width=width, **values)
     for thing in things:
         if isinstance(thing, Run) and (told := coverage(thing)) is not None:
             note(told)
+
+
+def _called(thing: Any, label: str) -> Any:
+    """The same under another name; a run that came out of a memory stays marked."""
+    from smoothcert.plain_text import shown_name
+    from smoothcert.runs import Run
+
+    if isinstance(thing, Run):
+        named = f"{shown_name(label)} (stateful)" if thing.stateful else shown_name(label)
+        return dataclasses.replace(thing, alias=named)
+    return (shown_name(label), *thing[1:])
 
 
 def _read(path: Path, reads: str) -> list[Any]:

@@ -17,7 +17,7 @@ _EVERY = 5  # of the 500 test digits: a hundred make a page
 
 
 def quickstart(
-    *, out: Path = Path("smoothcert-quickstart"), n: int = 10_000, output: OutputOptions = OutputOptions()
+    *, out: Path = Path("smoothcert-quickstart"), n: int = 5_000, output: OutputOptions = OutputOptions()
 ) -> None:
     """Train two small networks on scikit-learn's digits under noise, certify them, and draw what was proved.
 

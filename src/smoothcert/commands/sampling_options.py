@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
         batch: int | None
         backend: str
+        address: str | None
+        gpus_per_worker: float
 
     class NumericsOptions:
         """What may change a last bit; ``levels`` is the plan's own."""
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
 else:
     DeviceOptions = options_class("DeviceOptions", _speed_fields("device", "workers"), __name__)
     SpeedOptions = options_class(
-        "SpeedOptions", _speed_fields("device", "workers", "batch", "backend"), __name__
+        "SpeedOptions",
+        _speed_fields("device", "workers", "batch", "backend", "address", "gpus_per_worker"),
+        __name__,
     )
     NumericsOptions = options_class("NumericsOptions", _numerics_fields(), __name__)
 

@@ -25,7 +25,7 @@ _PAUSE = 1.0
 """Connections that may break on one mirror, and the seconds before the next."""
 
 _NETWORK_ERRORS = (OSError, HTTPException, ValueError)  # of addresses, too: UnicodeError is a ValueError
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_RANGE = re.compile(r"bytes ([0-9]{1,18})-[0-9]+/([0-9]+|\*)")
 
 
 class _RefusedError(Exception):
@@ -99,17 +99,14 @@ def _complete(wanted: PublishedFile, file: BinaryIO, mirror: Mirror, received: C
 
 
 def _fill(wanted: PublishedFile, file: BinaryIO, mirror: Mirror, received: Callable[[int], None]) -> None:
-    if _size(file) > wanted.size:
-        _truncate(file)
     broken = 0
     while _size(file) < wanted.size:
         try:
             answer = mirror.ask(wanted.name, _size(file))
         except HTTPError as error:
             error.close()
-            if error.code == 416 and _size(
-                file
-            ):  # Range Not Satisfiable: its file is shorter than what we have
+            # Range Not Satisfiable: its file ends before what we have does.
+            if error.code == 416 and _size(file):
                 _truncate(file)
                 continue
             if 300 <= error.code < 400:
@@ -140,8 +137,8 @@ def _prepare(wanted: PublishedFile, file: BinaryIO, answer: HTTPResponse) -> Non
         size = answer.headers.get("Content-Length", "*")
     else:
         raise _RefusedError(f"HTTP {answer.status}")
-    if size.isdecimal() and int(size) != wanted.size:
-        raise _RefusedError(f"its file has {size} bytes, the published one {wanted.size}")
+    if size.strip() not in ("*", str(wanted.size)):
+        raise _RefusedError(f"its file has {size.strip()[:20]} bytes, the published one {wanted.size}")
     if answer.status == 200:  # from the start, whatever was asked for
         _truncate(file)
     file.seek(0, os.SEEK_END)
@@ -203,4 +200,6 @@ def _in_words(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    if isinstance(error, OSError) and str(error).startswith("Tunnel connection failed"):
+        return f"the proxy says: {error}"
     return "no such address" if isinstance(error, ValueError) else f"it broke off ({type(error).__name__})"

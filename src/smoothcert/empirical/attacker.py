@@ -22,14 +22,15 @@ from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run
 from smoothcert.runs.data_check import check_inputs_of
 from smoothcert.runs.statement import ModelStatement, PlanStatement
-from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Prepared, Procedure, adapt
+from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Prepared, adapt
 from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.models import TorchClassifier, class_order
 from smoothcert.sampling.models.declared import difference
+from smoothcert.sampling.procedures import one_draw
 from smoothcert.sampling.streams import BlockBits, unit_noise
 from smoothcert.sampling.values import ValuePasses
 from smoothcert.smoothing import CertifyPlan
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.tally import Phase, Stream
 
 # The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
 _ROOM = 1e-5
@@ -107,8 +108,7 @@ def check_attackable(run: Run) -> None:
             f"{run.path} certifies soft votes ({manifest.plan.bound} bound), and an adversary is judged by "
             "hard ones: that would be another classifier; certify with --bound two-class or clopper-pearson"
         )
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
     if (run.records.sigma != manifest.plan.sigma).any():
         raise RunError(
             f"{run.path} chose a σ for each input, and the attacks are on one smoothed classifier for all: its "
@@ -210,7 +210,7 @@ class _Attacker:
     ) -> dict[int, Break]:
         """Those of the inputs at whose points fresh votes show the label beaten; without distances, at themselves."""
         jobs = (
-            Job(record.index, point.numpy(), self.noise, _poll(self.plan.n))
+            Job(record.index, point.numpy(), self.noise, one_draw(Draw(Phase.PREDICTION, self.plan.n)))
             for record, point in zip(records, points)
         )
         engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution, self.grid)
@@ -266,11 +266,6 @@ def strongest_rival(votes: Sequence[int], label: int) -> tuple[int, float]:
         return rival, 1.0
     # The test of the two classes ahead is two-sided by doubling; halving is exact.
     return rival, top_two_p_value(votes[rival], votes[label]) / 2
-
-
-def _poll(n: int) -> Procedure[Tally]:
-    tally = yield Draw(Phase.PREDICTION, n)
-    return tally
 
 
 def _seed(purpose: str, seed: int, radius: float) -> int:

@@ -91,7 +91,8 @@ def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
     for run in shards.values():
         for name, content in RunFiles(run.path).kept():
             if name == RunFiles.searches.name:
-                files[name] = files.get(name, b"") + content
+                # A last line that was cut off must not spoil the first of the next shard.
+                files[name] = files.get(name, b"") + content.removesuffix(b"\n") + b"\n"
             elif files.setdefault(name, content) != content:
                 raise RunError(f"{run.path / name} differs from that of another shard")
     return files

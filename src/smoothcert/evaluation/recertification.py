@@ -100,8 +100,7 @@ def _check_has_votes(run: Run) -> None:
         raise RunError(
             f"{run.path} is of kind {run.manifest.kind!r}; recertify a run made by smoothcert certify"
         )
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
 
 
 def _check_changes(run: Run, changes: dict[str, Any]) -> None:

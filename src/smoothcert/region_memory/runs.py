@@ -209,6 +209,5 @@ def _check(run: Run, dataset: Dataset) -> None:
             f"{run.path} certifies changes of the coordinates that aren't held, and a memory's regions are of whole "
             "inputs: remember a run made without --hold"
         )
-    if not run.records:
-        raise RunError(f"{run.path}: no input has been certified yet; run the certification first")
+    run.check_begun()
     check_inputs_of(run, dataset)

@@ -34,6 +34,12 @@ _CHECKSUM = b"smoothcert.checksum"
 _FILE = b"smoothcert.file:"
 _MOST_KEPT = 2**29  # Arrow writes metadata twice, and in all they must stay below 2 GiB
 _SIGNATURE = b"PAR1"
+_PLAIN = ("index", "label", "predicted", "radius", "sigma", "seconds", "base")
+_LATER = ("volume_radius", "stopped")
+"""Files of earlier versions have neither."""
+_FOLLOWING = ("correct", "abstained")
+"""They follow from the others, and are for readers of the table."""
+_SIZES = ("radius", "sigma", "seconds", "volume_radius")
 _TALLIES = ("selection", "estimation")
 _TALLY_FIELDS = ("seed", "index", "phase", "start", "counts", "sums", "squares")
 _LISTS = ("counts", "sums", "squares")
@@ -179,33 +185,16 @@ def _pyarrow() -> tuple[Any, Any]:
 
 
 def _schema(arrow: Any) -> Any:
-    whole, real = arrow.int64(), arrow.float64()
-    fields = [(name, whole) for name in ("index", "label", "predicted")]
-    fields += [(name, real) for name in ("radius", "sigma", "seconds")]
-    fields += [("base", whole), ("volume_radius", real), ("stopped", arrow.string())]
-    fields += [("correct", arrow.bool_()), ("abstained", arrow.bool_())]
-    kinds = {name: arrow.list_(whole) for name in _LISTS} | {"phase": arrow.string()}
+    whole, real, text, switch = arrow.int64(), arrow.float64(), arrow.string(), arrow.bool_()
+    kinds = dict.fromkeys(_SIZES, real) | {"stopped": text, "phase": text} | dict.fromkeys(_FOLLOWING, switch)
+    kinds |= {name: arrow.list_(whole) for name in _LISTS}
+    fields = [(name, kinds.get(name, whole)) for name in (*_PLAIN, *_LATER, *_FOLLOWING)]
     fields += [(f"{tally}_{name}", kinds.get(name, whole)) for tally in _TALLIES for name in _TALLY_FIELDS]
     return arrow.schema(fields)
 
 
 def _row(record: Record) -> dict[str, object]:
-    row: dict[str, object] = {
-        name: getattr(record, name)
-        for name in (
-            "index",
-            "label",
-            "predicted",
-            "radius",
-            "sigma",
-            "seconds",
-            "base",
-            "volume_radius",
-            "stopped",
-            "correct",
-            "abstained",
-        )
-    }
+    row = {name: getattr(record, name) for name in (*_PLAIN, *_LATER, *_FOLLOWING)}
     for name in _TALLIES:
         tally: Tally | None = getattr(record, name)
         if tally is not None:
@@ -214,26 +203,14 @@ def _row(record: Record) -> dict[str, object]:
 
 
 def _record(row: dict[str, Any]) -> Record:
-    selection, estimation = (_tally(row, name, _TALLY_FIELDS) for name in _TALLIES)
-    record = Record(
-        row["index"],
-        row["label"],
-        row["predicted"],
-        row["radius"],
-        row["sigma"],
-        row["seconds"],
-        selection,
-        estimation,
-        row["base"],
-        row.get("volume_radius"),  # files of earlier versions have neither
-        row.get("stopped"),
-    )
+    fields = {name: row[name] for name in _PLAIN} | {name: row.get(name) for name in _LATER}
+    record = Record(**fields | {name: _tally(row, name) for name in _TALLIES})
     check_record(record)
     return record
 
 
-def _tally(row: dict[str, Any], name: str, fields: Sequence[str]) -> Tally | None:
+def _tally(row: dict[str, Any], name: str) -> Tally | None:
     if row[f"{name}_counts"] is None:
         return None
-    stated = {field: row[f"{name}_{field}"] for field in fields}
+    stated = {field: row[f"{name}_{field}"] for field in _TALLY_FIELDS}
     return Tally.from_json({field: value for field, value in stated.items() if value is not None})

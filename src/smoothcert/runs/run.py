@@ -74,6 +74,11 @@ class Run:
         held = self.manifest.model.held
         return norm if held is None else f"{norm} ({_held_in_words(held)})"
 
+    def check_begun(self) -> None:
+        """Refuse a run without a single record."""
+        if not self.records:
+            raise RunError(f"{self.path}: no input has been certified yet; run the certification first")
+
     @property
     def planned(self) -> Sequence[int] | None:
         """The inputs that the run was asked for, ascending; None where its statement doesn't say."""

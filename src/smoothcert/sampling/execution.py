@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.knobs import knob
 
 # Of noise, at most: enough to forget what a task costs, and short for any network
@@ -25,15 +25,24 @@ class Execution:
     )
     backend: str = knob(
         "threads",
-        "who works: threads, or processes where threads hold each other up (Python functions, scikit-learn)",
+        "who works: threads; processes, where threads wait for each other (Python functions); ray: a cluster",
         choices=("smoothcert.sampling.backends", "BACKENDS"),
     )
+    address: str | None = knob(
+        None, "ray: where the cluster is (default: one on this machine, for this command)"
+    )
+    gpus_per_worker: float = knob(0.0, "ray: GPUs that each worker has to itself")
 
     def __post_init__(self) -> None:
         if self.workers is not None:
             check_count("workers", self.workers)
         if self.batch is not None:
             check_count("batch", self.batch)
+        check_not_negative("gpus_per_worker", self.gpus_per_worker)
+        if self.backend != "ray" and (self.address is not None or self.gpus_per_worker):
+            raise InvalidValueError(
+                f"address and gpus_per_worker are for backend ray (--backend ray), got backend {self.backend!r}"
+            )
 
     def worker_count(self) -> int:
         """The number of worker threads."""

@@ -30,6 +30,11 @@ class Draw:
 Procedure = Generator[Draw, Tally, R]
 
 
+def one_draw(draw: Draw) -> Procedure[Tally]:
+    """The votes themselves, in one go."""
+    return (yield draw)
+
+
 @dataclass(frozen=True)
 class Job(Generic[R]):
     """One input and the procedure that decides about it. ``index`` names its random streams; ``drawn`` votes were

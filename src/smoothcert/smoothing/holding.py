@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
+from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
@@ -137,6 +138,8 @@ class HoldingClassifier:
         values = np.array(checked[mask])
         values.setflags(write=False)
         smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        # Workers elsewhere would have to be started for every input.
+        smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
         return smoothed, checked[~mask], HeldPart(mask, values)
 
 

@@ -63,6 +63,11 @@ def from_loader(x: Any) -> Any:
         )
     batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
     arrays = [as_numpy(batch) for batch in batches]
+    if any(array.ndim == 0 or array.dtype == object for array in arrays):
+        raise InvalidValueError(
+            "the batches of the loader are neither inputs nor (inputs, targets): give the inputs themselves, or a "
+            "loader of those"
+        )
     if not arrays:
         raise InvalidValueError("there is no input to certify: the loader is empty")
     return np.concatenate(arrays)

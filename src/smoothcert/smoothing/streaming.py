@@ -9,11 +9,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.sampling import Draw, Execution, Job, Prepared, Procedure
+from smoothcert.sampling import Execution, Job, Prepared
+from smoothcert.sampling.procedures import one_draw
 from smoothcert.smoothing.adaptive import CertifyState, stopping_procedure
 from smoothcert.smoothing.plan import ANYTIME_BOUND, CertifyPlan
 from smoothcert.smoothing.voting import engine_for
-from smoothcert.tally import Phase, Tally
+from smoothcert.tally import Phase
 
 
 def certify_states(
@@ -32,7 +33,7 @@ def certify_states(
     drawn: dict[Phase, int] = {}
     draw, seconds = next(procedure), 0.0
     while True:
-        (done,) = engine.run([Job(index, x, plan.noise, _one_draw(draw), dict(drawn))])
+        (done,) = engine.run([Job(index, x, plan.noise, one_draw(draw), dict(drawn))])
         drawn[draw.phase] = drawn.get(draw.phase, 0) + draw.votes
         seconds += done.seconds
         try:
@@ -56,7 +57,3 @@ def check_streams(plan: CertifyPlan) -> None:
         raise InvalidValueError("certify_stream is about the plan's own noise: leave the sigma search out")
     if plan.budget.pilot_votes:
         raise InvalidValueError(f"certify_stream looks at votes as they come: leave {plan.budget.text} out")
-
-
-def _one_draw(draw: Draw) -> Procedure[Tally]:
-    return (yield draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 from fractions import Fraction
@@ -24,7 +25,7 @@ from smoothcert.analysis.plots import (
 from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
 from smoothcert.analysis.plots.confidence import confidence_of
-from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, vote_numbers
+from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, strips, vote_numbers
 from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas, plot_sigma
 from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.bounds import BOUNDS
@@ -339,3 +340,13 @@ def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
     assert (found.right.size, found.wrong.size, found.abstained.size, found.unknown) == (0, 0, 0, 1)
     plot_confidence([run], tmp_path / "none.svg")
     assert (tmp_path / "none.svg").stat().st_size > 0
+
+
+def test_points_of_six_runs_never_lie_on_each_other() -> None:
+    for votes in ([1000] * 6, [1000, 10_000, 1000, 10_000, 1000, 1000], [100]):
+        edges = sorted((s.centre - s.width / 2, s.centre + s.width / 2) for s in strips(votes))
+        assert all(left[1] < right[0] for left, right in itertools.pairwise(edges))
+        for strip, n in zip(strips(votes), votes):
+            assert abs(strip.centre - math.log10(n)) < 0.5  # nearer to its own n than to any tenfold
+    (alone,) = strips([1000])
+    assert alone.centre == 3.0

@@ -85,7 +85,9 @@ def test_no_band_where_inputs_depend_on_one_another(
 ) -> None:
     drawn: list[tuple[list[bool], str]] = []
 
-    def draw(curves: list[curves_module._Drawn], norm: str, out: Path, width: str, words: str) -> None:
+    def draw(
+        curves: list[curves_module._Drawn], norm: str, out: Path, width: str, words: str, heading: str | None
+    ) -> None:
         drawn.append(([curve.band is not None for curve in curves], words))
 
     dependent = made_run("dependent", **plan)

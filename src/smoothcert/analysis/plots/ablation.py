@@ -76,6 +76,7 @@ def ablation_lines(runs: Sequence[Run], over: str) -> list[AblationLine]:
         "over": "the field on the horizontal axis: of the plan (n, n0, alpha, sigma, bound, …), or of the models' "
         "training (training.objective.lam, in short lam; training.epochs, …)"
     },
+    names_each=False,
 )
 def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page") -> None:
     """Draw ACR against the plan's field ``over``; with several seeds, bars span one standard deviation."""

@@ -66,13 +66,14 @@ def plot_certified_accuracy(
     check_picture_path(out)
     summaries = checked(runs)
     banded = len(runs) <= _MOST_BANDS if band is None else band
+    heading, labels = run_labels(runs, summaries)
     curves = []
-    for run, label in zip(runs, run_labels(runs, summaries)):
+    for run, label in zip(runs, labels):
         radii, accuracy = certified_accuracy_steps(run.records)
         limits = pointwise_band(accuracy, len(run.records)) if banded and is_sample(run) else None
         curves.append(_Drawn(label, radii, accuracy, limits, radius_ceiling(run)))
     words = _BAND + ("" if all(map(is_sample, runs)) else _SOME_BANDS)
-    _draw(curves, summaries[0].norm, out, width, words)
+    _draw(curves, summaries[0].norm, out, width, words, heading)
 
 
 def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page") -> None:
@@ -99,11 +100,9 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     summaries = checked(runs)
     check_one_dataset(runs)
     check_same_indices(runs)
-    labels = [
-        f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs",
-        *run_labels(runs, summaries),
-    ]
-    with new_sheet(out, width, labels) as sheet:
+    heading, named = run_labels(runs, summaries)
+    labels = [f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs", *named]
+    with new_sheet(out, width, labels, heading=heading) as sheet:
         (axes,) = sheet.panels
         handles: list[Artist] = []
         reach = 0.0
@@ -120,7 +119,9 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
         sheet.add_legend([envelope, *handles])
 
 
-def _draw(curves: Sequence[_Drawn], norm: str, out: Path, width: str, band_words: str) -> None:
+def _draw(
+    curves: Sequence[_Drawn], norm: str, out: Path, width: str, band_words: str, heading: str | None = None
+) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -128,7 +129,8 @@ def _draw(curves: Sequence[_Drawn], norm: str, out: Path, width: str, band_words
     has_band = any(curve.band is not None for curve in curves)
     has_ceiling = any(curve.ceiling is not None for curve in curves)
     notes = [words for words, there in ((band_words, has_band), (_CEILING, has_ceiling)) if there]
-    with new_sheet(out, width, [*(curve.label for curve in curves), *notes]) as sheet:
+    labels = [*(curve.label for curve in curves), *notes]
+    with new_sheet(out, width, labels, heading=heading) as sheet:
         (axes,) = sheet.panels
         handles: list[Artist] = [_paint(axes, curve, k, sheet.look) for k, curve in enumerate(curves)]
         if has_band:

@@ -16,7 +16,10 @@ Draw = TypeVar("Draw", bound=Callable[..., None])
 
 @dataclass(frozen=True)
 class PlotKind:
-    """``draw(things, out=…, width=…)`` and what help says of it; ``options`` explains further keywords."""
+    """``draw(things, out=…, width=…)`` and what help says of it; ``options`` explains further keywords.
+
+    ``names_each``: whether the picture calls each thing by its name, or speaks of methods.
+    """
 
     name: str
     words: str
@@ -24,18 +27,25 @@ class PlotKind:
     reads: Reads
     fewest: int
     options: Mapping[str, str]
+    names_each: bool
 
 
 PLOTS: Registry[PlotKind] = Registry("kind of plot", __package__)
 
 
 def register(
-    name: str, words: str, *, reads: Reads = "runs", fewest: int = 1, options: Mapping[str, str] | None = None
+    name: str,
+    words: str,
+    *,
+    reads: Reads = "runs",
+    fewest: int = 1,
+    options: Mapping[str, str] | None = None,
+    names_each: bool = True,
 ) -> Callable[[Draw], Draw]:
     """Decorator: put a function on the list of plots. All arguments are literals: help is made from the source."""
 
     def add(draw: Draw) -> Draw:
-        PLOTS.register(name)(PlotKind(name, words, draw, reads, fewest, options or {}))
+        PLOTS.register(name)(PlotKind(name, words, draw, reads, fewest, options or {}, names_each))
         return draw
 
     return add

@@ -21,9 +21,26 @@ def checked(runs: Sequence[Run]) -> list[RunSummary]:
     return summaries
 
 
-def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> list[str]:
-    """Name, σ, bound and ACR of each; the data set and split where they differ, the inputs where some are missing."""
-    return [_label(run, summary, data) for run, summary, data in zip(runs, summaries, told_apart(summaries))]
+def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[str | None, list[str]]:
+    """What all runs share, as a heading, and of each its name, what is its own, its ACR, and the inputs if some are
+    missing: data set (and split, where that differs), σ and bound stand in one of the two."""
+    facts: list[tuple[str | None, ...]] = [
+        (
+            data or summary.dataset,
+            None
+            if summary.sigma is None
+            else f"σ = {summary.sigma:g}{sigma_mark(summary.sigma_search, summary.sigma_per)}",
+            None if summary.bound is None else f"{summary.bound} bound",
+        )
+        for summary, data in zip(summaries, told_apart(summaries))
+    ]
+    shared = [len(set(column)) == 1 for column in zip(*facts)]
+    if len(runs) == 1:
+        heading, own = None, [facts[0][1:]]
+    else:
+        heading = ", ".join(fact for fact, same in zip(facts[0], shared) if same and fact) or None
+        own = [tuple(fact for fact, same in zip(each, shared) if not same) for each in facts]
+    return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
 
 
 def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
@@ -36,15 +53,8 @@ def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
     ]
 
 
-def _label(run: Run, summary: RunSummary, data: str | None) -> str:
-    mark = sigma_mark(summary.sigma_search, summary.sigma_per)
-    parts = [
-        data,
-        None if summary.sigma is None else f"σ = {summary.sigma:g}{mark}",
-        summary.bound,
-        f"ACR {summary.acr:.3f}",
-        partial_inputs(run),
-    ]
+def _label(run: Run, summary: RunSummary, facts: Sequence[str | None]) -> str:
+    parts = [*facts, f"ACR {summary.acr:.3f}", partial_inputs(run)]
     return f"{summary.run}  ({', '.join(part for part in parts if part)})"
 
 

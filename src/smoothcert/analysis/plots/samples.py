@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,7 @@ from smoothcert.analysis.figures import INK, check_picture_path
 from smoothcert.analysis.metrics import correct_radii
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, radius_label
-from smoothcert.analysis.plots.sheets import COLOURS, new_sheet, plain_text
+from smoothcert.analysis.plots.sheets import COLOURS, MARKERS, new_sheet, plain_text
 from smoothcert.bounds import BOUNDS, Bound
 from smoothcert.certificates import certificate_for
 from smoothcert.errors import InvalidValueError
@@ -26,6 +27,11 @@ _SHARES = ("0.6", "0.8", "0.9", "0.99", "0.999", "0.9999", "1")
 _FEWEST, _MOST, _STEPS = 10, 1_000_000, 60
 _MOST_POINTS = 300
 _GOLDEN = 0.6180339887498949
+_STRIP, _STRIPS, _FILLED = (
+    0.2,
+    0.9,
+    0.75,
+)  # decades of a strip, of all strips of one n, and how much of each has points
 _PAPER_BOUND, _PAPER_ALPHA = "clopper-pearson", 0.001
 
 
@@ -89,6 +95,24 @@ def shown_radii(run: Run) -> list[float]:
     return [float(radius) for radius in radii[ranks]]
 
 
+@dataclass(frozen=True)
+class Strip:
+    """Where a run's points lie, in decades of votes."""
+
+    centre: float
+    width: float
+
+
+def strips(votes: Sequence[int]) -> list[Strip]:
+    """A strip for each run about its n: those of one n lie beside each other, with gaps between them."""
+    found = []
+    for position, n in enumerate(votes):
+        together, place = votes.count(n), votes[:position].count(n)
+        each = min(_STRIP, _STRIPS / together)
+        found.append(Strip(math.log10(n) + each * (place - (together - 1) / 2), each * _FILLED))
+    return found
+
+
 @register("samples", "the radius that n votes can reach, with or without runs", fewest=0)
 def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     """Draw radius against votes for several shares of them, and the runs' right answers at their own n."""
@@ -100,11 +124,11 @@ def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     plan = common_plan(runs)
     certificate = certificate_for(plan.noise)
     sigma = f"σ = {plan.noise.sigma:g}" if runs else "σ = 1, so the radius is in units of σ"
-    labels = [
-        f"radius when this share of n votes is for the class ({plan.bound.name} bound, α = {plan.alpha:g}, {sigma})"
-    ]
+    labels = ["radius when this share of n votes is for the class"]
     labels += [f"right answers of {run.name} (n = {_votes(run)})" for run in runs]
-    with new_sheet(out, width, labels, right=0.75) as sheet:
+    beside = ", runs of one n beside each other" if len({_votes(run) for run in runs}) < len(runs) else ""
+    heading = f"{plan.bound.name} bound, α = {plan.alpha:g}, {sigma}{beside}"
+    with new_sheet(out, width, labels, right=0.75, heading=heading) as sheet:
         (axes,) = sheet.panels
         ends = []
         for text in _SHARES:
@@ -115,22 +139,27 @@ def plot_samples(runs: Sequence[Run], out: Path, width: str = "page") -> None:
             axes.plot(*zip(*shown), color=INK, linewidth=0.75 * sheet.look.line)
             ends.append((text, shown[-1][1]))
         handles = [Line2D([], [], color=INK, linewidth=0.75 * sheet.look.line)]
-        for k, run in enumerate(runs):
+        places_of = strips([_votes(run) for run in runs])
+        for k, (run, strip) in enumerate(zip(runs, places_of)):
             radii = shown_radii(run)
-            # Spread about n by the golden ratio: points of one n would hide one another.
-            places = [_votes(run) * 10 ** (0.16 * ((j * _GOLDEN) % 1 - 0.5)) for j in range(len(radii))]
-            colour = COLOURS[k % len(COLOURS)]
+            # Spread by the golden ratio: points of one n would hide one another.
+            places = [
+                10 ** (strip.centre + strip.width * ((j * _GOLDEN) % 1 - 0.5)) for j in range(len(radii))
+            ]
             handles += axes.plot(
                 places,
                 radii,
-                "o",
-                color=colour,
-                markersize=1.6 * sheet.look.line,
-                alpha=0.45,
+                MARKERS[k % len(MARKERS)],
+                color=COLOURS[k % len(COLOURS)],
+                markersize=1.9 * sheet.look.line,
+                alpha=0.7,
                 markeredgewidth=0,
             )
         axes.set_xscale("log")
-        axes.set_xlim(_FEWEST, _MOST)
+        axes.set_xlim(
+            min([_FEWEST, *(10 ** (strip.centre - strip.width) for strip in places_of)]),
+            max([_MOST, *(10 ** (strip.centre + strip.width) for strip in places_of)]),
+        )
         axes.set_ylim(0.0, 1.04 * ends[-1][1])
         axes.set_xlabel("votes n")
         axes.set_ylabel(radius_label(certificate.norm))

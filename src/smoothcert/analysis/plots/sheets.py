@@ -38,6 +38,7 @@ DASHES: tuple[Dashes, ...] = ("-", (0, (6, 2)), (0, (6, 2, 1.2, 2)), (0, (3, 1.5
 LIMIT_DASHES: Dashes = (0, (1, 2))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LETTER = 0.55  # mean width of a letter, in type sizes
+_HANDLE_LETTERS = 6  # that fit in the place of a handle
 _POINT = 1 / 72
 _TOGETHER = re.compile(r"\S+ = \S+|ACR \S+|[0-9]+ %")
 
@@ -79,6 +80,7 @@ class Sheet:
     panels: tuple[Axes, ...]
     look: Look
     _labels: tuple[str, ...]
+    _heading: str | None = None
 
     def add_legend(self, handles: Sequence[Artist]) -> None:
         """One handle for each label the sheet was opened with."""
@@ -94,7 +96,13 @@ class Sheet:
             borderpad=0.0,
             borderaxespad=0.0,
             fontsize=self.look.legend,
+            title="" if self._heading is None else " ",
+            title_fontsize=self.look.legend,
+            alignment="left",
         )
+        if self._heading is not None:
+            legend.get_title().set_parse_math(False)
+            legend.set_title(self._heading)
         # Set afterwards and without mathematics: a legend drops names that begin with "_" and typesets "$".
         for text, label in zip(legend.get_texts(), self._labels):
             text.set_parse_math(False)
@@ -112,14 +120,23 @@ def new_sheet(
     right: float = 0.16,
     top: float = 0.12,
     more_left: float = 0.0,
+    heading: str | None = None,
 ) -> Iterator[Sheet]:
-    """A sheet that is written to ``out`` at the end; ``panel_height`` is a share of a look's panel."""
+    """A sheet that is written to ``out`` at the end; ``panel_height`` is a share of a look's panel.
+
+    ``heading`` stands above the labels: what they have in common.
+    """
     check_picture_path(out)
     if width not in LOOKS:
         raise unknown_name("width", width, list(LOOKS))
     look = LOOKS[width]
     wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
-    lines = sum(label.count("\n") + 1 for label in wrapped)
+    above = (
+        None
+        if heading is None
+        else "\n".join(textwrap.wrap(_bound_together(heading), look.letters + _HANDLE_LETTERS))
+    )
+    lines = sum(label.count("\n") + 1 for label in (*wrapped, *(() if above is None else (above,))))
     legend_height = (lines * 1.2 + len(wrapped) * 0.35) * look.legend * _POINT + 0.1
     panel, gap = look.panel * panel_height, 2.2 * look.font * _POINT
     below = legend_height + 3.6 * look.font * _POINT
@@ -141,7 +158,7 @@ def new_sheet(
             _dress(each)
         for each in axes[:-1]:
             each.tick_params(labelbottom=False)
-        yield Sheet(figure, axes, look, wrapped)
+        yield Sheet(figure, axes, look, wrapped, above)
         save_figure(figure, out, dpi=200 if width == "page" else 300)
 
 

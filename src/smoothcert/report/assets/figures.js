@@ -36,18 +36,22 @@ function tableOf(group) {
   const plain = (value) => el("td", {}, value === null || value === undefined ? el("span", { class: "unknown" }, "–") : String(value));
   const based = group.runs.some((run) => run.base);
   const bounded = group.runs.some((run) => run.smoothed && run.smoothed.low !== null);
-  const heads = ["σ", "n", "bound", "inputs", "ACR", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
-  const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(sigmaOf(run)),
+  const heads = ["ACR", "σ", "n", "bound", "inputs", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
+  const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(run.inputs === 0 ? null : run.acr), plain(sigmaOf(run)),
     plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(inputsOf(run)),
-    ...(run.inputs === 0 ? [el("td", { colspan: heads.length - 4 + group.tableRadii.length }, "nothing certified yet")]
-      : [plain(run.acr), rateCell(run.abstained), ...(based ? [rateCell(run.base)] : []), rateCell(run.smoothed), ...run.cells.map(rateCell)])));
-  return [
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table of ${group.name}` }, el("table", {},
+    ...(run.inputs === 0 ? [el("td", { colspan: heads.length - 5 + group.tableRadii.length }, "nothing certified yet")]
+      : [rateCell(run.abstained), ...(based ? [rateCell(run.base)] : []), rateCell(run.smoothed), ...run.cells.map(rateCell)])));
+  const hint = el("p", { class: "note sideways" }, "More columns: swipe or scroll sideways →");
+  const box = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `Table of ${group.name}` }, el("table", {},
       el("thead", {},
         el("tr", {}, el("th", { rowspan: 2, scope: "col" }, "run"), ...heads.map((head) => el("th", { rowspan: 2, scope: "col" }, head)),
           el("th", { colspan: group.tableRadii.length, scope: "colgroup" }, `certified accuracy (%) at ${data.norm} radius`)),
         el("tr", {}, ...group.tableRadii.map((radius) => el("th", { scope: "col" }, radius)))),
-      el("tbody", {}, ...rows))),
+      el("tbody", {}, ...rows)));
+  new ResizeObserver(() => { hint.hidden = box.scrollWidth <= box.clientWidth + 1; }).observe(box);
+  return [
+    hint,
+    box,
     el("p", { class: "note" }, bounded ? "Small figures: 95 % intervals over the choice of inputs, one rate at a time. " : "", "ACR: average certified radius, 0 where the answer is wrong or missing. Smoothed accuracy: the smoothed classifier’s answer is right and wasn’t withheld. ",
       based ? "Base accuracy: the model alone, without noise; no certificate speaks of it." : "The runs don’t state the base accuracy, that of the model alone without noise."),
   ];
