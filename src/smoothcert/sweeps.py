@@ -111,6 +111,9 @@ class Trial:
     plan: Mapping[str, Any]
     choice: Choice
     execution: Execution
+    split: str = "test"
+    data_dir: Path | None = None
+    """Of the data set that is certified: its split, and where its files are."""
 
     def train(
         self,
@@ -141,6 +144,8 @@ class Trial:
         origin = {
             "model": str(cell.model(out)),
             "dataset": cell.recipe.dataset,
+            "split": self.split,
+            "data_dir": None if self.data_dir is None else str(self.data_dir),
             "method": cell.method,
             TRAINED: training_facts(cell.model(out)),
         }

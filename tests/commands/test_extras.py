@@ -44,6 +44,7 @@ ASKED = {
     f"certify model {FEW} --route onnxruntime --out onnx-run": "onnx",
     f"certify graph.onnx --sigma 0.5 {FEW} --out graph-run": "onnx",
     f"certify toy:votes {LABELS} --sigma 0.5 {FEW} --backend processes --out sent": "processes",
+    f"certify model {FEW} --backend ray --out by-ray": "ray",
     f"certify model {FEW} --shard 1/1 --out shard": DONE,
     "merge shard --out merged": DONE,
     f"remember run {DATA} --memory toy.memory --out remembered": DONE,
@@ -147,5 +148,5 @@ def test_with_the_core_dependencies_alone(asked: str, answers: dict[str, dict[st
         return
     assert end["code"] == 2, end["err"]
     assert f"pip install 'smoothcert[{extra}]'" in end["err"]
-    # Whether a model can be sent without the extra is known when it is sent, to a run that can be gone on with.
-    assert not end["wrote"] or extra == "processes"
+    # Other processes are asked for when there are votes to cast, for a run that can be gone on with.
+    assert not end["wrote"] or extra in ("processes", "ray")

@@ -132,7 +132,10 @@ def test_a_model_without_gradients(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("laddr", "unknown sigma search 'laddr'. Known, with their knobs and defaults"),
+        (
+            "laddr",
+            "unknown sigma search 'laddr'. Did you mean 'ladder'? Known, with their knobs and defaults",
+        ),
         ("help", "ladder:factor=4.0,rescue=false,rungs=9,votes=32,rounds=2,round_votes=288"),
         ("", "unknown sigma search ''"),
         ("ladder:steps=5", "unknown knob of sigma search ladder 'steps'"),

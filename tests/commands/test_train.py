@@ -192,7 +192,10 @@ def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path:
         (["--sigma", "0.5"], "dataset is missing"),
         (["digits", "--sigma", "-1"], "sigma must be finite and not negative, got -1.0"),
         (["digits", "--sigma", "1", "--objective", "mace"], "Did you mean 'macer'"),
-        (["digits", "--sigma", "1", "--lam", "3"], "unknown knob of gaussian 'lam'"),
+        (
+            ["digits", "--sigma", "1", "--lam", "3"],
+            "gaussian has no knob 'lam', which belongs to consistency or macer or stability",
+        ),
         (["digits", "--sigma", "1", "--ramp", "lr"], "ramp 'lr' is not of the form"),
         (["digits", "--sigma", "1", "--max", "0"], "must be an integer of at least 1, got 0"),
         (["digits", "--sigma", "1", "--precision", "float16"], "float16 needs a CUDA device"),

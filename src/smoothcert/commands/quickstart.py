@@ -58,7 +58,7 @@ def quickstart(
         module, spec = load_model(model_dir)
         classifier = SmoothedClassifier(TorchClassifier(module, spec.architecture), sigma=sigma, n=n)
         choice = Choice(skip=_EVERY)
-        origin = {"model": str(model_dir), "dataset": "digits", "method": "gaussian"}
+        origin = {"model": str(model_dir), "dataset": "digits", "split": "test", "method": "gaussian"}
         folder = out / f"digits-sigma{sigma}"
         runs.append(certify_with_bar(classifier, test_set, folder, choice, origin, quiet=quiet))
     radii = default_radii(runs)

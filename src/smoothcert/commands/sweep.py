@@ -101,7 +101,7 @@ def sweep(
         "numerics": numerics_of(numerics),
         "levels": numerics.levels,
     }
-    trial = Trial(certify_plan, Choice(data.skip, data.max), execution_of(speed))
+    trial = Trial(certify_plan, Choice(data.skip, data.max), execution_of(speed), data.split, data.data_dir)
     load = cache(lambda name, split: datasets.load(name, split, data.data_dir))
     certify = partial(certify_with_bar, quiet=quiet)
     done: list[tuple[Cell, Run]] = []
