@@ -85,6 +85,7 @@ MEMBERS = {
     "DiagonalGaussian": ("sigma",),
     "DiagonalUniform": ("sigma",),
     "Dataset": ("input", "input_shape", "inputs", "levels"),
+    "Run": ("complete", "name", "norm", "planned", "shortfall", "stateful"),
 }
 
 

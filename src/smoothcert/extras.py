@@ -35,8 +35,10 @@ def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
 
     ``extra_name`` is the extra to name where several install the package.
     """
-    extra = EXTRAS[module.partition(".")[0]]
+    package = module.partition(".")[0]
+    extra = EXTRAS[package]
     try:
+        import_module(package)  # a part of it may be imported already though the package can't be
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(extra.package, extra_name or extra.name, purpose) from error

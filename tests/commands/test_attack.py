@@ -67,6 +67,7 @@ def test_options_are_the_plans_fields() -> None:
 def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: Path) -> None:
     origin = read_run(run).manifest.origin.as_json()
     assert origin.pop("trained")["objective"] == "gaussian"
+    assert origin.pop("trained_range") == origin.pop("input_range") == [0.0, 1.0]
     assert origin == {
         "model": str(digits_model),
         "architecture": None,

@@ -64,7 +64,7 @@ def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
     assert run.manifest.plan.stateful is True
     assert summarise(run, [0.0]).run == "out (stateful)"
     named = replace(run, manifest=run.manifest.stating(origin={"method": "gaussian"}))
-    assert method_of(named) == "gaussian (stateful)"
+    assert method_of(named) == "gaussian + σ per input (stateful)"
 
 
 def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:

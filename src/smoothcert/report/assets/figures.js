@@ -1,11 +1,11 @@
 // The statement, the table, and how radii and votes are spread.
 const sigmaOf = (run) => run.sigma === null ? null : `${run.sigma} ${run.sigmaMark}`.trim();
-const howManyInputs = (run) => whole(run.inputs) + (run.complete ? "" : run.planned === null ? " so far" : ` of ${whole(run.planned)}`);
+const inputsHeld = (run) => whole(run.inputs) + (run.complete ? "" : run.planned === null ? " so far" : ` of ${whole(run.planned)}`);
 
 function showStatement() {
   const run = chosenRun() || runs[0];
   const said = run.statement;
-  const facts = [["data", run.group.name], ["inputs", howManyInputs(run)], ["σ", sigmaOf(run)], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
+  const facts = [["data", run.group.name], ["inputs", inputsHeld(run)], ["σ", sigmaOf(run)], [run.votesUsed ? "votes n, at most" : "votes n", run.n === null ? null : whole(run.n)],
     ["α", run.alpha], ["bound", run.bound]];
   const parts = [
     runs.length > 1
@@ -38,7 +38,7 @@ function tableOf(group) {
   const bounded = group.runs.some((run) => run.smoothed && run.smoothed.low !== null);
   const heads = ["ACR", "σ", "n", "bound", "inputs", "abstained", ...(based ? ["base accuracy"] : []), "smoothed accuracy (radius 0)"];
   const rows = group.runs.map((run) => el("tr", {}, el("th", { scope: "row" }, run.name), plain(run.inputs === 0 ? null : run.acr), plain(sigmaOf(run)),
-    plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(howManyInputs(run)),
+    plain(run.n === null || run.n === undefined ? null : whole(run.n)), plain(run.bound), plain(inputsHeld(run)),
     ...(run.inputs === 0 ? [el("td", { colspan: heads.length - 5 + group.tableRadii.length }, "nothing certified yet")]
       : [rateCell(run.abstained), ...(based ? [rateCell(run.base)] : []), rateCell(run.smoothed), ...run.cells.map(rateCell)])));
   const hint = el("p", { class: "note sideways" }, "More columns: swipe or scroll sideways →");

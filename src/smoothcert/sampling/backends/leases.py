@@ -7,6 +7,8 @@ Its votes follow from what it says alone, so one that was lost with its worker i
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -127,6 +129,22 @@ class WorkerSpec:
                 "packages, and the same kind of processor, for all workers"
             )
         return Worker(Passes(prepared, self.votes, Execution(self.device, 1)), self.grid)
+
+
+class LeasedVoters(ABC):
+    """Voters that are sent leases, each again until its results have come back once."""
+
+    count: int
+
+    def submit(self, task: Task, /) -> Future[list[Cast]]:
+        """The task's results; its lease is sent again, to another worker, when the one that has it is lost."""
+        promised: Future[list[Cast]] = Future()
+        self._send(Lease.of(task), promised)
+        return promised
+
+    @abstractmethod
+    def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
+        """Send a lease and keep the promise when its results come."""
 
 
 class Worker:

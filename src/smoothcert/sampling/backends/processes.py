@@ -18,10 +18,9 @@ from contextlib import contextmanager, suppress
 from smoothcert.errors import ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, Worker, WorkerSpec
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
 from smoothcert.sampling.backends.sending import portable, sendable
 from smoothcert.sampling.execution import Execution
-from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.passes import Passes
 
 _MOST_LOSSES = 3  # of workers one after another with nothing done between them
@@ -39,7 +38,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
         voters.close()
 
 
-class _Processes:
+class _Processes(LeasedVoters):
     """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
 
     def __init__(self, spec: WorkerSpec, count: int, name: str) -> None:
@@ -49,12 +48,6 @@ class _Processes:
         self._losses = 0
         self._closed = False
         self._pool = self._start()
-
-    def submit(self, task: Task, /) -> Future[list[Cast]]:
-        """The task's results; it is sent again, to another process, when the one that has it dies."""
-        promised: Future[list[Cast]] = Future()
-        self._send(Lease.of(task), promised)
-        return promised
 
     def close(self) -> None:
         """Drop what isn't begun and end the processes."""

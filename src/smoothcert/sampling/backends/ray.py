@@ -18,10 +18,9 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, Worker, WorkerSpec
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
 from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
-from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.passes import Passes
 
 _MOST_LOSSES = 20  # of leases one after another with nothing done between them
@@ -97,7 +96,7 @@ class _RemoteWorker:
             return sendable(error)
 
 
-class _Actors:
+class _Actors(LeasedVoters):
     """The actors, with the number of leases that each has."""
 
     def __init__(self, ray: Any, spec: WorkerSpec, count: int, gpus: float, name: str) -> None:
@@ -136,12 +135,6 @@ class _Actors:
         if error is not None:
             self.close()
             raise error
-
-    def submit(self, task: Task, /) -> Future[list[Cast]]:
-        """The task's results; it is sent again, to another actor, when the one that has it is lost."""
-        promised: Future[list[Cast]] = Future()
-        self._send(Lease.of(task), promised)
-        return promised
 
     def close(self) -> None:
         """End the actors; what they still work on is dropped."""
