@@ -153,7 +153,7 @@ def test_a_bug_is_one_line_with_its_traceback(
 ) -> None:
     from smoothcert import commands
 
-    def broken() -> None:
+    def broken(*_: object) -> None:
         raise ZeroDivisionError("a \x1b[31m bug")
 
     monkeypatch.setattr(commands, "make_app", broken)
