@@ -149,4 +149,4 @@ def test_with_the_core_dependencies_alone(asked: str, answers: dict[str, dict[st
     assert end["code"] == 2, end["err"]
     assert f"pip install 'smoothcert[{extra}]'" in end["err"]
     # Other processes are asked for when there are votes to cast, for a run that can be gone on with.
-    assert not end["wrote"] or extra in ("processes", "ray")
+    assert not end["wrote"] or extra == "processes"

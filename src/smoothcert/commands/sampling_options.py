@@ -68,11 +68,15 @@ else:
 
 def execution_of(options: DeviceOptions) -> Execution:
     """The options as the engine takes them, on a device that can be reached."""
+    from smoothcert.extras import require
     from smoothcert.sampling import Execution
     from smoothcert.sampling.execution import check_device
 
     check_device(options.device)
-    return Execution(**vars(options))
+    execution = Execution(**vars(options))
+    if execution.backend == "ray":
+        require("ray", "--backend ray")
+    return execution
 
 
 def numerics_of(options: NumericsOptions) -> Numerics:
