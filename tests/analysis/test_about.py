@@ -155,7 +155,7 @@ def label_of(*runs: Run) -> list[str]:
 
 
 def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert label_of(PLAIN, SEARCHED)[1] == "searched  (σ = 0.25 (ladder search), clopper-pearson, ACR 0.314)"
+    assert label_of(PLAIN, SEARCHED)[1] == "searched  (σ = 0.25 (ladder search), ACR 0.314)"
     assert [label.partition("(")[2].partition(",")[0] for label in label_of(PLAIN, OTHER)] == [
         "digits",
         "cifar10",

@@ -75,8 +75,6 @@ def test_certify_remembers_where_things_were_as_typed(run: Path, digits_model: P
         "split": "test",
         "data_dir": None,
         "method": "gaussian",
-        "input_range": [0.0, 1.0],
-        "trained_range": [0.0, 1.0],
     }
 
 

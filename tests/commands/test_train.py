@@ -78,7 +78,7 @@ def test_every_knob_of_every_objective_is_an_option(
 ) -> None:
     assert {field.name for field in dataclasses.fields(KnobOptions)} == KNOBS
     monkeypatch.setenv("COLUMNS", "140")
-    main(["train", "--help"])
+    main(["train", "--help-all"])
     shown = capsys.readouterr().out
     for name in KNOBS | {field.name for field in dataclasses.fields(PlanOptions)}:
         assert f" --{name.replace('_', '-')} " in shown, name

@@ -56,10 +56,10 @@ def kill_until_done(words: list[str], out: Path, most_kills: int, seed: int) -> 
 
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path, tmp_path: Path) -> None:
-    options = ("--n", "20000", "--max", "30", "--chunk", "64")
+    options = ("--n", "10000", "--max", "30", "--chunk", "64")
     subprocess.run(certify_command(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
     kills = kill_until_done(
-        certify_command(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 4, seed=1
+        certify_command(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 3, seed=1
     )
     assert kills >= 1
     whole, cut = read_run(tmp_path / "whole"), read_run(tmp_path / "cut")
@@ -87,24 +87,24 @@ def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_p
     train_into(tmp_path / "lenet", Recipe("mnist", plan, "lenet", inputs=6000), load("mnist", "train", root))
     module, _ = load_model(tmp_path / "lenet")
     data = load("mnist", "test", root)
-    inputs = data.inputs(slice(0, 50))
+    inputs = data.inputs(slice(0, 30))
     tallies = {}
     for workers, batch in ((1, None), (2, 64), (3, 1000)):
         execution = Execution(workers=workers, batch=batch)
-        classifier = SmoothedClassifier(module, sigma=0.5, n=1000, seed=0, levels=255, execution=execution)
+        classifier = SmoothedClassifier(module, sigma=0.5, n=500, seed=0, levels=255, execution=execution)
         tallies[workers, batch] = [a.estimation for a in classifier.certify_batch(inputs, index=0)]
     classifier = SmoothedClassifier(
-        module, sigma=0.5, n=1000, seed=0, levels=255, execution=Execution(workers=2)
+        module, sigma=0.5, n=500, seed=0, levels=255, execution=Execution(workers=2)
     )
     backwards = {
-        a.index: a.estimation for a in classifier.certify_each((i, inputs[i]) for i in range(49, -1, -1))
+        a.index: a.estimation for a in classifier.certify_each((i, inputs[i]) for i in range(29, -1, -1))
     }
     expected = tallies[1, None]
     assert all(found == expected for found in tallies.values())
-    assert [backwards[i] for i in range(50)] == expected
+    assert [backwards[i] for i in range(30)] == expected
     words = command(
-        "certify", tmp_path / "lenet", "--dataset", "mnist", "--data-dir", root, "--sigma", "0.5", "--n", "1000",
-        "--max", "50", "--quiet", "--out", tmp_path / "run",
+        "certify", tmp_path / "lenet", "--dataset", "mnist", "--data-dir", root, "--sigma", "0.5", "--n", "500",
+        "--max", "30", "--quiet", "--out", tmp_path / "run",
     )  # fmt: skip
     assert kill_until_done(words, tmp_path / "run", 3, seed=2) >= 1
     assert [record.estimation for record in read_run(tmp_path / "run").records] == expected

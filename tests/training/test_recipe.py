@@ -203,7 +203,7 @@ def test_another_objective_with_ramps_of_its_own():
 
 
 def test_changes_are_checked():
-    with pytest.raises(InvalidValueError, match="unknown knob of macer 'epsilon'"):
+    with pytest.raises(InvalidValueError, match="macer has no knob 'epsilon', which belongs to smoothadv"):
         published().changed({}, knobs={"epsilon": 1.0})
     with pytest.raises(InvalidValueError, match="unknown recipe field 'epoch'"):
         published().changed({"epoch": 1})
