@@ -151,11 +151,14 @@ def test_a_searched_sigma_is_per_input_even_if_all_found_the_same() -> None:
 
 
 def label_of(*runs: Run) -> list[str]:
-    return labels.run_labels(runs, [summarise(run, [0.0]) for run in runs])
+    return labels.run_labels(runs, [summarise(run, [0.0]) for run in runs])[1]
 
 
 def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert label_of(PLAIN, SEARCHED)[1] == "searched  (σ = 0.25 (ladder search), ACR 0.314)"
+    assert label_of(PLAIN, SEARCHED) == [
+        "plain  (σ = 0.25, ACR 0.314)",
+        "searched  (σ = 0.25 (ladder search), ACR 0.314)",
+    ]
     assert [label.partition("(")[2].partition(",")[0] for label in label_of(PLAIN, OTHER)] == [
         "digits",
         "cifar10",

@@ -245,7 +245,7 @@ def explore(
 
 
 FEW = pytest.param(0, 25, id="few")
-MANY = [pytest.param(1, 40, id="many", marks=pytest.mark.slow)]
+MANY = [pytest.param(1, 40, id="many", marks=[pytest.mark.slow, pytest.mark.campaign])]
 
 
 @pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
