@@ -206,6 +206,7 @@ def test_no_acknowledged_answer_is_lost_by_killed_processes_on_sqlite(
         check_nothing_lost(memory, diary, norm)
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.parametrize(("norm", "kills"), KILLS)
 def test_no_acknowledged_answer_is_lost_by_killed_processes_on_postgres(

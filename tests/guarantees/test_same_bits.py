@@ -81,6 +81,7 @@ def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_path: Path) -> None:
     root = shared / "data"
     plan = TrainPlan(sigma=0.5, epochs=2, batch_size=128, lr=0.05, schedule="cosine")
