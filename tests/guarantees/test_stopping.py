@@ -175,8 +175,8 @@ def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
     """How often the last radius a caller saw, who left when he liked, is more than the true margin."""
     false = 0
     classifier = SmoothedClassifier(
-        HalfSpace(TRUE_RADIUS), sigma=SIGMA, n0=10, n=562, alpha=ALPHA, bound=bound, outputs="labels", classes=2, seed=7,
-        numerics=Numerics("float32", "eager", 16, 16),
+        HalfSpace(TRUE_RADIUS), sigma=SIGMA, n0=10, n=562, alpha=ALPHA, bound=bound, outputs="labels", classes=2,
+        numerics=Numerics("float32", "eager", 16, 16), seed=7,
     )  # fmt: skip
     for index in range(150):
         last = None
