@@ -250,7 +250,7 @@ def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> No
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = re.search(r"radius 0 and 0.5: \[(\S+)\s+(\S+)\]\naverage certified radius: (\S+)", done.stdout)
+    found = re.search(r"radius 0 and 0.5: \[(\S+)\s+(\S+)\s*\]\naverage certified radius: (\S+)", done.stdout)
     assert found is not None
     clean, far, acr = map(float, found.groups())
     assert clean > 0.9
