@@ -44,7 +44,7 @@ def make_run(out: Path, inputs: int, seed: int) -> None:
         "noise": "gaussian",
         "sigma": 0.25,
         "norm": "l2",
-        "bound": "two-class",
+        "bound": "top-two",
         "n": VOTES,
         "alpha": 0.001,
     }

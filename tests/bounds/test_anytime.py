@@ -33,7 +33,7 @@ from smoothcert.tally import Phase, Stream, Tally
 STREAM = Stream(0, 0, Phase.ESTIMATION)
 ALPHAS = st.sampled_from([0.999, 0.5, 0.1, 0.001, 1e-6, 1e-12, 1e-300, 5e-324])
 LOGARITHMIC = st.floats(0, 9).map(lambda exponent: int(10**exponent))
-SCHEDULED = ["looks", "looks-two-class"]
+SCHEDULED = ["looks", "looks-top-two", "looks-two-class"]
 
 
 def hard(*counts: int) -> Tally:
@@ -143,13 +143,21 @@ def test_bad_counts_are_refused() -> None:
             bound(1, 10, 0.0)
 
 
-def test_the_four_are_made_of_the_stated_bounds() -> None:
+def test_they_are_made_of_the_stated_bounds() -> None:
     tally, alpha = hard(620, 330, 50), 0.01
     share = (1 - 1e-6) * alpha * 576 * 17 / ((64 + 576) * (81 + 576))  # 1000 votes are look 8
     expected = {
         "mixture": (mixture_lower(620, 1000, alpha), None),
+        "mixture-top-two": (
+            mixture_lower(620, 1000, alpha * 31 / 32),
+            mixture_upper(330, 1000, alpha / 32),
+        ),
         "mixture-two-class": (mixture_lower(620, 1000, alpha / 2), mixture_upper(330, 1000, alpha / 2)),
         "looks": (clopper_pearson_lower(620, 1000, share), None),
+        "looks-top-two": (
+            clopper_pearson_lower(620, 1000, share * 31 / 32),
+            clopper_pearson_upper(330, 1000, share / 32),
+        ),
         "looks-two-class": (
             clopper_pearson_lower(620, 1000, share / 2),
             clopper_pearson_upper(330, 1000, share / 2),
@@ -167,7 +175,7 @@ def test_the_four_are_made_of_the_stated_bounds() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["mixture", "mixture-two-class", *SCHEDULED])
+@pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class", *SCHEDULED])
 def test_every_valid_tally_has_bounds(name: str) -> None:
     sizes = (1, 2, 10**9) if BOUNDS[name].next_look is None else (100, 10**9)
     for n in sizes:
@@ -222,7 +230,7 @@ def test_an_n_between_looks_is_refused_by_name(name: str) -> None:
     assert CertifyPlan(Gaussian(1.0), "mixture", n=101).n == 101
 
 
-@pytest.mark.parametrize("name", ["mixture", "mixture-two-class", *SCHEDULED])
+@pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class", *SCHEDULED])
 def test_the_beginning_of_the_stream_may_not_be_left_out(name: str) -> None:
     with pytest.raises(
         InvalidValueError, match="every vote of the stream from the first, got votes 50 to 150"
@@ -234,7 +242,11 @@ def test_least_votes_at_the_papers_alpha() -> None:
     def suffices(n: int, alpha: float) -> bool:
         return (alpha * math.exp(betaln(n + 0.5, 0.5)) / math.pi) ** (1 / n) > 0.5
 
-    for name, alpha in (("mixture", 0.001), ("mixture-two-class", 0.0005)):
+    for name, alpha in (
+        ("mixture", 0.001),
+        ("mixture-top-two", 0.001 * 31 / 32),
+        ("mixture-two-class", 0.0005),
+    ):
         assert least_votes(BOUNDS[name], 0.001) == next(n for n in range(1, 100) if suffices(n, alpha))
     assert least_votes(BOUNDS["looks"], 0.001) == 100
     # 691 of ln(1/α) and some 4 for the share, against n ln 2: more than 750 votes.

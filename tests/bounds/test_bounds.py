@@ -113,6 +113,20 @@ def test_two_class_is_the_stated_formula() -> None:
     assert strong.upper == pytest.approx(1 - strong.lower)
 
 
+def test_top_two_shares_alpha_as_31_to_1() -> None:
+    bounds = BOUNDS["top-two"](Tally(STREAM, 0, 1000, (450, 100, 90, 360)), 0, 0.032)
+    assert bounds.lower == pytest.approx(stats.beta.ppf(0.031, 450, 551), rel=1e-9)
+    assert bounds.upper == pytest.approx(stats.beta.ppf(1 - 0.001, 361, 640), rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [10**3, 10**4, 10**5, 10**6])
+def test_top_two_loses_nearly_nothing_where_votes_are_unanimous(n: int) -> None:
+    # Φ⁻¹ of α^{1/n} is the papers' radius in units of σ: 3.8115 at n = 100 000.
+    published = stats.norm.ppf(0.001 ** (1 / n))
+    bounds = BOUNDS["top-two"](unanimous(n, 10, "hard"), 0, 0.001)
+    assert 0.9993 * published < stats.norm.ppf(bounds.lower) < published
+
+
 def test_one_sided_bounds_leave_the_rest_to_the_rivals() -> None:
     bounds = BOUNDS["clopper-pearson"](Tally(STREAM, 0, 1000, (900, 60, 40)), 0, 0.001)
     assert bounds.lower == pytest.approx(stats.beta.ppf(0.001, 900, 101), rel=1e-9)
@@ -120,7 +134,8 @@ def test_one_sided_bounds_leave_the_rest_to_the_rivals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("clopper-pearson", 10), ("two-class", 11), ("hoeffding", 14), ("bernstein", 37)]
+    ("name", "least"),
+    [("clopper-pearson", 10), ("top-two", 11), ("two-class", 11), ("hoeffding", 14), ("bernstein", 37)],
 )
 def test_least_votes_at_the_papers_alpha(name: str, least: int) -> None:
     bound = BOUNDS[name]
@@ -141,6 +156,7 @@ def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n: int) -> None:
     assert clopper_pearson_lower(k, n, 0.001) == pytest.approx(k / n, rel=1e-5)
 
 
-def test_an_alpha_that_cannot_be_halved_certifies_nothing() -> None:
-    bounds = BOUNDS["two-class"](unanimous(10**6, 2, "hard"), 0, 5e-324)
+@pytest.mark.parametrize("name", ["top-two", "two-class"])
+def test_an_alpha_that_cannot_be_shared_certifies_nothing(name: str) -> None:
+    bounds = BOUNDS[name](unanimous(10**6, 2, "hard"), 0, 5e-324)
     assert (bounds.lower, bounds.upper) == (0.0, 1.0)

@@ -74,7 +74,7 @@ def allocated(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def test_the_run_says_what_it_did_and_why(sequential: Path) -> None:
     run = read_run(sequential)
     assert run.manifest.plan.stop == ["grid:0,0.25,0.5", "wrong"]
-    assert run.manifest.plan.bound == "mixture-two-class"
+    assert run.manifest.plan.bound == "mixture-top-two"
     assert all(record.stopped for record in run.records)
     used = votes_used(run)
     assert used is not None
@@ -93,7 +93,7 @@ def test_closing_lines_and_show_tell_the_votes(
     monkeypatch.setenv("COLUMNS", "250")
     certify(digits_model, tmp_path / "run", "--stop", "decide:0.25", most="6")
     out = capsys.readouterr().out
-    assert "mixture-two-class bound, n ≤ 1000, α" in out
+    assert "mixture-top-two bound, n ≤ 1000, α" in out
     assert "votes in all" in out
     assert "of the fixed protocol's; ended by: 6 decided. Only decide:0.25 was asked" in out
     main(["show", str(tmp_path / "run")])
@@ -116,7 +116,7 @@ def test_plain_runs_are_what_they_were(digits_model: Path, tmp_path: Path) -> No
 def test_a_pilot_run(digits_model: Path, tmp_path: Path) -> None:
     certify(digits_model, tmp_path / "run", "--sigma", "1.0", "--stop", "pilot:5%,100", "--quiet", n="3000")
     run = read_run(tmp_path / "run")
-    assert run.manifest.plan.bound == "two-class"
+    assert run.manifest.plan.bound == "top-two"
     sizes = {record.estimation.n for record in run.records if record.estimation is not None}
     assert len(sizes) > 1
     assert max(sizes) <= 3000
@@ -204,7 +204,7 @@ def test_pilots_that_are_no_text_are_cast_again(allocated: Path, tmp_path: Path)
     assert read_pilots(tmp_path) == read_pilots(allocated)
 
 
-@pytest.mark.parametrize("bound", ["two-class", "looks"])
+@pytest.mark.parametrize("bound", ["top-two", "looks"])
 def test_an_alpha_beyond_all_numbers(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], bound: str
 ) -> None:
@@ -228,9 +228,9 @@ def test_recertify_of_votes_that_ended_early(
 ) -> None:
     before = read_run(sequential)
     words = ["recertify", str(sequential), "--out", str(tmp_path / "new")]
-    message = refused(capsys, *words, "--bound", "two-class")
+    message = refused(capsys, *words, "--bound", "top-two")
     assert "stopped by looking at its votes (grid:0,0.25,0.5 wrong)" in message
-    assert "choose mixture or mixture-two-class" in message
+    assert "choose mixture or mixture-top-two" in message
     assert "may not be evaluated at n" in refused(capsys, *words, "--bound", "looks")
     main([*words, "--quiet"])
     assert results_digest(read_run(tmp_path / "new").records) == results_digest(before.records)

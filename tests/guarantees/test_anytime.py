@@ -143,7 +143,7 @@ def exact_rate_wrong_at_a_look(rule: Rule, alpha: float, p: float) -> float:
     return float(wrong)
 
 
-@pytest.mark.parametrize("name", ["looks", "looks-two-class"])
+@pytest.mark.parametrize("name", ["looks", "looks-top-two", "looks-two-class"])
 @pytest.mark.parametrize("p", [0.02, 0.5, 0.9, 0.99])
 def test_looks_are_ever_wrong_with_probability_alpha_at_most(name: str, p: float) -> None:
     # The share of these twelve looks is F(12) = 144/720 = .2, so of α = .2 they may use up .04.
@@ -180,7 +180,7 @@ def trinomial_rate_ever_wrong(
 TIES = [(0.4, 0.3, 0.3), (0.34, 0.33, 0.33), (0.02, 0.49, 0.49), (0.9, 0.05, 0.05), (0.5, 0.5, 0.0)]
 
 
-@pytest.mark.parametrize("name", ["mixture", "mixture-two-class"])
+@pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class"])
 def test_with_rivals_that_tie_the_bounds_hold_together_at_all_times(name: str) -> None:
     rates = trinomial_rate_ever_wrong(BOUNDS[name], 0.2, TIES)
     assert max(rates) <= 0.2
@@ -210,6 +210,7 @@ def test_looks_at_rivals_that_tie(p: tuple[float, float, float]) -> None:
             wrong |= bad[where.ravel()]
         return int(wrong.sum())
 
+    assert_rate_within(ever_wrong(BOUNDS["looks-top-two"]), PATHS, alpha * 144 / 720)
     assert_rate_within(ever_wrong(BOUNDS["looks-two-class"]), PATHS, alpha * 144 / 720)
     with pytest.raises(AssertionError, match="more than alpha"):
         assert_rate_within(

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from smoothcert.bounds import BOUNDS, clopper_pearson_lower, clopper_pearson_upper, top_two_p_value
 from tests.guarantees.coverage import (
@@ -14,6 +15,7 @@ from tests.guarantees.coverage import (
     assert_rate_not_below,
     assert_rate_within,
     exact_miss_rate,
+    hard_tally,
     joint_misses,
     soft_tally,
 )
@@ -37,7 +39,7 @@ def test_clopper_pearson_lower_holds_between_its_jumps_too(p: float) -> None:
     assert exact_miss_rate(lambda k: clopper_pearson_lower(k, 40, 0.1), 40, p) <= 0.1
 
 
-@pytest.mark.parametrize("name", ["clopper-pearson", "two-class"])
+@pytest.mark.parametrize("name", ["clopper-pearson", "top-two", "two-class"])
 @pytest.mark.parametrize(
     "p",
     [
@@ -53,6 +55,30 @@ def test_clopper_pearson_lower_holds_between_its_jumps_too(p: float) -> None:
 def test_hard_bounds_hold_together(name: str, p: tuple[float, ...]) -> None:
     for n, alpha in ((15, 0.2), (100, 0.1)):
         assert_rate_within(joint_misses(BOUNDS[name], p, n, alpha, TRIALS, seed=n), TRIALS, alpha)
+
+
+def exact_joint_miss_rate(name: str, n: int, alpha: float, p: tuple[float, float, float]) -> float:
+    """P[L > p_A or U < the larger rival], summed over all counts of three classes."""
+    missed = 0.0
+    for a in range(n + 1):
+        for b in range(n - a + 1):
+            bounds = BOUNDS[name](hard_tally((a, b, n - a - b)), 0, alpha)
+            if bounds.lower > p[0] or bounds.upper < max(p[1:]):
+                missed += float(stats.multinomial.pmf((a, b, n - a - b), n, p))
+    return missed
+
+
+@pytest.mark.parametrize("name", ["top-two", "two-class"])
+@pytest.mark.parametrize("alpha", [0.02, 0.3])
+def test_the_two_bounds_miss_together_with_probability_alpha_at_most(name: str, alpha: float) -> None:
+    cases = [(0.4, 0.3, 0.3), (0.02, 0.49, 0.49), (0.9, 0.05, 0.05), (0.5, 0.5, 0.0), (0.7, 0.3, 0.0)]
+    assert max(exact_joint_miss_rate(name, 25, alpha, p) for p in cases) <= alpha
+
+
+def test_a_share_of_alpha_that_is_spent_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smoothcert.bounds.exact.without_part", lambda alpha, part: alpha * (1 + 1 / part))
+    cases = [(k / 200, 1 - k / 200, 0.0) for k in range(20, 190)]
+    assert max(exact_joint_miss_rate("two-class", 9, 0.3, p) for p in cases) > 0.3
 
 
 def test_two_class_spends_its_alpha() -> None:

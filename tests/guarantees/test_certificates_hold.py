@@ -28,7 +28,7 @@ def false_certificates(
     return sum(answer.predicted != 0 or answer.radius > true_radius for answer in given), len(given)
 
 
-@pytest.mark.parametrize("bound", ["clopper-pearson", "two-class"])
+@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 @pytest.mark.parametrize("p_a", [0.6, 0.9])
 def test_half_space_under_gaussian_noise(bound: str, p_a: float) -> None:
     edge = 0.5 * norm.ppf(p_a)
@@ -89,7 +89,7 @@ def test_the_papers_bound_is_not_wasteful() -> None:
     assert_rate_not_below(false, TRIALS, alpha * 0.95)
 
 
-@pytest.mark.parametrize("bound", ["clopper-pearson", "two-class"])
+@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 @pytest.mark.parametrize(("p_a", "p_b"), [(0.45, 0.1), (0.6, 0.3), (0.8, 0.19)])
 def test_many_classes_under_gaussian_noise(bound: str, p_a: float, p_b: float) -> None:
     model = Bands.with_probabilities(p_a, p_b, 0.5, middle=20)
@@ -106,11 +106,11 @@ def test_many_classes_under_gaussian_noise(bound: str, p_a: float, p_b: float) -
         alpha=0.15,
     )
     assert_rate_within(false, TRIALS, 0.15)
-    if bound == "two-class":
+    if bound == "top-two":
         assert given > TRIALS * 0.3
 
 
-def test_two_class_certificates_are_not_wasteful() -> None:
+def test_top_two_certificates_are_not_wasteful() -> None:
     model = Bands.with_probabilities(0.5, 0.3, 0.5, middle=20)
     false, _ = false_certificates(
         model, model.true_radius, TRIALS, sigma=0.5, outputs="labels", classes=22, n0=100, n=400, alpha=0.3
@@ -119,7 +119,7 @@ def test_two_class_certificates_are_not_wasteful() -> None:
     assert_rate_not_below(false, TRIALS, 0.02)
 
 
-@pytest.mark.parametrize("bound", ["clopper-pearson", "two-class"])
+@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 def test_uniform_noise_certifies_the_l1_ball(bound: str) -> None:
     # Half-spaces are the worst case here too: p_A falls by δ/2λ along an axis, true radius λ(2p_A − 1).
     sigma, p_a = 0.5, 0.8

@@ -65,7 +65,7 @@ def linear_at(p: float, weights: np.ndarray = WEIGHTS, sigmas: np.ndarray = SIGM
     return Linear(float(norm.ppf(p) * np.linalg.norm(sigmas * weights)), weights)
 
 
-@pytest.mark.parametrize("bound", ["clopper-pearson", "two-class"])
+@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 @pytest.mark.parametrize("p", [0.6, 0.9])
 def test_ellipsoids_hold_as_often_as_promised(bound: str, p: float) -> None:
     model = linear_at(p)
@@ -125,7 +125,7 @@ def test_the_radius_is_that_of_a_ball_which_holds() -> None:
     """The plain ℓ2 certificate read off the same answer, in every direction and in the worst."""
     for weights in (np.array([1.0, 0, 0]), np.array([0, 0, 1.0]), WEIGHTS):
         model = linear_at(0.9, weights)
-        given = certified(model, DiagonalGaussian(SIGMAS), 500, bound="two-class", n0=20, n=60, alpha=0.1)
+        given = certified(model, DiagonalGaussian(SIGMAS), 500, bound="top-two", n0=20, n=60, alpha=0.1)
         false = sum(answer.radius * np.linalg.norm(weights) > model.margin for answer in given)
         assert_rate_within(false, 500, 0.1)
         assert all(answer.radius == answer.region.inscribed_radius for answer in given)
@@ -182,7 +182,7 @@ def test_a_product_of_thresholds_under_uniform_noise_never_flips_inside() -> Non
     def model(batch: np.ndarray) -> np.ndarray:
         return (batch < low).any(axis=1).astype(np.int64)
 
-    given = certified(model, DiagonalUniform(SIGMAS), 500, bound="two-class", n0=20, n=200, alpha=0.1)
+    given = certified(model, DiagonalUniform(SIGMAS), 500, bound="top-two", n0=20, n=200, alpha=0.1)
     rng = np.random.default_rng(0)
     directions = rng.dirichlet(np.ones(3), size=200) * -1
     directions = np.concatenate([directions, -np.eye(3)])

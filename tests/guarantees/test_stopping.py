@@ -93,7 +93,7 @@ def _with_campaigns(names: list[str], every_day: set[str]) -> list[object]:
 
 @pytest.mark.parametrize(
     "bound",
-    _with_campaigns([name for name in BOUNDS if BOUNDS[name].anytime], {"mixture-two-class", "looks"}),
+    _with_campaigns([name for name in BOUNDS if BOUNDS[name].anytime], {"mixture-top-two", "looks"}),
 )
 def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
     for p, true_radius in (((P, 1 - P), TRUE_RADIUS), ((0.5, 0.5), 0.0), ((0.4, 0.4, 0.2), 0.0)):
@@ -190,7 +190,7 @@ def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
 
 
 def test_a_caller_may_leave_a_stream_when_he_likes() -> None:
-    false = leave_when(lambda state: state.radius > TRUE_RADIUS, "mixture-two-class")
+    false = leave_when(lambda state: state.radius > TRUE_RADIUS, "mixture-top-two")
     assert_rate_within(false, 150, ALPHA)
 
 

@@ -64,7 +64,7 @@ def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
 
 
 def test_voting_ends_when_the_question_is_answered() -> None:
-    clear, middling, edge = smoothed("decide:0.4").certify_batch([[1.5, 0], [0.48, 0], [0.0, 0]])
+    clear, middling, edge = smoothed("decide:0.4").certify_batch([[1.5, 0], [0.52, 0], [0.0, 0]])
     assert clear.stopped == "decided: radius at least 0.4"
     assert edge.stopped == "hopeless: radius below 0.4"
     assert max(clear.estimation.n, edge.estimation.n) < 300 < middling.estimation.n < 3000
@@ -77,7 +77,7 @@ def test_without_rules_nothing_changes() -> None:
     plain, budget = smoothed(), smoothed("budget")
     assert plain.plan == budget.plan
     assert "stop" not in plain.plan.as_json()
-    assert plain.plan.bound == "two-class"
+    assert plain.plan.bound == "top-two"
     answer = budget.certify_batch([[0.5, 0.0]])[0]
     assert (answer.stopped, answer.estimation.n) == (None, 3000)
 
@@ -85,9 +85,9 @@ def test_without_rules_nothing_changes() -> None:
 def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
     plan = CertifyPlan(Gaussian(0.5), stop=("decide:0.5", "wrong"))
     assert plan.as_json()["stop"] == ["decide:0.5", "wrong"]
-    assert plan.bound == "mixture-two-class"
-    assert CertifyPlan(Gaussian(0.5), stop=("wrong",)).bound == "two-class"
-    assert CertifyPlan(Gaussian(0.5), stop=("pilot:1%",)).bound == "two-class"
+    assert plan.bound == "mixture-top-two"
+    assert CertifyPlan(Gaussian(0.5), stop=("wrong",)).bound == "top-two"
+    assert CertifyPlan(Gaussian(0.5), stop=("pilot:1%",)).bound == "top-two"
     assert plan == CertifyPlan(Gaussian(0.5), stop=["decide:0.5", "wrong"])
     assert hash(plan)
 
@@ -96,14 +96,14 @@ def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
 @pytest.mark.parametrize("bound", [name for name in BOUNDS if not BOUNDS[name].anytime])
 def test_a_fixed_n_bound_is_refused_where_votes_end_the_voting(rule: str, bound: str) -> None:
     with pytest.raises(
-        InvalidValueError, match=f"the {bound} bound holds for.*fixed beforehand.*mixture-two-class"
+        InvalidValueError, match=f"the {bound} bound holds for.*fixed beforehand.*mixture-top-two"
     ):
         CertifyPlan(Gaussian(0.5), bound, stop=(rule,))
 
 
 def test_bounds_that_can_not_be_evaluated_at_a_pilots_n_are_refused() -> None:
     for bound in ("looks", "hoeffding"):
-        with pytest.raises(InvalidValueError, match="choose two-class or clopper-pearson"):
+        with pytest.raises(InvalidValueError, match="choose top-two or clopper-pearson"):
             CertifyPlan(Gaussian(0.5), bound, n=1000, stop=("pilot:1%",))
 
 
@@ -151,7 +151,7 @@ def test_pilot_votes_are_of_another_stream_and_thrown_away() -> None:
 
 
 def stream(*stop: str, x: float = 0.5, **options: Any) -> list[CertifyState]:
-    options = {"bound": "mixture-two-class"} | options
+    options = {"bound": "mixture-top-two"} | options
     return list(smoothed(*stop, **options).certify_stream(np.array([x, 0.0]), index=3, label=1))
 
 
@@ -161,7 +161,7 @@ def test_a_stream_ends_with_certifys_answer(stop: tuple[str, ...]) -> None:
     answer = states[-1].certification
     assert answer is not None
     assert all(state.certification is None for state in states[:-1])
-    expected = smoothed(*stop, bound="mixture-two-class").certify_batch([[0.5, 0.0]], 3, [1])[0]
+    expected = smoothed(*stop, bound="mixture-top-two").certify_batch([[0.5, 0.0]], 3, [1])[0]
     assert (answer.radius, answer.estimation.counts) == (expected.radius, expected.estimation.counts)
     assert [s.votes for s in states] == sorted(s.votes for s in states)
     assert states[-1].radius == answer.radius
@@ -178,9 +178,7 @@ def test_a_stream_may_be_left() -> None:
 
 
 def test_streams_refuse_what_would_not_hold() -> None:
-    with pytest.raises(
-        InvalidValueError, match=r"certify_stream.*two-class bound.*bound='mixture-two-class'"
-    ):
+    with pytest.raises(InvalidValueError, match=r"certify_stream.*top-two bound.*bound='mixture-top-two'"):
         smoothed().certify_stream(np.array([0.5, 0.0]))
     with pytest.raises(InvalidValueError, match="one input, got an array of shape"):
         smoothed(bound="mixture").certify_stream(np.zeros((2, 2)))
@@ -219,7 +217,7 @@ def test_ties_go_to_the_lowest_class_and_abstain() -> None:
 
 
 def test_too_few_votes_are_announced() -> None:
-    with pytest.warns(TooFewVotesWarning, match="mixture-two-class bound; the smallest n that could is"):
+    with pytest.warns(TooFewVotesWarning, match="mixture-top-two bound; the smallest n that could is"):
         smoothed("decide:0.5", n=10).certify(np.array([1.0, 0.0]))
 
 

@@ -145,7 +145,7 @@ class TestEveryBudget:
             assert plan.as_json()["stop"] == [each for each in stop if each != "budget"]
             assert parse_stops(plan.as_json()["stop"]) == plan.stops
             assert not plan.sequential
-            assert plan.bound == "two-class", "n is settled before the votes: the fixed-n bound holds"
+            assert plan.bound == "top-two", "n is settled before the votes: the fixed-n bound holds"
 
     def test_what_an_input_can_get_is_what_plans_allow(self, name: str) -> None:
         """Who shares votes, or gives some inputs fewer, looks at pilots first."""

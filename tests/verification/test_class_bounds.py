@@ -58,7 +58,7 @@ def test_hard_bounds(name: str, counts: tuple[int, ...], alpha: float) -> None:
     agree(*both(name, counts, alpha))
 
 
-@pytest.mark.parametrize("name", ["mixture", "mixture-two-class"])
+@pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class"])
 @pytest.mark.parametrize("counts", [(1000, 0, 0), (900, 50, 50), (10**6, 0), (999_999, 1)])
 def test_hopeless_levels(name: str, counts: tuple[int, ...]) -> None:
     agree(*both(name, counts, 1e-300))

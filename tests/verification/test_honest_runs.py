@@ -148,7 +148,7 @@ def test_many_classes_and_abstentions(tmp_path: Path) -> None:
     from smoothcert.smoothing.certifications import record_of
     from smoothcert.tally import Phase, Stream, Tally
 
-    for bound in ("two-class", "mixture-two-class", "clopper-pearson", "looks-two-class"):
+    for bound in ("top-two", "two-class", "mixture-top-two", "clopper-pearson", "looks-top-two"):
         plan = CertifyPlan(Gaussian(0.5), bound=bound, n0=10, n=1000, alpha=0.001, seed=0)
         if hasattr(plan, "for_shape"):  # noise on a grid is of a known dimension
             plan = plan.for_shape((1,))

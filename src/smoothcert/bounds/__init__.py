@@ -10,6 +10,7 @@ from smoothcert.bounds.exact import (
     clopper_pearson,
     clopper_pearson_lower,
     clopper_pearson_upper,
+    top_two,
     top_two_p_value,
     two_class,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "least_votes",
     "mixture_lower",
     "mixture_upper",
+    "top_two",
     "top_two_p_value",
     "two_class",
     "unanimous",

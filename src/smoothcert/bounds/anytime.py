@@ -15,7 +15,7 @@ import sys
 from functools import cache
 
 from smoothcert.bounds.base import ClassBounds, Compute, complement_up, one_sided, register
-from smoothcert.bounds.exact import check_binomial, clopper_pearson, two_class
+from smoothcert.bounds.exact import RIVAL_PART, check_binomial, clopper_pearson, top_two, two_class
 from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
@@ -46,22 +46,39 @@ def mixture(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 
 
 @register(
-    "mixture-two-class",
+    "mixture-top-two",
     "hard",
-    "Krichevsky–Trofimov mixtures of p_A and of the largest rival at α/2 each",
+    "Krichevsky–Trofimov mixtures of p_A at 31α/32 and of the largest rival at α/32",
     True,
 )
-def mixture_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """Bounds of p_A and of its strongest rival that hold together at all n at once, α/2 each.
+def mixture_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """Bounds of p_A and of its strongest rival that hold together at all n at once and share α as 31 : 1.
 
     The class of largest true p_b is fixed, so its own sequence is enough: at every n the largest rival count is at
     least b's, and the upper bound grows with the count.
     """
-    # The logarithm, because half of a subnormal α may be no number above 0.
-    log_inverse = math.log(2) - math.log(alpha)
-    lower = _lower(tally.counts[chosen], tally.n, log_inverse)
+    return _shared(tally, chosen, alpha, RIVAL_PART)
+
+
+@register(
+    "mixture-two-class",
+    "hard",
+    "as mixture-top-two with α/2 each: the default until November 2026",
+    True,
+    superseded=True,
+)
+def mixture_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """Bounds of p_A and of its strongest rival that hold together at all n at once, α/2 each."""
+    return _shared(tally, chosen, alpha, 2)
+
+
+def _shared(tally: Tally, chosen: int, alpha: float, part: int) -> ClassBounds:
+    """α/part for the largest rival, the rest for the chosen class."""
+    # Logarithms, because a part of a subnormal α may be no number above 0.
+    log_inverse = -math.log(alpha)
+    lower = _lower(tally.counts[chosen], tally.n, log_inverse + math.log(part / (part - 1)))
     rival = max((count for c, count in enumerate(tally.counts) if c != chosen), default=0)
-    upper = _upper(rival, tally.n, log_inverse)
+    upper = _upper(rival, tally.n, log_inverse + math.log(part))
     return ClassBounds(lower, min(upper, complement_up(lower)))
 
 
@@ -165,7 +182,7 @@ def _looks_until(n: int) -> int:
     return k
 
 
-# Both go through their Bound, which refuses an n that isn't a look.
+# All go through their Bound, which refuses an n that isn't a look.
 
 
 @register(
@@ -177,7 +194,20 @@ def _looks(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 
 
 @register(
-    "looks-two-class", "hard", "two-class at n = 100·10^{k/8}, α shared out over the looks", True, next_look
+    "looks-top-two", "hard", "top-two at n = 100·10^{k/8}, α shared out over the looks", True, next_look
+)
+def _looks_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """The exact bounds of p_A and of its strongest rival at this look's share of α."""
+    return _at_look(top_two, tally, chosen, alpha)
+
+
+@register(
+    "looks-two-class",
+    "hard",
+    "two-class at n = 100·10^{k/8}, α shared out over the looks",
+    True,
+    next_look,
+    superseded=True,
 )
 def _looks_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     """The exact bounds of p_A and of its strongest rival, each at half of this look's share of α."""
@@ -186,6 +216,6 @@ def _looks_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 
 def _at_look(fixed: Compute, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     share = down(alpha * look_share(_looks_until(tally.n) - 1), _INVERSE_TAIL_ERROR)
-    if share < 2 * sys.float_info.min:  # half of it would be subnormal, or 0
+    if share < sys.float_info.min:  # subnormal, or 0
         return ClassBounds(0.0, 1.0)
     return fixed(tally, chosen, share)

@@ -48,6 +48,8 @@ class Bound:
     source: str
     compute: Callable[[Tally, int, float], ClassBounds]
     next_look: Callable[[int], int] | None = None
+    superseded: bool = False
+    """Whether it is kept for the runs that state it only; messages recommend others."""
 
     def __call__(self, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         """Bounds for class ``chosen``; they fail with probability at most ``alpha`` over the tally's votes."""
@@ -98,11 +100,12 @@ def register(
     source: str,
     anytime: bool = False,
     next_look: Callable[[int], int] | None = None,
+    superseded: bool = False,
 ) -> Callable[[Compute], Compute]:
     """Put a bound on the list of bounds."""
 
     def add(compute: Compute) -> Compute:
-        BOUNDS.register(name)(Bound(name, votes, anytime, source, compute, next_look))
+        BOUNDS.register(name)(Bound(name, votes, anytime, source, compute, next_look, superseded))
         return compute
 
     return add

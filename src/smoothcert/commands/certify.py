@@ -66,10 +66,10 @@ def certify(
     sigma
         Standard deviation of the noise in input units (default: what the model was trained with).
     bound
-        two-class (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
-        votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-two-class, and, only at
-        certain n (1000, 10000, 100000 and seven between each two), looks and looks-two-class. Where --stop looks at the
-        votes, mixture-two-class is the default.
+        top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
+        votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, and, only at
+        certain n (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where --stop looks at the
+        votes, mixture-top-two is the default.
     seed
         Names the random streams; the same seed gives the same votes.
     shard
@@ -87,7 +87,7 @@ def certify(
     from smoothcert.noise import NOISES
     from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.adaptive import expected_votes
-    from smoothcert.smoothing.plan import AUTO
+    from smoothcert.smoothing.plan import AUTO, former_default
 
     execution, searched = execution_of(speed), search.search()
     choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
@@ -100,7 +100,7 @@ def certify(
         sigma,
         noise=noise,
         levels=numerics.levels,
-        bound=bound or AUTO,
+        bound=bound or former_default(out) or AUTO,
         **vars(votes),
         seed=seed,
         numerics=numerics_of(numerics),

@@ -51,7 +51,7 @@ def recertify(
     alpha
         Probability that a certificate is wrong (default: the run's).
     bound
-        two-class, clopper-pearson, hoeffding or bernstein (default: the run's).
+        top-two, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
     from smoothcert.commands.certify_view import show_run
     from smoothcert.commands.console import note

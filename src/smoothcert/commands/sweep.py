@@ -35,7 +35,7 @@ def sweep(
     train_inputs: int | None = None,
     ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
     votes: VoteOptions = VoteOptions(),
-    bound: BoundName = "two-class",
+    bound: BoundName = "top-two",
     plan: SweepOptions = SweepOptions(),
     data: DataOptions = DataOptions(),
     numerics: NumericsOptions = NumericsOptions(),
@@ -74,7 +74,7 @@ def sweep(
         Knobs that rise during training, for every method, KNOB[=START]:EPOCHS[@AFTER] as in train; a recipe's own ramps
         of other knobs stay.
     bound
-        two-class, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
+        top-two, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
     from smoothcert import datasets
     from smoothcert.analysis.figures import require_matplotlib

@@ -106,7 +106,7 @@ def check_attackable(run: Run) -> None:
     if manifest.plan.votes != "hard":
         raise RunError(
             f"{run.path} certifies soft votes ({manifest.plan.bound} bound), and an adversary is judged by "
-            "hard ones: that would be another classifier; certify with --bound two-class or clopper-pearson"
+            "hard ones: that would be another classifier; certify with --bound top-two or clopper-pearson"
         )
     run.check_begun()
     if (run.records.sigma != manifest.plan.sigma).any():

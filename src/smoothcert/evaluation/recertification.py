@@ -165,7 +165,8 @@ def _possible(record: Record, plan: CertifyPlan) -> bool:
 def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
     """Refuse a fixed-n bound for votes that were counted while they came."""
     if bound is not None and old.sequential and not BOUNDS[bound].anytime:
-        fitting = [name for name in BOUNDS if BOUNDS[name].anytime and BOUNDS[name].next_look is None]
+        anytime = [BOUNDS[name] for name in BOUNDS if BOUNDS[name].anytime]
+        fitting = [each.name for each in anytime if each.next_look is None and not each.superseded]
         raise RunError(
             f"{run.path} stopped by looking at its votes ({' '.join(each.text for each in old.stops)}), and the "
             f"{bound} bound holds for a number of votes fixed beforehand: choose {' or '.join(fitting)}, or certify "

@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
-from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
 from smoothcert.knobs import knob
 from smoothcert.noise import Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -25,8 +26,9 @@ from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stop
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
 AUTO = "auto"
-FIXED_BOUND, ANYTIME_BOUND = "two-class", "mixture-two-class"
+FIXED_BOUND, ANYTIME_BOUND = "top-two", "mixture-top-two"
 """What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
+_FORMER_BOUNDS = ("two-class", "mixture-two-class")  # what it stood for before
 
 _MINIMUM_ALPHA = 1e-200  # far below it, scipy's inverse beta function errs to the wrong side
 
@@ -55,7 +57,7 @@ class CertifyPlan:
     noise: Noise
     """What is added to an input."""
     bound: str = AUTO
-    """The confidence bound by name; ``auto`` takes two-class, or mixture-two-class where votes may end the voting."""
+    """The confidence bound by name; ``auto`` takes top-two, or mixture-top-two where votes may end the voting."""
     n0: int = knob(100, "votes that choose the class")
     n: int = knob(100_000, "fresh votes that bound its probability, at most")
     alpha: float = knob(0.001, "probability that a certificate is wrong")
@@ -257,7 +259,7 @@ class CertifyPlan:
         bound, budget = self.confidence_bound, self.budget
         for rule in self.stop_rules:
             if rule.sees == "estimation" and not bound.anytime:
-                fitting = [name for name in BOUNDS if BOUNDS[name].anytime]
+                fitting = [name for name in BOUNDS if BOUNDS[name].anytime and not BOUNDS[name].superseded]
                 raise InvalidValueError(
                     f"the {self.bound} bound holds for a number of votes fixed beforehand, but {rule.text} stops by "
                     f"looking at them: leave the bound out ({ANYTIME_BOUND} is taken), choose one of "
@@ -306,6 +308,15 @@ class CertifyPlan:
                 TooFewVotesWarning,
                 stacklevel=3,
             )
+
+
+def former_default(directory: Path) -> str | None:
+    """The bound that the run in a directory was begun with, if it was what ``auto`` stood for then."""
+    try:
+        bound = Manifest.load(directory).plan.bound
+    except SmoothcertError:  # opening the run says what is wrong with it
+        return None
+    return bound if bound in _FORMER_BOUNDS else None
 
 
 def _numerics_of(plan: PlanStatement) -> Numerics:

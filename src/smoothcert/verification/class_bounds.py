@@ -39,18 +39,22 @@ class BoundKind:
     votes: Literal["hard", "soft"]
     anytime: bool = False
     looks: bool = False
-    two_class: bool = False
+    rival: Fraction | None = None
+    """The part of α that the strongest rival's bound gets, where it has one."""
 
 
 BOUNDS = {
-    "two-class": BoundKind("hard", two_class=True),
+    "top-two": BoundKind("hard", rival=Fraction(1, 32)),
+    "two-class": BoundKind("hard", rival=Fraction(1, 2)),
     "clopper-pearson": BoundKind("hard"),
     "hoeffding": BoundKind("soft"),
     "bernstein": BoundKind("soft"),
     "mixture": BoundKind("hard", anytime=True),
-    "mixture-two-class": BoundKind("hard", anytime=True, two_class=True),
+    "mixture-top-two": BoundKind("hard", anytime=True, rival=Fraction(1, 32)),
+    "mixture-two-class": BoundKind("hard", anytime=True, rival=Fraction(1, 2)),
     "looks": BoundKind("hard", anytime=True, looks=True),
-    "looks-two-class": BoundKind("hard", anytime=True, looks=True, two_class=True),
+    "looks-top-two": BoundKind("hard", anytime=True, looks=True, rival=Fraction(1, 32)),
+    "looks-two-class": BoundKind("hard", anytime=True, looks=True, rival=Fraction(1, 2)),
 }
 
 
@@ -64,12 +68,12 @@ def bounds_of(name: str, votes: Votes, chosen: int, alpha: Fraction) -> Pair:
     level = alpha * look_share(votes.n) if kind.looks else alpha
     find: Lower = clopper_pearson_lower if kind.looks or not kind.anytime else mixture_lower
     count, n = votes.counts[chosen], votes.n
-    if not kind.two_class:
+    if kind.rival is None:
         return _one_sided(find(count, n, level))
-    lower = find(count, n, level / 2)
+    lower = find(count, n, level * (1 - kind.rival))
     rivals = [votes.counts[c] for c in range(len(votes.counts)) if c != chosen]
     # An upper bound of a share is one minus the lower bound of the rest.
-    upper = ONE - find(n - max(rivals), n, level / 2) if rivals else ZERO
+    upper = ONE - find(n - max(rivals), n, level * kind.rival) if rivals else ZERO
     return Pair(lower, upper.at_most(ONE - lower))
 
 
