@@ -66,7 +66,7 @@ def test_certify_shows_a_table_and_says_which_bound(
 ) -> None:
     main(["certify", str(digits_model), "--n", "1000", "--max", "20", "--skip", "3", "--out", str(run)])
     shown = capsys.readouterr()
-    assert "two-class bound, n = 1000" in shown.out
+    assert "top-two bound, n = 1000" in shown.out
     assert "wrong with probability at most 0.001" in shown.out
     assert "inputs lie in [0, 1]" in shown.err
 
@@ -134,7 +134,7 @@ def test_the_csv_header_is_a_contract(run: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize("form", ["markdown", "latex", "json"])
 def test_other_tables_say_which_bound(run: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["table", str(run), "--format", form])
-    assert "two-class" in capsys.readouterr().out
+    assert "top-two" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

@@ -18,6 +18,7 @@ from smoothcert.noise import DiagonalGaussian, load_sigmas
 from smoothcert.runs import Record, read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
+from smoothcert.smoothing.plan import former_default
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
@@ -69,7 +70,7 @@ def test_a_run_holds_one_full_record_per_chosen_input(tmp_path: Path) -> None:
         assert record.sigma == 0.5
         assert record.seconds > 0
     plan = run.manifest.plan
-    assert (plan.n, plan.bound, plan.chunk, plan.device) == (300, "two-class", 1024, "cpu")
+    assert (plan.n, plan.bound, plan.chunk, plan.device) == (300, "top-two", 1024, "cpu")
     assert run.manifest.data.sha256 == data.fingerprint()
 
 
@@ -248,3 +249,10 @@ def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path: Path) -
     with pytest.raises(InvalidValueError, match="while columns are held"):
         certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_begun_with_a_former_default_bound_is_known(tmp_path: Path) -> None:
+    for bound, expected in (("two-class", "two-class"), ("top-two", None), ("clopper-pearson", None)):
+        certify_dataset(smoothed(bound=bound), dataset(2), tmp_path / bound)
+        assert former_default(tmp_path / bound) == expected
+    assert former_default(tmp_path / "none") is None

@@ -38,7 +38,7 @@ def certified(out: Path, **options: Any) -> Run:
     return certify_dataset(classifier, DATA, out, Choice(skip=2))
 
 
-@pytest.mark.parametrize("bound", ["two-class", "clopper-pearson", "hoeffding", "bernstein"])
+@pytest.mark.parametrize("bound", ["top-two", "two-class", "clopper-pearson", "hoeffding", "bernstein"])
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 def test_the_same_plan_gives_the_same_bits(tmp_path: Path, bound: str, noise: str) -> None:
     source = certified(tmp_path / "source", bound=bound, noise=noise)
@@ -189,7 +189,7 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     assert any(record.radius > 0 for record in source.records)
     again = recertify(source, tmp_path / "again")
     assert results_digest(again.records) == results_digest(source.records)
-    assert radius_ceiling(source) == largest_radius(vector, BOUNDS["two-class"], 400, 0.01)
+    assert radius_ceiling(source) == largest_radius(vector, BOUNDS["top-two"], 400, 0.01)
     assert again.manifest.plan.noise_in(again.path) == vector
     # From the copy as well, and equal to certifying so in the first place.
     changed = recertify(again, tmp_path / "changed", alpha=0.2)

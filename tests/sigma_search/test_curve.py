@@ -42,7 +42,7 @@ def test_the_radius_is_what_certify_would_return() -> None:
     curve = Curve.through(asked, votes, 0.5)
     from smoothcert.certificates import largest_radius
 
-    assert curve.radius(0.5) == pytest.approx(largest_radius(Gaussian(0.5), BOUNDS["two-class"], 1000, 0.001))
+    assert curve.radius(0.5) == pytest.approx(largest_radius(Gaussian(0.5), BOUNDS["top-two"], 1000, 0.001))
     assert curve.best(SIGMAS)[0] == SIGMAS[-1]
 
 

@@ -114,7 +114,7 @@ def test_predictions() -> None:
 def test_hopeless_numbers_of_votes_are_announced() -> None:
     with pytest.warns(TooFewVotesWarning, match="n = 10 votes.*alpha = 0.001.*smallest n that could is 11"):
         smoothed().predict(np.array([1.0, 0.0]), n=10)
-    with pytest.warns(TooFewVotesWarning, match="two-class bound; the smallest n that could is 11"):
+    with pytest.warns(TooFewVotesWarning, match="top-two bound; the smallest n that could is 11"):
         smoothed(n=10).certify(np.array([1.0, 0.0]))
     with pytest.warns(TooFewVotesWarning, match="smallest n that could is 10"):
         smoothed(n=9, bound="clopper-pearson").certify(np.array([1.0, 0.0]))
@@ -135,7 +135,7 @@ def test_a_plan_can_be_given_whole() -> None:
 def test_the_settled_plan_names_everything() -> None:
     plan = smoothed(execution=Execution(workers=1)).prepare((2,)).as_json()
     assert plan == {
-        "noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "two-class", "votes": "hard", "n0": 100,
+        "noise": "gaussian", "sigma": 0.5, "norm": "l2", "bound": "top-two", "votes": "hard", "n0": 100,
         "n": 2000, "alpha": 0.001, "seed": 0, "dtype": "float32", "route": "eager", "chunk": 1024, "block": 64,
         "stream": 2, "levels": 255, "cells_per_sigma": 256, "dimension": 2,
         "sampler_error": pytest.approx(2 * (2 * 10 * 510 + 3) * 2.0**-58, rel=1e-12),
