@@ -187,7 +187,7 @@ def _manifest(
         )
     # The device is no part of the statistical statement, but another kind of device rounds differently: a run
     # that promises the same bits stays on the kind it was started on.
-    device = classifier.execution.device.partition(":")[0]
+    device = classifier.execution.device_kind
     return Manifest.of(
         kind="certify",
         plan=plan.as_json() | {"device": device},

@@ -125,7 +125,7 @@ class SmoothedClassifier:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
-            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
+            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
             self._prepared = replace(prepared, order=self._order)
         return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
 
