@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from smoothcert.errors import ModelError
+from smoothcert.sampling.models.copies import private_copy
 
 MOST_ROWS = 1 << 13
 """More would gain nothing and make the votes of few inputs wait for full passes."""
@@ -75,7 +76,7 @@ class TorchGauge:
     """A module on the device where a row of its input is."""
 
     def __init__(self, module: nn.Module, row: torch.Tensor) -> None:
-        self._module, self._row = module, row
+        self._module, self._row = private_copy(module, sharing_weights=True), row
         self._memory = row.device.type == "cuda"
 
     def seconds(self, rows: int) -> float:
@@ -87,6 +88,12 @@ class TorchGauge:
             if self._memory:
                 torch.cuda.empty_cache()
             raise MemoryError from None
+        except Exception as error:  # foreign code
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise ModelError(
+                f"the model fails on {rows} equal rows ({reason}), by which the size of a pass is measured: fix it, "
+                "or say how many rows a pass has (--chunk)"
+            ) from error
 
     def free(self) -> int | None:
         """What the driver tells of CUDA devices; what torch keeps for the next pass counts as taken."""

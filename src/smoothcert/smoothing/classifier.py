@@ -155,6 +155,12 @@ class SmoothedClassifier:
             self._prepared = None
         self.plan = plan
 
+    def settle_rows(self, chunk: int | None, block: int | None) -> None:
+        """Take the rows of passes that were measured before, where the plan leaves them open."""
+        if self.plan.numerics.chunk is None and chunk is not None:
+            self._prepared = None
+            self.plan = replace(self.plan, numerics=replace(self.plan.numerics, chunk=chunk, block=block))
+
     @property
     def classes(self) -> int:
         """Number of classes the model tells apart; known once it is prepared."""

@@ -138,6 +138,9 @@ class HoldingClassifier:
         values = np.array(checked[mask])
         values.setflags(write=False)
         smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        # Settled once: what is measured on an accelerator must not be measured for every input.
+        numerics = self.classifier.prepare(mask.shape).numerics
+        smoothed.plan = replace(smoothed.plan, numerics=numerics)
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
         return smoothed, checked[~mask], HeldPart(mask, values)

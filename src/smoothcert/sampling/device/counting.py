@@ -26,6 +26,7 @@ from smoothcert.sampling.ballots import (
     check_scores_shape,
     out_of_range,
 )
+from smoothcert.sampling.device.transfers import sent
 from smoothcert.tally import SOFT_UNIT
 
 _RANGE = "labels"  # its message needs the smallest and the largest
@@ -54,7 +55,7 @@ class DeviceCounts:
         self._labels[0].fill_(_LARGEST)
         self._labels[1].fill_(_LEAST)
         self._sums = sums.view(self._columns, blocks, classes)
-        self._order = None if order is None else torch.tensor(order).to(device, non_blocking=True)
+        self._order = None if order is None else sent(np.array(order), device)
 
     def add(self, outputs: Tensor, owner: Tensor, wanted: Tensor) -> None:
         """Count a pass. ``owner`` is each row's block, ``wanted`` 1 where the row was asked for and else 0."""

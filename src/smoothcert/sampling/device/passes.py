@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -113,7 +114,7 @@ class DevicePasses:
         began, blocks, prepared = time.perf_counter(), blocks_of(task), self.prepared
         self._check_numbers(blocks)
         passes = list(self._passes(task))
-        with torch.inference_mode(), self._benches.borrowed() as bench:
+        with torch.inference_mode(), self._current(), self._benches.borrowed() as bench:
             inputs = {id(block.copies): block.copies for block in blocks}
             places = {key: place for place, key in enumerate(inputs)}
             steps = torch.stack([bench.steps(copies) for copies in inputs.values()])
@@ -206,6 +207,11 @@ class DevicePasses:
                 out[:, :half] = cells.steps(lower[own], slice(0, half))
                 out[:, half:] = cells.steps(upper[own], slice(half, self._size))
                 out.add_(points[own]).div_(divisor)
+
+    def _current(self) -> AbstractContextManager[object]:
+        """Compiled models are launched on the thread's current device, whatever their tensors' is."""
+        device = self.prepared.device
+        return torch.cuda.device(device) if device.startswith("cuda") else nullcontext()
 
     def _check_numbers(self, blocks: Sequence[Block]) -> None:
         last = max((block.number * self.layout.block + block.last for block in blocks), default=0)
