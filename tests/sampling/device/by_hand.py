@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import torch
@@ -36,12 +37,17 @@ def bits_of(stream: Stream, vote: int, dimension: int) -> list[int]:
     return [word >> 6 for word in words[:dimension]]
 
 
+@cache
+def _thresholds(kind: type[Noise], ratio: Fraction) -> np.ndarray:
+    return kind.thresholds(ratio)
+
+
 def steps_of(noise: Noise, grid: Grid, shape: tuple[int, ...], bits: list[int]) -> np.ndarray:
     """Whole numbers of steps: how many of its own table's thresholds a coordinate's bits have reached, from 0 on."""
     scales = np.broadcast_to(noise.scales(), shape).ravel()
     found = []
     for sigma, own in zip(scales, bits):
-        table = noise.thresholds(Fraction(float(sigma)) * Fraction(grid.steps_per_unit(float(sigma))))
+        table = _thresholds(type(noise), Fraction(float(sigma)) * Fraction(grid.steps_per_unit(float(sigma))))
         found.append(int(table.searchsorted(np.uint64(own), side="right")) - len(table) // 2)
     return np.array(found)
 

@@ -27,13 +27,17 @@ class _Threads:
 @contextmanager
 def threads(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
     """Worker threads with one OpenMP thread each; two for each device where votes are cast on several, or on others."""
-    # Functions choose their own device, whatever was asked for.
-    own = passes.prepared.device.partition(":")[0] == execution.device_kind
-    if own and (
-        len(execution.devices()) > 1 or (passes.on_device is not None and execution.device_kind != "cpu")
-    ):
+    if _feeds_devices(passes, execution):
         with device_voters(passes, execution, grid) as voters:
             yield voters
     else:
         with passes.threads() as pool:
             yield _Threads(passes, pool)
+
+
+def _feeds_devices(passes: Passes, execution: Execution) -> bool:
+    """Whether somebody else computes; a function chooses its own device, whatever was asked for."""
+    if passes.prepared.device.partition(":")[0] != execution.device_kind:
+        return False
+    drawn_there = passes.on_device is not None and execution.device_kind != "cpu"
+    return drawn_there or len(execution.devices()) > 1
