@@ -2,7 +2,7 @@
 
 On the CPU, where the path is forced (``--generator philox``), the ratio is to the ordinary path: it says what drawing
 by integer operations costs there, and nothing about an accelerator. On an accelerator (``--device cuda``) it is to the
-bare forward: the same network, route and rows, on noisy batches that lie there already. In turns; preparing isn't timed.
+bare forward: the same network, route and rows, on batches that are there already. In turns; preparing isn't timed.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from smoothcert.sampling.streams import NoisyCopies
 
 # Numbers whose words are computed together: what stays in a cache, or keeps an accelerator busy
 _TOGETHER = {"cpu": 1 << 15}
-_TOGETHER_ELSEWHERE = 1 << 22
+_TOGETHER_ELSEWHERE = 1 << 21
 
 
 @dataclass(frozen=True)
