@@ -65,4 +65,5 @@ def test_devices_that_cannot_be_are_refused(device: str, words: str) -> None:
 
 def test_tasks_of_accelerators_are_longer() -> None:
     assert Execution("cuda:0").rounds_per_task(4096, 784) == 10
+    assert Execution("cuda:0").rounds_per_task(4096, 2) == 32
     assert Execution("cuda:0,cuda:1", batch=8192).rounds_per_task(4096, 784) == 2

@@ -11,6 +11,7 @@ from smoothcert.knobs import knob
 # Of noise, at most: enough to forget what a task costs, and short for any network
 _NUMBERS_IN_A_TASK = 1 << 20
 _NUMBERS_IN_A_TASK_ELSEWHERE = 1 << 25  # an accelerator is some thirty times as fast
+_ROUNDS_ELSEWHERE = 32  # at most: of small inputs many numbers are very many blocks, whose sums take room
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,9 @@ class Execution:
         """How many rounds of ``rows`` votes on inputs of ``size`` numbers make one task."""
         if self.batch is not None:
             return max(1, self.batch // rows)
-        numbers = _NUMBERS_IN_A_TASK if self.device_kind == "cpu" else _NUMBERS_IN_A_TASK_ELSEWHERE
-        return max(1, numbers // (rows * size))
+        if self.device_kind == "cpu":
+            return max(1, _NUMBERS_IN_A_TASK // (rows * size))
+        return max(1, min(_ROUNDS_ELSEWHERE, _NUMBERS_IN_A_TASK_ELSEWHERE // (rows * size)))
 
 
 def usable_cores() -> int:

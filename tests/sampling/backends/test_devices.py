@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -83,6 +84,31 @@ def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr(TorchClassifier, "reopen", another)
     with pytest.raises(ModelError, match=r"a last bit at least.*the same kind of processor"):
         cast(Execution("cpu,cpu"))
+
+
+def test_a_model_that_several_must_not_evaluate_has_one_device() -> None:
+    inside = [0, 0]
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        inside[0] += 1
+        inside[1] = max(inside)
+        time.sleep(0.001)
+        inside[0] -= 1
+        return batch[:, :2]
+
+    assert cast(Execution("cpu,cpu"), model) == cast(Execution(workers=1), model)
+    assert inside == [0, 1]
+
+
+def test_leaving_early_ends_every_thread() -> None:
+    before = threading.active_count()
+    prepared = adapt(network(), "hard").prepare(PHILOX, SHAPE)
+    engine = Engine(prepared, "hard", 7, Execution("cpu,cpu", batch=16), GRID)
+    jobs = (Job(i, np.full(SHAPE, 0.1), Gaussian(0.5), draws()) for i in range(1000))
+    answers = engine.run(jobs)
+    next(answers)
+    answers.close()
+    assert threading.active_count() == before
 
 
 def test_an_error_on_a_device_ends_the_work_with_the_input() -> None:

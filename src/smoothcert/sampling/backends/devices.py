@@ -84,9 +84,10 @@ def device_voters(passes: Passes, execution: Execution, grid: Grid) -> Iterator[
         raise InvalidValueError(
             f"one worker serves each device, here {len(names)}, got workers={execution.workers}: leave --workers out"
         )
+    fitting = passes.prepared.workers(len(names))  # one, where copies of the model would disturb one another
     with ExitStack() as stack:
         devices = []
-        for own in _replicas(passes, names, grid):
+        for own in _replicas(passes, names[:fitting], grid):
             collecting = stack.enter_context(worker_threads(1))
             launching = stack.enter_context(worker_threads(1))  # ends first: it hands on to the other
             devices.append(_Device(own, launching, collecting))

@@ -50,6 +50,31 @@ class _Part:
     wanted: range
 
 
+@dataclass(frozen=True)
+class _Rows:
+    """What is to be known of every row of a pass, on the device."""
+
+    keys: Tensor
+    """The four words of its stream."""
+    votes: Tensor
+    """Its number in the stream."""
+    owner: Tensor
+    """The place of its block in the task."""
+    inputs: Tensor
+    """The place of its input."""
+    wanted: Tensor
+    """1 where it is counted, else 0."""
+
+    @classmethod
+    def of(cls, parts: Tensor, size: int) -> _Rows:
+        """From what is known of its parts, of ``size`` rows each."""
+        place = torch.arange(size, device=parts.device)
+        told = parts.unsqueeze(1).expand(-1, size, -1)
+        wanted = (place >= told[..., 7]) & (place < told[..., 8])
+        columns = told[..., :4], told[..., 4] + place, told[..., 5], told[..., 6], wanted.to(torch.int64)
+        return cls(*(column.flatten(0, 1) for column in columns))
+
+
 class _Bench:
     """What a worker keeps on the device: samplers' tables, grid points of inputs, room for a pass."""
 
@@ -127,13 +152,14 @@ class DevicePasses:
                 prepared.order,
                 prepared.device,
             )
-            for parts, rows in zip(passes, told):
+            for parts, one in zip(passes, told):
+                rows = _Rows.of(one, self.layout.chunk // len(parts))
                 indices = [part.block.index for part in parts]
                 with naming(self.purpose, indices), prepared.lending.borrowed() as model:
                     self._draw(bench, parts, rows, steps)
                     answers = model(bench.room.view(-1, *prepared.input_shape))
                     check_answers(prepared.name, answers, self.layout.chunk)
-                    counts.add(answers.detach(), rows[:, 5], rows[:, 7])
+                    counts.add(answers.detach(), rows.owner, rows.wanted)
             arrival = self.transfers.fetch(counts.held)
         return Pending(blocks, counts, arrival, began, self.purpose)
 
@@ -167,25 +193,27 @@ class DevicePasses:
             yield [_Part(block, place, start, wanted)]
 
     def _told(self, passes: Sequence[Sequence[_Part]], places: dict[int, int]) -> Tensor:
-        """What the device must know of every row of every pass, sent in one piece.
+        """What the device must know of the parts of every pass, sent in one piece: see :class:`_Rows`."""
+        told = np.array(
+            [
+                [
+                    (
+                        *stream_key(part.block.stream),
+                        part.block.number * self.layout.block + part.start,
+                        part.place,
+                        places[id(part.block.copies)],
+                        part.wanted.start,
+                        part.wanted.stop,
+                    )
+                    for part in one
+                ]
+                for one in passes
+            ],
+            dtype=np.int64,
+        )
+        return sent(told, self.prepared.device)
 
-        The stream's four words, the vote's number, the block's place in the task, the input's, and whether it counts.
-        """
-        parts = len(passes[0])
-        size = self.layout.chunk // parts
-        told = np.empty((len(passes), parts, size, 8), dtype=np.int64)
-        rows = np.arange(size)
-        for number, one in enumerate(passes):
-            for slot, part in enumerate(one):
-                block, row = part.block, told[number, slot]
-                row[:, :4] = stream_key(block.stream)
-                row[:, 4] = block.number * self.layout.block + part.start + rows
-                row[:, 5:7] = part.place, places[id(block.copies)]
-                row[:, 7] = 0
-                row[part.wanted.start : part.wanted.stop, 7] = 1
-        return sent(told.reshape(len(passes), self.layout.chunk, 8), self.prepared.device)
-
-    def _draw(self, bench: _Bench, parts: Sequence[_Part], rows: Tensor, steps: Tensor) -> None:
+    def _draw(self, bench: _Bench, parts: Sequence[_Part], rows: _Rows, steps: Tensor) -> None:
         """Overwrite the room of a pass, as :meth:`NoisyCopies.draw` does: whole numbers are added exactly."""
         size, half = self.layout.chunk // len(parts), -(-self._size // 2)
         runs, end = [], 0
@@ -196,9 +224,9 @@ class DevicePasses:
         fitting = max(1, self._together // self._size)
         for first in range(0, self.layout.chunk, fitting):
             last = min(first + fitting, self.layout.chunk)
-            told = rows[first:last]
-            lower, upper = uniform_bits(told[:, :4], told[:, 4], self._size)
-            points = steps.index_select(0, told[:, 6])
+            together = slice(first, last)
+            lower, upper = uniform_bits(rows.keys[together], rows.votes[together], self._size)
+            points = steps.index_select(0, rows.inputs[together])
             for begin, end, cells, divisor in runs:
                 own = slice(max(begin - first, 0), min(end, last) - first)
                 if own.start >= own.stop:
