@@ -16,7 +16,7 @@ from smoothcert.evaluation import certification, certify_dataset
 from smoothcert.sampling import Numerics, adapt
 from smoothcert.sampling.models import torch_module
 from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
-from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing import SmoothedClassifier, holding
 
 
 class Fake:
@@ -139,3 +139,15 @@ def test_the_plan_states_what_was_measured_and_a_run_that_is_continued_keeps_it(
     run = certify_dataset(SmoothedClassifier(model, sigma=0.5, n=300, n0=20, seed=0), data, tmp_path / "run")
     assert run.manifest.plan.chunk == 256
     assert len(run.records) == 4
+
+
+def test_rows_are_measured_once_where_columns_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every input has a model of its own there, and must not have a number of rows of its own."""
+    found = iter([128, 256, 512, 1024])
+    for module in (torch_module, holding):
+        monkeypatch.setattr(module, "measured", lambda device: True)
+    monkeypatch.setattr(torch_module, "fastest_rows", lambda gauge: next(found))
+    torch.manual_seed(0)
+    smoothed = SmoothedClassifier(nn.Linear(4, 2), sigma=0.5, n=300, n0=20, seed=0)
+    smoothed.holding([1]).certify(np.random.default_rng(0).random((3, 4)))
+    assert next(found) == 256
