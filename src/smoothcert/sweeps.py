@@ -124,7 +124,7 @@ class Trial:
         on_step: StepProgress | None = None,
     ) -> None:
         """Train a cell under ``out``, or go on with what was begun."""
-        device = Processes(self.execution.device)
+        device = Processes(self.execution.main_device)
         train_into(
             cell.model(out), cell.recipe, train_set, test_set=test_set, on_step=on_step, processes=device
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.sampling import Execution
@@ -28,3 +29,41 @@ def test_nonsense_is_refused(fields: dict[str, int]) -> None:
 def test_an_unreachable_device_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="device 'quantum' can't be used"):
         check_device("quantum")
+
+
+def test_devices_are_those_named_or_all_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    for device, devices in {
+        "cpu": ("cpu",),
+        "cpu,cpu": ("cpu", "cpu"),
+        "mps": ("mps",),
+        "cuda": ("cuda:0", "cuda:1", "cuda:2"),
+        "cuda:1": ("cuda:1",),
+        "cuda:2, cuda:0": ("cuda:2", "cuda:0"),
+    }.items():
+        execution = Execution(device)
+        assert execution.devices() == devices
+        assert execution.main_device == devices[0]
+        assert execution.device_kind == devices[0].partition(":")[0]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert Execution("cuda").devices() == ("cuda",)  # so that check_device says why not
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [
+        ("cuda:0,cpu", "must be of one kind.*got 'cuda:0,cpu'.*--device cuda:0"),
+        ("cuda:0,cuda:0", "each device can be named once"),
+        ("cpu,", "must be of one kind"),
+        ("cuda:0,cuda:99", "can't be used"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused(device: str, words: str) -> None:
+    with pytest.raises(InvalidValueError, match=words):
+        check_device(device)
+
+
+def test_tasks_of_accelerators_are_longer() -> None:
+    assert Execution("cuda:0").rounds_per_task(4096, 784) == 10
+    assert Execution("cuda:0").rounds_per_task(4096, 2) == 32
+    assert Execution("cuda:0,cuda:1", batch=8192).rounds_per_task(4096, 784) == 2

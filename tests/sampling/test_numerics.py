@@ -38,6 +38,7 @@ def test_settling(
     [
         ({"dtype": "int8"}, "unknown dtype 'int8'.*float32"),
         ({"route": "fast"}, "unknown route 'fast'.*eager"),
+        ({"generator": "mersenne"}, "unknown generator 'mersenne'.*philox"),
         ({"chunk": 0}, "chunk must be an integer of at least 1"),
         ({"chunk": 100, "block": 64}, "multiple or a divisor of chunk"),
         ({"block": 64}, "multiple or a divisor of chunk"),
@@ -51,3 +52,29 @@ def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None
 def test_open_numerics_have_no_shape() -> None:
     with pytest.raises(InvalidValueError, match="settled"):
         Numerics().layout()
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "taken"),
+    [
+        ("auto", "cpu", "sfc64"),
+        ("auto", "cuda:1", "philox"),
+        ("auto", "xpu", "philox"),
+        ("auto", "mps", "sfc64"),  # no 64-bit floats there
+        ("philox", "cpu", "philox"),
+        ("sfc64", "cuda", "sfc64"),
+    ],
+)
+def test_the_generator_follows_the_device_unless_one_was_asked_for(
+    asked: str, device: str, taken: str
+) -> None:
+    settled = Numerics(generator=asked).settled("eager", 64, 64)
+    assert settled.drawn_on(device).generator == taken
+    assert settled.drawn_on(device).drawn_on("cpu").generator == taken  # settled once
+
+
+@pytest.mark.parametrize("generator", ["auto", "sfc64", "philox"])
+def test_what_is_stated_comes_back(generator: str) -> None:
+    numerics = Numerics("autocast-float16", "folded", 32, 64, generator)
+    assert Numerics.from_json(numerics.as_json() | {"n": 100}) == numerics
+    assert ("generator" in numerics.as_json()) is (generator != "sfc64")  # runs of before don't state it

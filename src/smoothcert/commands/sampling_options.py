@@ -25,8 +25,8 @@ def _speed_fields(*names: str) -> list[OptionField]:
 def _numerics_fields() -> list[OptionField]:
     """Dtype and route with the names they may have; blocks are for tests and no option."""
     module = "smoothcert.sampling.numerics"
-    kinds = {"dtype": written_type(module, "Dtype"), "route": written_type(module, "Route")}
-    knobs = written_knobs(module, "Numerics", only=("dtype", "route", "chunk"))
+    kinds = {name: written_type(module, name.capitalize()) for name in ("dtype", "route", "generator")}
+    knobs = written_knobs(module, "Numerics", only=("dtype", "route", "chunk", "generator"))
     knobs += written_knobs("smoothcert.smoothing.plan", "CertifyPlan", only=("levels",))
     named = [replace(knob, kind=kinds.get(knob.name, knob.kind)) for knob in knobs]
     return [option(sentence(knob), _NUMERICS) for knob in named]
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         dtype: str
         route: str
         chunk: int | None
+        generator: str
         levels: int | None
 
 else:
@@ -83,4 +84,4 @@ def numerics_of(options: NumericsOptions) -> Numerics:
     """The options as the plan takes them."""
     from smoothcert.sampling import Numerics
 
-    return Numerics(options.dtype, options.route, options.chunk)
+    return Numerics(options.dtype, options.route, options.chunk, generator=options.generator)

@@ -135,7 +135,7 @@ class _Attacker:
         self.noise, self.seed, self.grid = stated.noise, stated.known_seed, stated.grid
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(
-            base.prepare(stated.numerics, dataset.input_shape, execution.device), order=self.order
+            base.prepare(stated.numerics, dataset.input_shape, execution.main_device), order=self.order
         )
         self.device, self.passes = self._searching(base)
         assert plan.attack is not None  # settled
@@ -155,7 +155,7 @@ class _Attacker:
             return "cpu", ValuePasses(self.prepared, self.execution)
         self.own = range(self.prepared.classes) if self.order is None else self.order
         remedy = f"take the attack {BY_VOTES}, which asks for votes alone"
-        return self.execution.device, GradientPasses(
+        return self.execution.main_device, GradientPasses(
             base, self.execution, remedy=remedy if self.plan.attack in NEED_GRADIENTS else None
         )
 

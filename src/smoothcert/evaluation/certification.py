@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, InvalidValueError, check_count
+from smoothcert.errors import DataError, InvalidValueError, RunError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
+from smoothcert.sampling.rows import measured
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.allocation_files import (
@@ -90,6 +93,7 @@ def certify_dataset(
         _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_for(dataset.levels, dataset.largest)
+    _settle_as_begun(classifier, out)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
     if choice.shard is not None and classifier.plan.budget.spreads:
@@ -121,6 +125,15 @@ def certify_dataset(
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
+
+
+def _settle_as_begun(classifier: SmoothedClassifier, out: Path) -> None:
+    """Rows that were measured when the run was begun stay what they are: measured again they might be others."""
+    if not measured(classifier.execution.main_device) or not RunFiles(out).statement.is_file():
+        return
+    with suppress(RunError):  # said when the run is opened
+        stated = Manifest.load(out).plan
+        classifier.settle_rows(stated.chunk, stated.block)
 
 
 def _check_holds(plan: CertifyPlan) -> None:
@@ -187,7 +200,7 @@ def _manifest(
         )
     # The device is no part of the statistical statement, but another kind of device rounds differently: a run
     # that promises the same bits stays on the kind it was started on.
-    device = classifier.execution.device.partition(":")[0]
+    device = classifier.execution.device_kind
     return Manifest.of(
         kind="certify",
         plan=plan.as_json() | {"device": device},

@@ -29,7 +29,10 @@ from smoothcert.tally import Phase, Tally
 CHANGEABLE = ("alpha", "bound")
 """What votes don't depend on."""
 
-_VOTES_DEPEND_ON = ("sigma", "noise", "n", "n0", "seed", "dtype", "route", "chunk", "block", "device")
+_VOTES_DEPEND_ON = (
+    *("sigma", "noise", "n", "n0", "seed"),
+    *("dtype", "route", "chunk", "block", "generator", "device"),
+)
 
 
 def recertify(run: Run, out: Path, **changes: Any) -> Run:

@@ -39,19 +39,22 @@ class CellSampler:
         """The largest number of steps that can be drawn."""
         # One sorted array for all tables: a table's number stands in front of its thresholds' bits.
         joined = [table + (np.uint64(number) << np.uint64(BITS)) for number, table in enumerate(tables)]
-        self._thresholds = np.concatenate(joined)
-        self._zeros = np.cumsum(2 * halves) - halves  # how many thresholds lie below each table's 0
+        self.thresholds: Thresholds = np.concatenate(joined)
+        """Those of all tables, ascending."""
+        self.zeros = np.cumsum(2 * halves) - halves
+        """How many of them lie below each table's 0."""
         starts = np.arange(len(tables) * buckets, dtype=np.uint64) << np.uint64(self._rest)
-        below = self._thresholds.searchsorted(starts, side="right")
-        inside = self._thresholds.searchsorted(starts | _ones(self._rest), side="right") - below
-        low = below - np.repeat(self._zeros, buckets)
+        below = self.thresholds.searchsorted(starts, side="right")
+        inside = self.thresholds.searchsorted(starts | _ones(self._rest), side="right") - below
+        low = below - np.repeat(self.zeros, buckets)
         opened = np.flatnonzero(inside)
         self._guide = low.astype(np.float32)
         self._guide[opened] = _OPEN + np.arange(opened.size)
         self._low = low[opened]
-        self._cut = self._thresholds[below[opened]] & _ones(self._rest)
+        self._cut = self.thresholds[below[opened]] & _ones(self._rest)
         self._several = inside[opened] > 1
-        self._which = None if which is None else np.ascontiguousarray(which, dtype=np.int64).reshape(-1)
+        self.which = None if which is None else np.ascontiguousarray(which, dtype=np.int64).reshape(-1)
+        """The table of each coordinate, counted through; None where there is one table."""
 
     def draw(self, out: Floats, bits: np.random.BitGenerator) -> None:
         """Overwrite the contiguous array ``out``, of shape (rows, *input shape), with whole numbers of steps."""
@@ -78,9 +81,9 @@ class CellSampler:
 
     def _tables(self) -> NDArray[np.int64] | None:
         """Where the table of each number begins, for as many rows as are drawn together."""
-        if self._which is None:
+        if self.which is None:
             return None
-        return np.tile(self._which << self._prefix, max(1, _TOGETHER // self._which.size))
+        return np.tile(self.which << self._prefix, max(1, _TOGETHER // self.which.size))
 
     def _settle(
         self,
@@ -96,7 +99,7 @@ class CellSampler:
         several = np.flatnonzero(self._several[place])
         whole = (buckets[several].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
         table = (whole >> np.uint64(BITS)).astype(np.intp)
-        steps[several] = self._thresholds.searchsorted(whole, side="right") - self._zeros[table]
+        steps[several] = self.thresholds.searchsorted(whole, side="right") - self.zeros[table]
         found[undecided] = steps
 
 

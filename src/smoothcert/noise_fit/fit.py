@@ -215,7 +215,7 @@ def _manifest(
     execution: Execution,
     origin: dict[str, Any],
 ) -> Manifest:
-    statement = plan.as_json() | {"device": execution.device.partition(":")[0]}
+    statement = plan.as_json() | {"device": execution.device_kind}
     if groups is not None:
         statement["group_count"] = groups
     if not named_groups(plan.groups):

@@ -52,7 +52,7 @@ class VoteRoute:
         self, base: BaseClassifier, dataset: Dataset, plan: FitPlan, scales: GroupScales, execution: Execution
     ) -> None:
         self._name, self._dataset, self._plan, self._scales = base.name, dataset, plan, scales
-        prepared = base.prepare(Numerics(), dataset.input_shape, execution.device)
+        prepared = base.prepare(Numerics(), dataset.input_shape, execution.main_device)
         self._passes = Passes(prepared, "hard", execution, "voting for a fit")
         self._noise = NOISES[plan.noise](1.0)
         (self._theta,) = scales.parameters()

@@ -30,7 +30,7 @@ _ORIGIN_OPTIONS = (
     "trust_pickle",
     "hold",
 )
-_PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "device")
+_PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "generator", "device")
 
 
 def provenance_json(run: Run) -> dict[str, Any]:

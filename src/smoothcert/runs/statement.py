@@ -183,6 +183,8 @@ class PlanStatement(Statement):
     route = Stated(_text)
     chunk = Stated(_natural)
     block = Stated(_natural)
+    generator = Stated(_text)
+    """What noise was drawn by; sfc64 where nothing is stated."""
     device = Stated(_text)
     sigma_search = Stated(_text)
     stateful = Stated(_anything)

@@ -16,8 +16,14 @@ from smoothcert.tally import SOFT_UNIT
 
 OutputKind = Literal["labels", "scores", "probabilities"]
 
-_SUM_TOLERANCE = 1e-3  # probabilities are divided by their sum; a larger error means they aren't any
-_EXACT_IN_FLOAT64 = 1 << 53
+SUM_TOLERANCE = 1e-3
+"""Probabilities are divided by their sum; a larger error means they aren't any."""
+EXACT_IN_FLOAT64 = 1 << 53
+
+NAN = "the model returned NaN: its weights or its input range may be broken"
+ROUNDED = "soft votes of whole numbers beyond 2**53 would be rounded: return float64 scores"
+INFINITE = "soft votes need finite scores: the model returned infinite ones, or none else in a row"
+NO_SHARES = "soft votes need probabilities: non-negative rows that sum to 1, or scores to softmax"
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,7 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
     """Turn a pass's outputs into votes; raises ModelError for anything that can't be one."""
     if kind == "labels":
         return Ballots(_checked_labels(outputs, classes))
-    if outputs.ndim != 2 or outputs.shape[1] != classes:
-        raise ModelError(f"the model must return {classes} scores a row, got shape {tuple(outputs.shape)}")
+    check_scores_shape(outputs, classes)
     scores = _scores(outputs)
     labels = scores.argmax(1)
     if votes == "hard":
@@ -65,6 +70,25 @@ def read_ballots(outputs: torch.Tensor, kind: OutputKind, classes: int, votes: V
         np.floor(shares * SOFT_UNIT).astype(np.int64),
         np.ceil(shares * shares * SOFT_UNIT).astype(np.int64),
     )
+
+
+def check_scores_shape(outputs: torch.Tensor, classes: int) -> None:
+    """Refuse anything but a score for each class in each row."""
+    if outputs.ndim != 2 or outputs.shape[1] != classes:
+        raise ModelError(f"the model must return {classes} scores a row, got shape {tuple(outputs.shape)}")
+
+
+def check_label_type(outputs: torch.Tensor) -> None:
+    """Refuse anything but a whole number for each row."""
+    if outputs.ndim != 1 or outputs.is_floating_point() or outputs.is_complex():
+        raise ModelError(
+            f"labels must be one integer a row, got {outputs.dtype} of shape {tuple(outputs.shape)}"
+        )
+
+
+def out_of_range(smallest: int, largest: int, classes: int) -> str:
+    """What is said of labels that aren't any."""
+    return f"the model returned label {smallest}..{largest}, outside 0..{classes - 1}"
 
 
 def labels_of(outputs: torch.Tensor) -> NDArray[np.int64]:
@@ -82,38 +106,31 @@ def _scores(outputs: torch.Tensor) -> NDArray[Any]:
         outputs = outputs.float()  # exact for bfloat16 and the 8-bit floats, which NumPy doesn't know
     scores: NDArray[Any] = outputs.cpu().numpy()
     if outputs.is_floating_point() and np.isnan(scores.max()):  # NaN is the maximum of whatever holds it
-        raise ModelError("the model returned NaN: its weights or its input range may be broken")
+        raise ModelError(NAN)
     return scores
 
 
 def _checked_labels(outputs: torch.Tensor, classes: int) -> NDArray[np.int64]:
-    if outputs.ndim != 1 or outputs.is_floating_point() or outputs.is_complex():
-        raise ModelError(
-            f"labels must be one integer a row, got {outputs.dtype} of shape {tuple(outputs.shape)}"
-        )
+    check_label_type(outputs)
     labels = outputs.to(torch.int64).cpu().numpy()
     if len(labels) and not (labels.min() >= 0 and labels.max() < classes):
-        raise ModelError(f"the model returned label {labels.min()}..{labels.max()}, outside 0..{classes - 1}")
+        raise ModelError(out_of_range(int(labels.min()), int(labels.max()), classes))
     return labels
 
 
 def _shares(scores: NDArray[Any], kind: OutputKind) -> NDArray[np.float64]:
     """Non-negative float64 rows that sum to one, as the soft certificates require."""
     if scores.dtype.kind in "iu" and not (
-        -_EXACT_IN_FLOAT64 <= scores.min() <= scores.max() <= _EXACT_IN_FLOAT64
+        -EXACT_IN_FLOAT64 <= scores.min() <= scores.max() <= EXACT_IN_FLOAT64
     ):
-        raise ModelError("soft votes of whole numbers beyond 2**53 would be rounded: return float64 scores")
+        raise ModelError(ROUNDED)
     outputs = torch.from_numpy(scores).double()
     if kind == "scores":
         shares = torch.softmax(outputs, 1)
         if not bool(torch.isfinite(shares).all()):
-            raise ModelError(
-                "soft votes need finite scores: the model returned infinite ones, or none else in a row"
-            )
+            raise ModelError(INFINITE)
         return shares.numpy()
     sums = outputs.sum(1, keepdim=True)
-    if bool((outputs < 0).any()) or not bool(((sums - 1).abs() <= _SUM_TOLERANCE).all()):
-        raise ModelError(
-            "soft votes need probabilities: non-negative rows that sum to 1, or scores to softmax"
-        )
+    if bool((outputs < 0).any()) or not bool(((sums - 1).abs() <= SUM_TOLERANCE).all()):
+        raise ModelError(NO_SHARES)
     return (outputs / sums).numpy()

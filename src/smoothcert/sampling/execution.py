@@ -10,13 +10,15 @@ from smoothcert.knobs import knob
 
 # Of noise, at most: enough to forget what a task costs, and short for any network
 _NUMBERS_IN_A_TASK = 1 << 20
+_NUMBERS_IN_A_TASK_ELSEWHERE = 1 << 25  # an accelerator is some thirty times as fast
+_ROUNDS_ELSEWHERE = 32  # at most: of small inputs many numbers are very many blocks, whose sums take room
 
 
 @dataclass(frozen=True)
 class Execution:
     """Where and how wide to work."""
 
-    device: str = knob("cpu", "where the model runs: cpu, cuda, cuda:1, mps")
+    device: str = knob("cpu", "where the model runs: cpu; cuda (all there are), cuda:1 or cuda:0,cuda:2; mps")
     workers: int | None = knob(
         None, "how many evaluate the model at once (default: one per core; one on an accelerator)"
     )
@@ -44,6 +46,35 @@ class Execution:
                 f"address and gpus_per_worker are for backend ray (--backend ray), got backend {self.backend!r}"
             )
 
+    @property
+    def device_kind(self) -> str:
+        """What kind of device does the work: cpu, cuda, …; all devices are of one kind."""
+        return self.device.partition(",")[0].partition(":")[0]
+
+    def devices(self) -> tuple[str, ...]:
+        """The devices that votes are cast on: those named, or all CUDA devices there are where none has a number.
+
+        ``cpu,cpu`` plays two devices, for trying out what several of them do.
+        """
+        named = tuple(name.strip() for name in self.device.split(","))
+        if len({name.partition(":")[0] for name in named}) > 1:
+            raise InvalidValueError(
+                f"devices must be of one kind, which round alike, got {self.device!r}: name some of them (--device "
+                f"{named[0]})"
+            )
+        if self.device_kind != "cpu" and len(set(named)) < len(named):
+            raise InvalidValueError(f"each device can be named once, got {self.device!r}")
+        if named == ("cuda",):
+            import torch
+
+            return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or named
+        return named
+
+    @property
+    def main_device(self) -> str:
+        """Where what isn't votes is computed: searches, fits, attacks."""
+        return self.devices()[0]
+
     def worker_count(self) -> int:
         """The number of worker threads."""
         if self.workers is not None:
@@ -52,7 +83,11 @@ class Execution:
 
     def rounds_per_task(self, rows: int, size: int) -> int:
         """How many rounds of ``rows`` votes on inputs of ``size`` numbers make one task."""
-        return max(1, _NUMBERS_IN_A_TASK // (rows * size) if self.batch is None else self.batch // rows)
+        if self.batch is not None:
+            return max(1, self.batch // rows)
+        if self.device_kind == "cpu":
+            return max(1, _NUMBERS_IN_A_TASK // (rows * size))
+        return max(1, min(_ROUNDS_ELSEWHERE, _NUMBERS_IN_A_TASK_ELSEWHERE // (rows * size)))
 
 
 def usable_cores() -> int:
@@ -67,7 +102,8 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        torch.empty(1, device=device)
+        for one in Execution(device).devices():
+            torch.empty(1, device=one)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use --device cpu") from None

@@ -62,10 +62,10 @@ class GradientPasses:
         channels_last: bool = False,
     ) -> None:
         """``remedy``: what to use instead of a model that fails; None leaves its errors as they are."""
-        module = private_copy(base.module).to(device=execution.device, dtype=dtype)
+        module = private_copy(base.module).to(device=execution.main_device, dtype=dtype)
         if channels_last:  # convolutions are faster with it, forward and backward
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.device = execution.device
+        self.device = execution.main_device
         self.workers = min(execution.worker_count(), base.most_workers or execution.worker_count())
         self._name, self._remedy = base.name, remedy
         self._modules = base.lend(module)

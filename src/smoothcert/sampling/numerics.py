@@ -6,23 +6,31 @@ now and then a vote.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.knobs import knob
 from smoothcert.registry import unknown_name
 
 if TYPE_CHECKING:
     import torch
 
-Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16"]
+Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"]
 Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
+Generator = Literal["auto", "sfc64", "philox"]
 AUTO_DTYPE = "auto"
+SFC64, PHILOX = "sfc64", "philox"
 DTYPES: list[str] = sorted(get_args(Dtype))
 ROUTES: list[str] = sorted(get_args(Route))
+GENERATORS: list[str] = sorted(get_args(Generator))
 
-_LARGEST_CHUNK = 1024
+_AUTOCAST = "autocast-"
+_DRAWN_ON_THE_HOST = ("cpu", "mps")  # Metal has no 64-bit floats, in which soft votes are counted
+
+LARGEST_CHUNK = 1024
+"""Of a CPU."""
 _FEWEST_ROWS = 8  # below this, float32 kernels change with the number of rows
 _LARGEST_ARRAY = 3 << 20  # bytes of a pass's largest array: well under the allocator's and the caches' cliffs
 
@@ -62,7 +70,9 @@ class Numerics:
     """
 
     dtype: str = knob(
-        "auto", "numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it"
+        "auto",
+        "numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it; autocast-…: 16 "
+        "bits in the operations that torch finds suited",
     )
     route: str = knob(
         "auto", "which execution of a torch model; auto: folded, channels-last or eager, the first that works"
@@ -70,12 +80,18 @@ class Numerics:
     chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
     block: int | None = None
     """Votes that share one random state, a multiple or a divisor of ``chunk``."""
+    generator: str = knob(
+        "auto",
+        "what noise is drawn by: sfc64 on the CPU; philox where the model is; auto: philox on accelerators",
+    )
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise unknown_name("dtype", self.dtype, DTYPES)
         if self.route not in ROUTES:
             raise unknown_name("route", self.route, ROUTES)
+        if self.generator not in GENERATORS:
+            raise unknown_name("generator", self.generator, GENERATORS)
         if self.chunk is not None:
             check_count("chunk", self.chunk)
         if self.block is not None:
@@ -85,13 +101,35 @@ class Numerics:
                     f"block must be a multiple or a divisor of chunk, got {self.block} and {self.chunk}"
                 )
 
-    def settled(self, route: str, rows: int, votes: int, *, most: int = _LARGEST_CHUNK) -> Numerics:
+    def settled(self, route: str, rows: int, votes: int, *, most: int = LARGEST_CHUNK) -> Numerics:
         """The same with nothing left open: passes of ``rows`` rows, at ``most``, and blocks of about ``votes`` votes,
         unless something else was asked for.
         """
         chunk = self.chunk or min(most, rows)
         dtype = "float32" if self.dtype == AUTO_DTYPE else self.dtype
-        return Numerics(dtype, route, chunk, self.block or _fitting_block(chunk, votes))
+        return replace(
+            self, dtype=dtype, route=route, chunk=chunk, block=self.block or _fitting_block(chunk, votes)
+        )
+
+    def drawn_on(self, device: str) -> Numerics:
+        """The same with the generator of this device, where none was asked for."""
+        if self.generator != "auto":
+            return self
+        host = device.partition(":")[0] in _DRAWN_ON_THE_HOST
+        return replace(self, generator=SFC64 if host else PHILOX)
+
+    def as_json(self) -> dict[str, Any]:
+        """Every field in plain values. SFC64 goes without saying: it was there before others were."""
+        stated = asdict(self)
+        if self.generator == SFC64:
+            del stated["generator"]
+        return stated
+
+    @classmethod
+    def from_json(cls, stated: Mapping[str, Any]) -> Numerics:
+        """The inverse of :meth:`as_json`; KeyError names what isn't stated."""
+        known = {"generator": SFC64} | dict(stated)
+        return cls(**{one.name: known[one.name] for one in fields(cls)})
 
     def on_route(self, route: str) -> Numerics:
         """The same on another route."""
@@ -103,12 +141,23 @@ class Numerics:
             raise InvalidValueError("numerics must be settled before use: chunk and block are still open")
         return Layout(self.chunk, self.block)
 
+    @property
+    def autocast(self) -> bool:
+        """Whether torch chooses the type of each operation, 16 bits where that is enough."""
+        return self.dtype.startswith(_AUTOCAST)
+
+    def coarsest_dtype(self) -> torch.dtype:
+        """The coarsest type that an operation of the model may have."""
+        return replace(self, dtype=self.dtype.removeprefix(_AUTOCAST)).torch_dtype()
+
     def torch_dtype(self) -> torch.dtype:
-        """The type the model computes in."""
+        """The type of the model's weights and of what it is given."""
         import torch
 
         return {
             AUTO_DTYPE: torch.float32,
+            "autocast-bfloat16": torch.float32,
+            "autocast-float16": torch.float32,
             "bfloat16": torch.bfloat16,
             "float16": torch.float16,
             "float32": torch.float32,
@@ -125,6 +174,14 @@ class Numerics:
         import torch
 
         return torch.float64 if self.dtype == "float64" else torch.float32
+
+
+def check_own_types(name: str, numerics: Numerics) -> None:
+    """Refuse autocast for a model that torch doesn't evaluate."""
+    if numerics.autocast:
+        raise ModelError(
+            f"{name}: {numerics.dtype} is for torch modules, whose operations torch chooses; drop --dtype"
+        )
 
 
 def rows_within(bytes_per_row: int) -> int:

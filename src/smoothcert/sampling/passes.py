@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -20,12 +20,15 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import InvalidValueError
 from smoothcert.sampling.ballots import Ballots, read_ballots
+from smoothcert.sampling.device import DevicePasses
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.failures import naming
 from smoothcert.sampling.lanes import Block, Task, blocks_of
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.numerics import PHILOX
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import worker_threads
 
@@ -81,6 +84,9 @@ class Passes:
         self.dtype = prepared.numerics.noise_dtype()
         self.workers = prepared.workers(execution.worker_count())
         self._purpose = purpose
+        self.on_device = (
+            DevicePasses(prepared, votes, purpose) if prepared.numerics.generator == PHILOX else None
+        )
         self._scratch = Lending(self._new_scratch)
 
     def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
@@ -136,6 +142,8 @@ class Passes:
 
     def cast_task(self, task: Task) -> list[tuple[NDArray[np.int64], float]]:
         """The sums of each block of a task, in the order of :func:`blocks_of`, and the seconds it took."""
+        if self.on_device is not None:
+            return self.on_device.launch(task).collect()
         began = time.perf_counter()
         if self.layout.passes == 1:
             cast = [ballots for blocks in task for _, ballots in self.cast(blocks)]
@@ -149,16 +157,9 @@ class Passes:
     def _read(self, outputs: torch.Tensor) -> Ballots:
         return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
 
-    @contextmanager
-    def _naming(self, filled: Sequence[tuple[int, Rows]]) -> Iterator[None]:
+    def _naming(self, filled: Sequence[tuple[int, Rows]]) -> AbstractContextManager[None]:
         """Whatever goes wrong in a pass is reported with the inputs in it."""
-        try:
-            yield
-        except Exception as error:
-            indices = sorted({rows.index for _, rows in filled})
-            which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
-            reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
-            raise ModelError(f"{self._purpose.format(which=which, indices=indices)}: {reason}") from error
+        return naming(self._purpose, [rows.index for _, rows in filled])
 
     def _new_scratch(self) -> tuple[torch.Tensor, BlockBits]:
         """Of small inputs room for several passes: after a pass the sampler's tables have left the cache."""

@@ -15,6 +15,7 @@ from torch import nn
 
 from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.extras import require
+from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
@@ -76,7 +77,7 @@ def _probed(
             warnings.simplefilter("ignore")  # exporters and compilers warn about themselves, not the model
             make = _OPENERS[route](module, rows)
             found = make()(rows.clone())
-        if not same_answers(expected, found, "scores", torch.finfo(dtype).eps):
+        if not same_answers(expected, found, "scores", torch.finfo(numerics.coarsest_dtype()).eps):
             raise ModelError("its outputs differ from eager ones by more than rounding does")
     except MissingExtraError:
         raise
@@ -118,7 +119,10 @@ def _channels_last(module: nn.Module, rows: torch.Tensor) -> Maker:
 def _folded(module: nn.Module, rows: torch.Tensor) -> Maker:
     from torch.fx.experimental.optimization import fuse
 
-    folded = fuse(private_copy(module))
+    if isinstance(module, Autocast):  # tracing would lose it
+        folded: nn.Module = module.over(fuse(private_copy(module.module)))
+    else:
+        folded = fuse(private_copy(module))
     return _channels_last(folded, rows) if rows.ndim == 4 else _eager(folded)
 
 
@@ -135,8 +139,9 @@ def _compiled(module: nn.Module, rows: torch.Tensor) -> Maker:
 def _onnxruntime(module: nn.Module, rows: torch.Tensor) -> Maker:
     from smoothcert.sampling.models.onnx_file import run_session, session_from_bytes
 
-    if rows.device.type != "cpu" or rows.dtype != torch.float32:
-        raise ModelError(f"onnxruntime evaluates float32 on the CPU here, got {rows.dtype} on {rows.device}")
+    if rows.device.type != "cpu" or rows.dtype != torch.float32 or isinstance(module, Autocast):
+        kind = "autocast" if isinstance(module, Autocast) else rows.dtype
+        raise ModelError(f"onnxruntime evaluates float32 on the CPU here, got {kind} on {rows.device}")
     for package in ("onnx", "onnxruntime"):
         require(package, "the route onnxruntime")
     buffer = io.BytesIO()

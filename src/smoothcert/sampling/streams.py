@@ -42,7 +42,7 @@ def stream_words(stream: Stream, block: int) -> NDArray[np.uint64]:
     return np.frombuffer(hashlib.shake_128(key.encode()).digest(8 * _WORDS), dtype="<u8")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NoisyCopies:
     """Noisy copies of an input: (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``."""
 

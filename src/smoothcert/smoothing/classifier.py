@@ -125,7 +125,7 @@ class SmoothedClassifier:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
-            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
+            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
             self._prepared = replace(prepared, order=self._order)
         return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
 
@@ -154,6 +154,12 @@ class SmoothedClassifier:
         if plan.numerics != self.plan.numerics:
             self._prepared = None
         self.plan = plan
+
+    def settle_rows(self, chunk: int | None, block: int | None) -> None:
+        """Take the rows of passes that were measured before, where the plan leaves them open."""
+        if self.plan.numerics.chunk is None and chunk is not None:
+            self._prepared = None
+            self.plan = replace(self.plan, numerics=replace(self.plan.numerics, chunk=chunk, block=block))
 
     @property
     def classes(self) -> int:

@@ -16,6 +16,7 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
+from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.inputs import naming_rows, numbered_inputs
@@ -138,6 +139,9 @@ class HoldingClassifier:
         values = np.array(checked[mask])
         values.setflags(write=False)
         smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        if measured(smoothed.execution.main_device):  # once, and not for every input
+            numerics = self.classifier.prepare(mask.shape).numerics
+            smoothed.settle_rows(numerics.chunk, numerics.block)
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
         return smoothed, checked[~mask], HeldPart(mask, values)

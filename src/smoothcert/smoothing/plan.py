@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from smoothcert.noise import Grid, Noise, drawable, on_grid, sampler_error
 from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
-from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.sampling.numerics import AUTO_DTYPE, SFC64
 from smoothcert.sigma_search import SEARCHES, SigmaSearch
 from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
@@ -214,7 +214,7 @@ class CertifyPlan:
             "alpha": self.alpha,
             "seed": self.seed,
             **(self._stated_grid() if self.on_grid else {}),
-            **asdict(self.numerics),
+            **self.numerics.as_json(),
             **({"stop": [each.text for each in self.stops]} if self.stops else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
         }
@@ -320,7 +320,9 @@ def former_default(directory: Path) -> str | None:
 
 
 def _numerics_of(plan: PlanStatement) -> Numerics:
-    return Numerics(plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block)
+    return Numerics(
+        plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block, plan.generator or SFC64
+    )
 
 
 def _grid_of(plan: PlanStatement) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import random
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +157,12 @@ class Replay:
         )
 
     def _stated_numerics(self) -> Numerics:
-        names = [one.name for one in fields_of(Numerics)]
+        names = [one.name for one in fields_of(Numerics) if one.name != "generator"]  # sfc64 isn't stated
         if missing := [name for name in names if name not in self.plan.fields]:
             raise RunError(
                 f"{self.directory} doesn't state {', '.join(missing)}: its votes can't be cast again"
             )
-        return Numerics(**{name: self.plan.fields[name] for name in names})
+        return Numerics.from_json(self.plan.fields)
 
     def _library_noise(self, noise: Noise) -> LibraryNoise:
         if noise.diagonal:
@@ -171,12 +171,13 @@ class Replay:
 
     def _check_settled(self, plan: CertifyPlan) -> None:
         """Refuse to compare votes that would be cast in another way."""
-        now, stated = plan.as_json(), self.plan.fields
-        for name in ("stream", *(one.name for one in fields_of(Numerics))):
-            if now.get(name) != stated.get(name):
+        now = {"stream": plan.as_json().get("stream"), **asdict(plan.numerics)}
+        stated = {"stream": self.plan.fields.get("stream"), **asdict(self.numerics)}
+        for name, value in now.items():
+            if value != stated[name]:
                 raise RunError(
-                    f"{self.directory} was cast with {name} {stated.get(name)}, here it would be {now.get(name)}: its "
-                    "votes can't be cast again by this version"
+                    f"{self.directory} was cast with {name} {stated[name]}, here it would be {value}: its votes can't "
+                    "be cast again by this version"
                 )
 
     def _versions_differ(self) -> bool:

@@ -14,7 +14,7 @@ from smoothcert.runs import Run
 _CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
 _SWEEP_FOLDER = "certified"
 
-INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "device"})
+INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "generator", "device"})
 """Fields of a plan that name the votes or how they are computed: they move a figure by chance or by a last bit."""
 
 

@@ -151,13 +151,13 @@ class Worker:
     """Casts the votes of leases, one at a time."""
 
     def __init__(self, passes: Passes, grid: Grid) -> None:
-        self._passes, self._grid = passes, grid
+        self.passes, self._grid = passes, grid
 
     def cast(self, lease: Lease) -> list[Cast]:
         """The results of the lease's blocks, in their order."""
-        prepared = self._passes.prepared
+        prepared = self.passes.prepared
         with one_openmp_thread():
-            return self._passes.cast_task(lease.task(self._grid, prepared.input_shape, self._passes.dtype))
+            return self.passes.cast_task(lease.task(self._grid, prepared.input_shape, self.passes.dtype))
 
 
 def _answers(prepared: Prepared) -> str:

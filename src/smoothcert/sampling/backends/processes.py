@@ -15,7 +15,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
@@ -30,7 +30,11 @@ _MOST_LOSSES = 3  # of workers one after another with nothing done between them
 @contextmanager
 def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
     """Worker processes, each with one thread; one that is killed is replaced and its work repeated."""
-    spec = portable(WorkerSpec.of(passes, execution.device, grid), passes.prepared.name)
+    if "," in execution.device:
+        raise InvalidValueError(
+            f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
+        )
+    spec = portable(WorkerSpec.of(passes, execution.main_device, grid), passes.prepared.name)
     voters = _Processes(spec, execution.worker_count(), passes.prepared.name)
     try:
         yield voters

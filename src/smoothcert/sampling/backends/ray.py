@@ -38,7 +38,7 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
         _connect(ray, execution)
     try:
         count = execution.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        spec = WorkerSpec.of(passes, execution.device, grid)
+        spec = WorkerSpec.of(passes, execution.main_device, grid)
         voters = _Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)
         try:
             yield voters

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
+from smoothcert.sampling.backends.devices import device_voters
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.passes import Passes
@@ -24,7 +25,19 @@ class _Threads:
 
 @BACKENDS.register("threads")
 @contextmanager
-def threads(passes: Passes, _execution: Execution, _grid: Grid) -> Iterator[Voters]:
-    """Worker threads with one OpenMP thread each."""
-    with passes.threads() as pool:
-        yield _Threads(passes, pool)
+def threads(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+    """Worker threads with one OpenMP thread each; two for each device where votes are cast on several, or on others."""
+    if _feeds_devices(passes, execution):
+        with device_voters(passes, execution, grid) as voters:
+            yield voters
+    else:
+        with passes.threads() as pool:
+            yield _Threads(passes, pool)
+
+
+def _feeds_devices(passes: Passes, execution: Execution) -> bool:
+    """Whether somebody else computes; a function chooses its own device, whatever was asked for."""
+    if passes.prepared.device.partition(":")[0] != execution.device_kind:
+        return False
+    drawn_there = passes.on_device is not None and execution.device_kind != "cpu"
+    return drawn_there or len(execution.devices()) > 1

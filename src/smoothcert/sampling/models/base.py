@@ -37,12 +37,13 @@ ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest acti
 class Opened:
     """A route: its settled numerics, and how to make the function that one worker evaluates.
 
-    ``check`` is asked after the probes whether evaluating the model has changed it.
+    ``check`` is asked after the probes whether evaluating the model has changed it; ``device`` is where it computes.
     """
 
     numerics: Numerics
     make: Callable[[], Outputs]
     check: Callable[[list[Outputs]], None] | None = None
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Prepared:
     lending: Lending[Outputs]
     base: BaseClassifier
     """What was prepared, for workers elsewhere to open again."""
+    device: str = "cpu"
+    """Where it computes."""
     order: tuple[int, ...] | None = None
     """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
 
@@ -153,7 +156,7 @@ class BaseClassifier(ABC):
             rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
             first = Probe(rows, ask(rows))
             classes = self.count_classes(first.answers)
-            eps = torch.finfo(opened.numerics.torch_dtype()).eps
+            eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
             check_again(self.name, ask, first, self.kind, eps)  # before: randomness would pass for mixed rows
             second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
             if self.most_workers != 1:
@@ -161,7 +164,16 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
-        return Prepared(self.name, opened.numerics, tuple(input_shape), classes, self.kind, lending, self)
+        return Prepared(
+            self.name,
+            opened.numerics.drawn_on(opened.device),
+            tuple(input_shape),
+            classes,
+            self.kind,
+            lending,
+            self,
+            opened.device,
+        )
 
     def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:
         """As :meth:`prepare` settled and checked it elsewhere, for one worker."""
@@ -170,7 +182,14 @@ class BaseClassifier(ABC):
         if opened.numerics != numerics:
             raise ModelError(f"{self.name} was prepared as {numerics}, a worker has {opened.numerics}")
         return Prepared(
-            self.name, numerics, input_shape, classes, self.kind, Lending(opened.make, most=1), self
+            self.name,
+            numerics,
+            input_shape,
+            classes,
+            self.kind,
+            Lending(opened.make, most=1),
+            self,
+            opened.device,
         )
 
     def mixing_cause(self) -> str:

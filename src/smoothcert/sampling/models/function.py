@@ -18,7 +18,7 @@ from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import as_whole, whole_type
-from smoothcert.sampling.numerics import Numerics, rows_within
+from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
 
 _BLOCK = 64  # votes that share a random state
 # Where rows cost less than the bookkeeping of a pass, passes and blocks are longer; what a row costs is read off the
@@ -91,6 +91,7 @@ class FunctionClassifier(BaseClassifier):
         """The function is its own route."""
         if numerics.route not in ("auto", "eager"):
             raise ModelError(f"{self.name}: a Python function has no route {numerics.route!r}; use auto")
+        check_own_types(self.name, numerics)
         dtype = numerics.torch_dtype()
         if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
             raise ModelError(

@@ -49,10 +49,16 @@ class HeldClassifier(BaseClassifier):
                 f"{self.name}: a value that is held, {row[~whole.isfinite()][0]:g}, is too large for {whole.dtype}; "
                 "use float64 (--dtype float64)"
             )
-        free = torch.from_numpy(~self.held)
+        free = torch.from_numpy(np.flatnonzero(~self.held)).to(opened.device)
         own = opened.check
         check = None if own is None else lambda used: own([one.outputs for one in used])
-        return Opened(opened.numerics, lambda: _Filled(opened.make(), whole, free), check)
+        filled = whole.reshape(-1).to(opened.device)
+        return Opened(
+            opened.numerics,
+            lambda: _Filled(opened.make(), filled, free, self.held.shape),
+            check,
+            opened.device,
+        )
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """As the model does."""
@@ -70,8 +76,9 @@ class _Filled:
     outputs: Outputs
     row: torch.Tensor
     free: torch.Tensor
+    shape: tuple[int, ...]
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        rows = self.row.to(batch.dtype).expand(len(batch), *self.row.shape).clone()
-        rows[:, self.free] = batch
-        return self.outputs(rows)
+        batch = batch.to(self.row.device, non_blocking=True)
+        rows = self.row.to(batch.dtype).expand(len(batch), -1).index_copy(1, self.free, batch)
+        return self.outputs(rows.view(-1, *self.shape))

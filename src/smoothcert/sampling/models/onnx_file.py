@@ -19,7 +19,7 @@ from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, O
 from smoothcert.sampling.models.onnx_bytes import read_model
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import WHOLE_TYPES, as_whole, whole_type
-from smoothcert.sampling.numerics import Numerics, rows_within
+from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 _WHOLE = {
@@ -108,6 +108,7 @@ class OnnxClassifier(BaseClassifier):
             raise ModelError(f"{self.name}: ONNX files are evaluated on the CPU; got device {device!r}")
         if numerics.route not in ("auto", "onnxruntime"):
             raise ModelError(f"{self.name}: an ONNX file has no route {numerics.route!r}; use auto")
+        check_own_types(self.name, numerics)
         fixed = self._input.shape[0]
         if isinstance(fixed, int) and numerics.chunk not in (None, fixed):
             raise ModelError(f"{self.name}: the graph's batch size is fixed at {fixed}; drop --chunk")

@@ -16,13 +16,15 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import whole_type
-from smoothcert.sampling.numerics import Numerics, rows_within
+from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
+from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
 
 _BLOCK, _LIGHT_BLOCK = 64, 256  # votes
 _LIGHT_MODEL = 1 << 20  # bytes of all activations of a row
@@ -129,10 +131,15 @@ class TorchClassifier(BaseClassifier):
         self._check_statistics()
         row = probe_rows(1, input_shape, dtype).to(device)
         module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
+        if numerics.autocast:
+            module = Autocast(module, device, numerics.coarsest_dtype())
         sizes = self._activations(module, row)
         # Bookkeeping costs the same for a pass of any length: light models share it among several passes.
         votes = _LIGHT_BLOCK if sum(sizes) < _LIGHT_MODEL else _BLOCK
-        settled = numerics.settled(numerics.route, rows_within(max(sizes)), votes)
+        rows, most = rows_within(max(sizes)), LARGEST_CHUNK
+        if measured(device) and numerics.chunk is None:
+            rows, most = fastest_rows(TorchGauge(module, row)), MOST_ROWS
+        settled = numerics.settled(numerics.route, rows, votes, most=most)
         route, make = open_torch_route(module, settled, input_shape, device)
         before = _weights_of(make())
 
@@ -150,7 +157,7 @@ class TorchClassifier(BaseClassifier):
         def placed() -> Outputs:
             return _Placed(make(), device, dtype)
 
-        return Opened(settled.on_route(route), placed, check)
+        return Opened(settled.on_route(route), placed, check, device)
 
     def _check_statistics(self) -> None:
         """Refuse layers that normalise by the batch even in evaluation mode, before they fail on a batch of one."""
