@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from smoothcert import CertifyPlan, Execution, SmoothedClassifier
@@ -15,9 +16,10 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, RunError
 from smoothcert.evaluation import Choice, Progress, certify_dataset
 from smoothcert.noise import DiagonalGaussian, load_sigmas
-from smoothcert.runs import Record, read_run
+from smoothcert.runs import Record, Run, read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
+from smoothcert.sampling import Numerics
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
@@ -96,6 +98,27 @@ def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
     assert before >= 11
     cut = certify_dataset(smoothed(execution=Execution(workers=3, batch=64)), dataset(), tmp_path / "cut")
     assert results_digest(cut.records) == results_digest(whole.records)
+
+
+def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = Dataset("pictures", rng.random((4, 1, 6, 6)), np.zeros(4, np.int64), ("a", "b"))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(48, 2))
+
+    def certify(out: str, progress: Progress | None = None, **numerics: Any) -> Run:
+        classifier = SmoothedClassifier(model, sigma=0.5, n=300, numerics=Numerics(**numerics))
+        return certify_dataset(classifier, data, tmp_path / out, progress=progress)
+
+    assert certify("today").manifest.plan.route == "channels-last"
+    whole = certify("whole", route="eager", chunk=64)
+    with pytest.raises(KeyboardInterrupt):
+        certify("run", Progress(record=StopAfter(2)), route="eager", chunk=64)
+    run = certify("run")
+    assert (run.manifest.plan.route, run.manifest.plan.chunk) == ("eager", 64)
+    assert run.records.digest == whole.records.digest
+    with pytest.raises(RunError, match=r'plan\.route: the run has "eager", now "channels-last"'):
+        certify("run", route="channels-last")
 
 
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:

@@ -51,3 +51,11 @@ def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None
 def test_open_numerics_have_no_shape() -> None:
     with pytest.raises(InvalidValueError, match="settled"):
         Numerics().layout()
+
+
+def test_what_is_open_is_completed_from_what_was_settled_before() -> None:
+    settled = Numerics("float32", "folded", 32, 64)
+    assert Numerics().completed(settled) == settled
+    assert Numerics(route="eager").completed(settled) == Numerics("float32", "eager", 32, 64)
+    assert Numerics(dtype="float64", chunk=16).completed(settled) == Numerics("float64", "folded", 16)
+    assert Numerics().completed(Numerics()) == Numerics()  # a log that doesn't say

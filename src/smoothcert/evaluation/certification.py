@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
+from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
@@ -27,6 +28,7 @@ from smoothcert.smoothing.allocation_files import (
 )
 from smoothcert.smoothing.certifications import record_of
 from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.plan import stated_numerics
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def certify_dataset(
     its record has that σ and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is
     kept in ``sigmas.npy``. Where it spreads a total, ``allocation.json`` holds each input's number of votes before any
     of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
-    others.
+    others. What a plan leaves open of its numerics (the route, say) stays what a run that is continued has settled.
     """
     choice, progress = choice or Choice(), progress or Progress()
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
@@ -89,6 +91,7 @@ def certify_dataset(
         classifier = classifier.classifier
         _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
+    classifier.settle_numerics(stated_numerics(out))
     classifier.settle_for(dataset.levels, dataset.largest)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
@@ -210,4 +213,4 @@ def _manifest(
             "levels": dataset.levels,
         },
         origin=origin,
-    ).made_now()
+    ).made_now(**route_versions(plan.numerics.route))

@@ -6,7 +6,7 @@ now and then a vote.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count
@@ -65,7 +65,9 @@ class Numerics:
         "auto", "numeric type of the model; auto: float32, or float64 where noisy inputs aren't exact in it"
     )
     route: str = knob(
-        "auto", "which execution of a torch model; auto: folded, channels-last or eager, the first that works"
+        "auto",
+        "which execution of a torch model; auto: onnxruntime or folded (with batch norm), channels-last or eager, the "
+        "first that works",
     )
     chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
     block: int | None = None
@@ -92,6 +94,13 @@ class Numerics:
         chunk = self.chunk or min(most, rows)
         dtype = "float32" if self.dtype == AUTO_DTYPE else self.dtype
         return Numerics(dtype, route, chunk, self.block or _fitting_block(chunk, votes))
+
+    def completed(self, settled: Numerics) -> Numerics:
+        """The same with what is open here as it was settled before: so a run that is continued keeps its own."""
+        opened = [each.name for each in fields(self) if getattr(self, each.name) in (None, "auto")]
+        if self.chunk is not None and settled.chunk != self.chunk:
+            opened = [name for name in opened if name != "block"]  # it belongs to the other chunk
+        return replace(self, **{name: getattr(settled, name) for name in opened})
 
     def on_route(self, route: str) -> Numerics:
         """The same on another route."""

@@ -15,7 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
-from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
+from smoothcert.sampling import (
+    BaseClassifier,
+    Execution,
+    Finished,
+    Job,
+    Numerics,
+    Prepared,
+    Procedure,
+    adapt,
+)
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.numerics import AUTO_DTYPE
 from smoothcert.sigma_search import Problem, SearchResult, search_each
@@ -137,6 +146,13 @@ class SmoothedClassifier:
         if self.plan.seed is None:
             self.plan = replace(self.plan, seed=secrets.randbits(63))
         return self.plan.known_seed
+
+    def settle_numerics(self, settled: Numerics | None) -> None:
+        """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
+        if settled is not None:
+            numerics = self.plan.numerics.completed(settled)
+            if numerics != self.plan.numerics:
+                self.plan, self._prepared = replace(self.plan, numerics=numerics), None
 
     def settle_for(self, levels: int | None, largest: float) -> None:
         """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.

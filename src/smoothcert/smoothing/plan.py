@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
-from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
 from smoothcert.knobs import knob
 from smoothcert.noise import Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -306,6 +307,14 @@ class CertifyPlan:
                 TooFewVotesWarning,
                 stacklevel=3,
             )
+
+
+def stated_numerics(directory: Path) -> Numerics | None:
+    """The numerics that the run in a directory has settled; None where there is none, or none that can be read."""
+    try:
+        return _numerics_of(Manifest.load(directory).plan)
+    except SmoothcertError:  # whoever opens the run says what is wrong with it
+        return None
 
 
 def _numerics_of(plan: PlanStatement) -> Numerics:

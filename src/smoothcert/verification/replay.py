@@ -19,7 +19,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, ModelError, RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
-from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.manifest import current_versions, route_versions
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
@@ -183,7 +183,7 @@ class Replay:
         stated: Any = self.statement.fields.get("versions")
         return not isinstance(stated, dict) or any(
             stated.get(name) != version
-            for name, version in current_versions().items()
+            for name, version in (current_versions() | route_versions(self.numerics.route)).items()
             if name != "smoothcert"
         )
 
