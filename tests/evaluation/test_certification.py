@@ -20,8 +20,11 @@ from smoothcert.runs import Record, Run, read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from smoothcert.sampling import Numerics
+from tests.datasets.test_read_ahead import Slow, reading_threads
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
+
+LABELLED = (np.zeros(20, np.int64), ("a", "b"), 1 / 255)
 
 
 def dataset(size: int = 30, seed: int = 0) -> Dataset:
@@ -119,6 +122,31 @@ def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_p
     assert run.records.digest == whole.records.digest
     with pytest.raises(RunError, match=r'plan\.route: the run has "eager", now "channels-last"'):
         certify("run", route="channels-last")
+
+
+def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_once(tmp_path: Path) -> None:
+    def first_pixel(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0, 0, 0] > 0.04).astype(np.int64)
+
+    stored = Slow()
+    kept = Dataset("pictures", np.concatenate([Slow()[slice(i, i + 1)] for i in range(20)]), *LABELLED)
+    whole = certify_dataset(smoothed(first_pixel), kept, tmp_path / "kept")
+    run = certify_dataset(smoothed(first_pixel), Dataset("pictures", stored, *LABELLED), tmp_path / "lazy")
+    assert run.records.digest == whole.records.digest
+    assert sorted(stored.asked) == list(range(20))
+
+
+def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="picture 13 is torn"):
+        certify_dataset(
+            smoothed(
+                lambda batch: (batch[:, 0, 0, 0] > 0.04).astype(np.int64), execution=Execution(workers=1)
+            ),
+            Dataset("pictures", Slow(torn=13), *LABELLED),
+            tmp_path / "run",
+        )
+    assert reading_threads() == []
+    assert all(record.index < 13 for record in read_run(tmp_path / "run").records)
 
 
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:

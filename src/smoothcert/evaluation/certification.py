@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,8 +115,9 @@ def certify_dataset(
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
-        for answer in _answers(voting, dataset, out, indices, missing, progress):
-            base = classifier.base_class(dataset.input(answer.index))
+        taken: dict[int, NDArray[Any]] = {}
+        for answer in _answers(voting, dataset, out, indices, missing, taken, progress):
+            base = classifier.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
                 append_found(out, answer.search)
@@ -148,27 +150,36 @@ def _answers(
     out: Path,
     indices: range,
     missing: list[int],
+    taken: dict[int, NDArray[Any]],
     progress: Progress,
 ) -> Iterator[Certification]:
-    """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total."""
+    """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total.
+
+    Inputs under way are in ``taken``, so that nobody reads them a second time.
+    """
 
     def label_of(index: int) -> int:
         return int(dataset.labels[index])
 
-    def inputs(of: list[int]) -> Iterator[tuple[int, NDArray[Any]]]:
-        return ((index, dataset.input(index)) for index in of)
+    def inputs() -> Generator[tuple[int, NDArray[Any]]]:
+        with closing(dataset.each(missing)) as read:
+            for index, x in read:
+                taken[index] = x
+                yield index, x
 
     if isinstance(classifier, HoldingClassifier) or not classifier.plan.budget.spreads:
-        yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
+        with closing(inputs()) as given:
+            yield from classifier.certify_each(given, progress.votes, label_of)
         return
     check_allocation(out, indices)
     piloted = {index: one for index, one in read_pilots(out).items() if index in indices}
     unknown = [index for index in indices if index not in piloted]
-    for index, one in classifier.pilot_each(inputs(unknown), label_of, progress.votes):
+    for index, one in classifier.pilot_each(dataset.each(unknown), label_of, progress.votes):
         append_pilot(out, index, one)
         piloted[index] = one
     votes = settled_votes(classifier.prepare(dataset.input_shape), out, indices, piloted)
-    yield from classifier.certify_allocated(inputs(missing), piloted, votes, label_of, progress.votes)
+    with closing(inputs()) as given:
+        yield from classifier.certify_allocated(given, piloted, votes, label_of, progress.votes)
 
 
 def _manifest(

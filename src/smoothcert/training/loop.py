@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
 from smoothcert.datasets.lazy_images import TRIES
+from smoothcert.datasets.read_ahead import read_ahead
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
@@ -260,9 +261,9 @@ class _Trainer:
         sample = inputs[torch.randperm(len(inputs), generator=chooser)[:VALIDATION_INPUTS].numpy()]
         draws = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
         right = torch.zeros((), dtype=torch.int64, device=self.processes.device)
-        for start in range(0, len(sample), self.plan.batch_size):
-            chosen = sample[start : start + self.plan.batch_size]
-            x, y = tensors(dataset, chosen, self.processes.device)
+        size, device = self.plan.batch_size, self.processes.device
+        batches = (sample[start : start + size] for start in range(0, len(sample), size))
+        for _, (x, y) in read_ahead(batches, lambda of: tensors(dataset, of, device), ahead=1, threads=1):
             right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
         return int(right) / len(sample)
 

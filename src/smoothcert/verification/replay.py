@@ -129,7 +129,7 @@ class Replay:
         classifier = smoothed if self.held is None else smoothed.holding(self.held)
         self._check_settled(classifier.prepare(self.dataset.input_shape))
         by_index = {record.index: record for record in records}
-        inputs = ((index, self.dataset.input(index)) for index in by_index)
+        inputs = self.dataset.each(by_index)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in classifier.certify_each(inputs, on_votes):
