@@ -34,6 +34,7 @@ COMMANDS = (
     "train",
     "sweep",
     "fit-noise",
+    "plan",
     "certify",
     "merge",
     "remember",
@@ -50,6 +51,7 @@ COMMANDS = (
     "report",
     "import-log",
     "export-log",
+    "doctor",
 )
 
 # Their options are made from the objectives' knobs, which need torch.

@@ -17,6 +17,7 @@ from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
 from smoothcert.sampling import (
     BaseClassifier,
+    Draw,
     Execution,
     Finished,
     Job,
@@ -24,6 +25,7 @@ from smoothcert.sampling import (
     Prepared,
     Procedure,
     adapt,
+    one_draw,
 )
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.numerics import AUTO_DTYPE
@@ -47,7 +49,7 @@ from smoothcert.smoothing.progress import with_progress
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import RadiusForecast
-from smoothcert.tally import ABSTAIN
+from smoothcert.tally import ABSTAIN, Phase, Tally
 
 Answer = TypeVar("Answer", Certification, Prediction)
 
@@ -128,6 +130,12 @@ class SmoothedClassifier:
             self.plan.search.check(base)
         other = copy.copy(self)
         other.base, other._input_shape, other._prepared = base, base.input_shape, None
+        return other
+
+    def on(self, execution: Execution) -> SmoothedClassifier:
+        """The same, prepared as it is, with other workers."""
+        other = copy.copy(self)
+        other.execution = execution
         return other
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
@@ -279,6 +287,21 @@ class SmoothedClassifier:
         self.settle_seed()
         jobs = (
             Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
+            for i, x in self._prepared_inputs(inputs)
+        )
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+            yield done.job.index, done.answer
+
+    def cast_each(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        votes: int,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[int, Tally]]:
+        """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
+        self.settle_seed()
+        jobs = (
+            Job(i, x, self.plan.noise, one_draw(Draw(Phase.PILOT, votes)))
             for i, x in self._prepared_inputs(inputs)
         )
         for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):

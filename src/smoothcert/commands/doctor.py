@@ -1,0 +1,5 @@
+"""`smoothcert doctor`: placeholder."""
+
+
+def doctor() -> None:
+    """Check."""
