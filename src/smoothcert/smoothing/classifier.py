@@ -140,11 +140,15 @@ class SmoothedClassifier:
 
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
+        return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
+
+    def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
+        """The model ready for inputs of this shape."""
         self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.device)
             self._prepared = replace(prepared, order=self._order)
-        return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
+        return self._prepared
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
