@@ -23,10 +23,10 @@ def doctor(
 ) -> None:
     """Examine this machine: what is installed, whether promises hold here, how fast it is, and what to change.
 
-    It looks at versions, devices, cores, extras and the file system of the working directory. It casts the same votes in
-    several batches, orders and numbers of workers on every route and device, and compares their bits. It holds drawn
-    noise against its distribution. And it measures votes a second beside the bare forward pass for LeNet, ResNet-20
-    and ResNet-50 with random weights. That takes a minute or two; nothing is written, and nothing is sent anywhere.
+    It looks at versions, devices, cores, extras and the file system of the working directory. It casts the same votes
+    in several batches, orders and numbers of workers on every route and device, and compares their bits. It holds
+    drawn noise against its distribution. And it measures votes a second beside the bare forward pass for LeNet,
+    ResNet-20 and ResNet-50 with random weights. That takes a minute or two; nothing is written or sent anywhere.
 
     The exit code is 0 if all promises hold, 4 if one doesn't: don't certify on such a machine, and please report it.
 

@@ -37,13 +37,13 @@ def _about_machine(found: Environment) -> list[str]:
     for name, value in found.variables.items():
         if value != "1":
             said.append(
-                f"{name}={value}: workers that evaluate networks have one thread whatever it says, but Python functions "
-                f"and scikit-learn obey it; set {name}=1 for --backend processes"
+                f"{name}={value}: workers that evaluate networks have one thread whatever it says, but Python "
+                f"functions and scikit-learn obey it; set {name}=1 for --backend processes"
             )
     if found.network_file_system:
         said.append(
-            f"{found.directory} lies on {found.file_system}, a network file system: certify on a local disk and copy the "
-            "run when it is finished (docs/scaling.md)"
+            f"{found.directory} lies on {found.file_system}, a network file system: certify on a local disk and copy "
+            "the run when it is finished (docs/scaling.md)"
         )
     return said
 
@@ -74,7 +74,7 @@ def _about_speed(rates: Sequence[Rates]) -> list[str]:
         fastest = max(alike, key=lambda other: other.votes)
         if one.auto and fastest.votes > _FASTER * one.votes:
             said.append(
-                f"for networks like {one.network}, --route {fastest.route} casts {fastest.votes / one.votes:.1f} times as "
-                f"many votes a second on {one.device} as {one.route}, the default"
+                f"for networks like {one.network}, --route {fastest.route} casts {fastest.votes / one.votes:.1f} times "
+                f"as many votes a second on {one.device} as {one.route}, the default"
             )
     return said

@@ -104,7 +104,7 @@ class _Bins(nn.Module):
         self.pairs = pairs
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        edges: torch.Tensor = self.edges.to(x.dtype)  # type: ignore[operator,assignment]
+        edges: torch.Tensor = self.edges.to(x.dtype)  # type: ignore[assignment]
         bins = torch.bucketize(x[:, :2].contiguous(), edges)
         one = bins[:, 0] * (len(edges) + 1) + bins[:, 1] if self.pairs else bins[:, 0]
         scores: torch.Tensor = nn.functional.one_hot(one, _BINS).to(x.dtype)
@@ -112,7 +112,7 @@ class _Bins(nn.Module):
 
 
 def noise_fits(device: str, votes: int) -> list[NoiseFit]:
-    """χ² of each noise, one coordinate in 16 bins and two in 4 × 4, through noise, model and counting as certify has it.
+    """χ² of each noise, one coordinate in 16 bins and two in 4 × 4, through noise, model and counting as in certify.
 
     Edges of bins lie between the grid's points, where probabilities are known exactly.
     """

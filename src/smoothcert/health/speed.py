@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from smoothcert.errors import SmoothcertError
-from smoothcert.evaluation.costs import padded
 from smoothcert.evaluation.planning import measured_rate
 from smoothcert.health.networks import RandomNetwork
 from smoothcert.sampling import Execution, Numerics, Prepared
@@ -56,35 +55,38 @@ def routes_of(module: nn.Module, device: str) -> list[str]:
 
 def measure(network: RandomNetwork, device: str, least: float) -> tuple[list[Rates], list[str]]:
     """The rates of a network on every route that works, and why others don't."""
-    module, inputs = network.module(), list(enumerate(network.images(2)))
+    module = network.module()
     taken = _classifier(module, "auto", device).prepare(network.input_shape).numerics.route
     found, failures = [], []
     for route in routes_of(module, device):
         try:
-            classifier = _classifier(module, route, device)
-            layout = classifier.prepare(network.input_shape).numerics.layout()
+            votes, bare = _rates(_classifier(module, route, device), network, least)
         except SmoothcertError as error:
             failures.append(f"{network.name}, {device}, {route}: {error}")
             continue
-        workers = classifier.execution.worker_count()
-
-        def cast(votes: int, classifier: SmoothedClassifier = classifier) -> float:
-            return sum(tally.n for _, tally in classifier.cast_each(inputs, votes))
-
-        votes = measured_rate(
-            cast, max(layout.rows, padded(layout, layout.rows * workers // len(inputs))), least=least
-        )
-        prepared = classifier.prepared(network.input_shape)
-        batches = noisy_batches(prepared, torch.from_numpy(network.images(2)), device)
-
-        def pass_over(
-            rows: int, prepared: Prepared = prepared, batches: Sequence[torch.Tensor] = batches
-        ) -> float:
-            return bare_rows(prepared, batches, -(-rows // len(batches[0])), workers)
-
-        bare = measured_rate(pass_over, workers * layout.chunk, least=least)
         found.append(Rates(network.name, device, route, route == taken, votes, bare))
     return found, failures
+
+
+def _rates(classifier: SmoothedClassifier, network: RandomNetwork, least: float) -> tuple[float, float]:
+    """Votes a second, and rows a second of the bare network."""
+    inputs, workers = list(enumerate(network.images(2))), classifier.execution.worker_count()
+    prepared = classifier.prepared(network.input_shape)
+    layout = prepared.numerics.layout()
+
+    def cast(votes: int) -> float:
+        return sum(tally.n for _, tally in classifier.cast_each(inputs, votes))
+
+    images = torch.from_numpy(network.images(2))
+    batches = noisy_batches(prepared, images, classifier.execution.device)
+
+    def compute(rows: int) -> float:
+        return bare_rows(prepared, batches, -(-rows // layout.chunk), workers)
+
+    first = layout.rows * -(-workers // len(inputs))
+    return measured_rate(cast, first, least=least), measured_rate(
+        compute, layout.chunk * workers, least=least
+    )
 
 
 def noisy_batches(prepared: Prepared, images: torch.Tensor, device: str) -> list[torch.Tensor]:
