@@ -7,12 +7,13 @@ import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 import smoothcert
-from smoothcert.extras import EXTRAS, installed
+from smoothcert.extras import EXTRAS
 from smoothcert.sampling.execution import usable_cores
 
 _REQUIRED = ("torch", "numpy", "scipy", "safetensors")
@@ -118,5 +119,6 @@ def _versions() -> dict[str, str]:
 
 
 def _missing() -> dict[str, str]:
-    names = {extra.name for module, extra in EXTRAS.items() if not installed(module)}
+    # Looked for and not imported, which would take seconds.
+    names = {extra.name for module, extra in EXTRAS.items() if find_spec(module) is None}
     return {name: f"pip install 'smoothcert[{name}]'" for name in sorted(names)}
