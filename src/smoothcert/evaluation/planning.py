@@ -89,7 +89,7 @@ def paced(classifier: SmoothedClassifier, inputs: Sequence[Numbered], start_seco
             pass
         return len(some) * padded(layout, votes)
 
-    rate = measured_rate(cast, layout.rows)
+    rate = measured_rate(cast, layout.chunk)
     workers = asked.worker_count() if asked.backend == "ray" else here.worker_count()
     return Pace(rate * workers / here.worker_count(), start_seconds, RECORD_SECONDS)
 

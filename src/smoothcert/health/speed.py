@@ -56,11 +56,13 @@ def routes_of(module: nn.Module, device: str) -> list[str]:
 def measure(network: RandomNetwork, device: str, least: float) -> tuple[list[Rates], list[str]]:
     """The rates of a network on every route that works, and why others don't."""
     module = network.module()
-    taken = _classifier(module, "auto", device).prepare(network.input_shape).numerics.route
+    unasked = _classifier(module, "auto", device)
+    taken = unasked.prepare(network.input_shape).numerics.route
     found, failures = [], []
     for route in routes_of(module, device):
         try:
-            votes, bare = _rates(_classifier(module, route, device), network, least)
+            classifier = unasked if route == taken else _classifier(module, route, device)
+            votes, bare = _rates(classifier, network, least)
         except SmoothcertError as error:
             failures.append(f"{network.name}, {device}, {route}: {error}")
             continue
@@ -83,7 +85,9 @@ def _rates(classifier: SmoothedClassifier, network: RandomNetwork, least: float)
     def compute(rows: int) -> float:
         return bare_rows(prepared, batches, -(-rows // layout.chunk), workers)
 
-    first = layout.rows * -(-workers // len(inputs))
+    first = layout.chunk * -(
+        -workers // len(inputs)
+    )  # a pass for each worker: large networks take seconds for more
     return measured_rate(cast, first, least=least), measured_rate(
         compute, layout.chunk * workers, least=least
     )
