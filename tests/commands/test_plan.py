@@ -105,6 +105,7 @@ def test_people_get_a_table(
         (["--pilot-inputs", "0"], "pilot inputs"),
         (["--price-per-hour", "-1"], "price per hour"),
         (["--stop", "nonsense"], "nonsense"),
+        (["--shard", "40/50"], "has no inputs"),
         (["--total-votes", "10"], "leave none to certify with"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,6 +114,15 @@ def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_wo
     assert settled(network()) == "folded"  # little work
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert settled(wide_network()) == "folded"
+
+
+def test_an_onnxruntime_that_is_there_and_broken_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise AttributeError('built for another numpy')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    assert adapt(wide_network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "folded"
 
 
 @pytest.mark.parametrize("looking", [Branch(), Reader()])

@@ -83,7 +83,7 @@ def plan(
     from smoothcert.analysis.ceiling import planned_ceiling
     from smoothcert.commands.asked import asked_for
     from smoothcert.commands.console import progress_bar
-    from smoothcert.errors import check_count, check_not_negative
+    from smoothcert.errors import InvalidValueError, check_count, check_not_negative
     from smoothcert.evaluation.costs import bytes_on_disk
     from smoothcert.evaluation.planning import fixed_draws, paced, piloted, work_of
     from smoothcert.runs.statement import PlanStatement
@@ -96,6 +96,8 @@ def plan(
     )  # fmt: skip
     classifier, inputs = asked.classifier, asked.inputs
     indices = asked.choice.indices(len(inputs))
+    if not indices:
+        raise InvalidValueError(f"--shard {shard} has no inputs: there are fewer inputs than shards")
     classifier.plan.budget.check_inputs(len(indices), classifier.plan.n0)
     chosen = indices[:: max(1, len(indices) // pilot_inputs)][:pilot_inputs]
     began = time.perf_counter()
