@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Callable
 
 import torch
 
 from benchmarks.workload import ALPHA, N0, SIGMA, Workload, workers
 from smoothcert import SmoothedClassifier
+from smoothcert.health.speed import bare_rows, noisy_batches
 from smoothcert.sampling import Execution, Numerics, adapt
-from smoothcert.sampling.threads import one_openmp_thread
-
-_READY_BATCHES = 4
 
 
 def smoothcert_certify(work: Workload, route: str = "auto") -> Callable[[], int]:
@@ -40,34 +36,8 @@ def smoothcert_certify(work: Workload, route: str = "auto") -> Callable[[], int]
 
 
 def bare_forward(work: Workload, route: str) -> Callable[[], int]:
-    """The prepared network on batches that are noisy already, by worker threads like the engine's.
-
-    No noise is drawn, nothing is counted and the threads share no more than a counter: what is left is the
-    network. The batches have the engine's shape and distribution, because some kernels' time depends on values.
-    """
+    """The prepared network on batches that are noisy already, by worker threads like the engine's."""
     prepared = adapt(work.module, "hard").prepare(Numerics(route=route), work.network.input_shape)
-    rows = prepared.numerics.layout().chunk
-    passes = -(-work.votes // rows)
-    generator = torch.Generator().manual_seed(0)
-    batches = []
-    for i in range(_READY_BATCHES):
-        image = torch.from_numpy(work.images[i % len(work.images)])
-        batches.append(image + SIGMA * torch.randn((rows, *image.shape), generator=generator))
-
-    def run() -> int:
-        turns = itertools.count()
-
-        def work_off() -> None:
-            with torch.inference_mode():
-                while (turn := next(turns)) < passes:
-                    prepared.outputs(batches[turn % _READY_BATCHES])
-
-        with one_openmp_thread():
-            threads = [threading.Thread(target=work_off) for _ in range(workers())]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        return passes * rows
-
-    return run
+    passes = -(-work.votes // prepared.numerics.layout().chunk)
+    batches = noisy_batches(prepared, torch.from_numpy(work.images), "cpu")
+    return lambda: bare_rows(prepared, batches, passes, workers())

@@ -17,7 +17,8 @@ _QUIET = 0.1  # share of all cores that others may use
 
 @dataclass(frozen=True)
 class Turn:
-    """One run of one contender: votes per second, and how many cores' time it got and made use of."""
+    """One run of one contender: votes per second of a clock, or of processors, and how many cores' time it got and made
+    use of."""
 
     rate: float
     cores: float
@@ -40,10 +41,17 @@ class Ratio:
 Rounds = dict[str, list[Turn]]
 
 
-def interleave(contenders: Mapping[str, Callable[[], int]], repeats: int, patience: float = 0.0) -> Rounds:
+def interleave(
+    contenders: Mapping[str, Callable[[], int]],
+    repeats: int,
+    patience: float = 0.0,
+    *,
+    processor_time: bool = False,
+) -> Rounds:
     """Rounds of all contenders, after one that warms up; each round starts with another contender.
 
-    ``patience``: seconds to wait, at most, before each turn until the machine is quiet.
+    ``patience``: seconds to wait, at most, before each turn until the machine is quiet. ``processor_time``: seconds are
+    those of processors, which others on the machine don't take away.
     """
     names = list(contenders)
     rounds: Rounds = {name: [] for name in names}
@@ -51,7 +59,7 @@ def interleave(contenders: Mapping[str, Callable[[], int]], repeats: int, patien
         first = number % len(names)
         for name in names[first:] + names[:first]:
             wait_until_quiet(patience)
-            turn = _take(contenders[name])
+            turn = _take(contenders[name], processor_time)
             if number >= 0:
                 rounds[name].append(turn)
     return rounds
@@ -78,11 +86,11 @@ def wait_until_quiet(patience: float) -> None:
             return
 
 
-def _take(contender: Callable[[], int]) -> Turn:
+def _take(contender: Callable[[], int], processor_time: bool) -> Turn:
     began, used = time.perf_counter(), time.process_time()
     votes = contender()
-    seconds = time.perf_counter() - began
-    return Turn(votes / seconds, (time.process_time() - used) / seconds)
+    seconds, used = time.perf_counter() - began, time.process_time() - used
+    return Turn(votes / (used if processor_time else seconds), used / seconds)
 
 
 def _core_ticks() -> tuple[int, int]:

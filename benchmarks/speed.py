@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.simplefilter("ignore")  # exporters and the toolbox warn about themselves
     repeats = options.repeats or (2 if options.quick else 5)
     inputs = options.inputs or (1 if options.quick else 2)
-    scale = Scale(options.n, inputs, repeats, options.patience, options.quick)
+    scale = Scale(options.n, inputs, repeats, options.patience, options.quick, options.processor_time)
     figures: list[Figure] = []
     for name in options.network or NETWORKS:
         for part in options.only:
@@ -63,6 +63,11 @@ def _parser() -> argparse.ArgumentParser:
         default=0.0,
         metavar="SECONDS",
         help="wait at most this long before every turn for other processes to leave the machine alone",
+    )
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="votes per second of processor time: for a machine that others use, with `taskset -c 0` for one core each",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers here too")
     return parser

@@ -42,3 +42,13 @@ def require(module: str, purpose: str, extra_name: str | None = None) -> Any:
         return import_module(module)
     except ImportError as error:
         raise MissingExtraError(extra.package, extra_name or extra.name, purpose) from error
+
+
+def installed(*modules: str) -> bool:
+    """Whether all of these can be imported; one that is there and broken can't."""
+    try:
+        for module in modules:
+            import_module(module)
+    except Exception:  # packages built for other versions of their own needs fail in many ways
+        return False
+    return True

@@ -40,6 +40,7 @@ ASKED = {
     f"{TRAIN} --tensorboard --out board": "tensorboard",
     "sweep npz:toy.npz --methods gaussian --sigmas 0.5 --epochs 1 --out sweep": "plot",
     f"fit-noise model {DATA} --init 0.5 --validation 4 --out fit": "plot",
+    f"plan model {FEW}": DONE,
     f"certify model {FEW} --n0 10 --out run": DONE,
     f"certify model {FEW} --route onnxruntime --out onnx-run": "onnx",
     f"certify graph.onnx --sigma 0.5 {FEW} --out graph-run": "onnx",
@@ -64,6 +65,7 @@ ASKED = {
     "export-log run --out run.parquet": "parquet",
     "import-log run.tsv --sigma 0.5 --out imported": DONE,
     "import-log some.parquet --out from-parquet": "parquet",
+    "doctor --quick": DONE,
 } | {f"plot run --kind {kind} --out a.png{' --over n' * (kind == 'ablation')}": "plot" for kind in KNOBS}
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from smoothcert import CertifyPlan, Execution, SmoothedClassifier
@@ -15,12 +16,16 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, RunError
 from smoothcert.evaluation import Choice, Progress, certify_dataset
 from smoothcert.noise import DiagonalGaussian, load_sigmas
-from smoothcert.runs import Record, read_run
+from smoothcert.runs import Record, Run, read_run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
+from smoothcert.sampling import Numerics
 from smoothcert.smoothing.plan import former_default
+from tests.datasets.test_read_ahead import Slow, reading_threads
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
+
+LABELLED = (np.zeros(20, np.int64), ("a", "b"), 1 / 255)
 
 
 def dataset(size: int = 30, seed: int = 0) -> Dataset:
@@ -97,6 +102,52 @@ def test_an_interrupted_run_ends_bit_identical(tmp_path: Path) -> None:
     assert before >= 11
     cut = certify_dataset(smoothed(execution=Execution(workers=3, batch=64)), dataset(), tmp_path / "cut")
     assert results_digest(cut.records) == results_digest(whole.records)
+
+
+def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = Dataset("pictures", rng.random((4, 1, 6, 6)), np.zeros(4, np.int64), ("a", "b"))
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten(), nn.Linear(48, 2))
+
+    def certify(out: str, progress: Progress | None = None, **numerics: Any) -> Run:
+        classifier = SmoothedClassifier(model, sigma=0.5, n=300, numerics=Numerics(**numerics))
+        return certify_dataset(classifier, data, tmp_path / out, progress=progress)
+
+    assert certify("today").manifest.plan.route == "channels-last"
+    whole = certify("whole", route="eager", chunk=64)
+    with pytest.raises(KeyboardInterrupt):
+        certify("run", Progress(record=StopAfter(2)), route="eager", chunk=64)
+    run = certify("run")
+    assert (run.manifest.plan.route, run.manifest.plan.chunk) == ("eager", 64)
+    assert run.records.digest == whole.records.digest
+    with pytest.raises(RunError, match=r'plan\.route: the run has "eager", now "channels-last"'):
+        certify("run", route="channels-last")
+
+
+def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_once(tmp_path: Path) -> None:
+    def first_pixel(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0, 0, 0] > 0.04).astype(np.int64)
+
+    stored = Slow()
+    kept = Dataset("pictures", np.concatenate([Slow()[slice(i, i + 1)] for i in range(20)]), *LABELLED)
+    whole = certify_dataset(smoothed(first_pixel), kept, tmp_path / "kept")
+    run = certify_dataset(smoothed(first_pixel), Dataset("pictures", stored, *LABELLED), tmp_path / "lazy")
+    assert run.records.digest == whole.records.digest
+    assert sorted(stored.asked) == list(range(20))
+
+
+def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="picture 13 is torn"):
+        certify_dataset(
+            smoothed(
+                lambda batch: (batch[:, 0, 0, 0] > 0.04).astype(np.int64), execution=Execution(workers=1)
+            ),
+            Dataset("pictures", Slow(torn=13), *LABELLED),
+            tmp_path / "run",
+        )
+    assert reading_threads() == []
+    assert all(record.index < 13 for record in read_run(tmp_path / "run").records)
 
 
 def test_a_finished_run_is_not_done_again(tmp_path: Path) -> None:

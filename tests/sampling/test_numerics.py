@@ -78,3 +78,11 @@ def test_what_is_stated_comes_back(generator: str) -> None:
     numerics = Numerics("autocast-float16", "folded", 32, 64, generator)
     assert Numerics.from_json(numerics.as_json() | {"n": 100}) == numerics
     assert ("generator" in numerics.as_json()) is (generator != "sfc64")  # runs of before don't state it
+
+
+def test_what_is_open_is_completed_from_what_was_settled_before() -> None:
+    settled = Numerics("float32", "folded", 32, 64)
+    assert Numerics().completed(settled) == settled
+    assert Numerics(route="eager").completed(settled) == Numerics("float32", "eager", 32, 64)
+    assert Numerics(dtype="float64", chunk=16).completed(settled) == Numerics("float64", "folded", 16)
+    assert Numerics().completed(Numerics()) == Numerics()  # a log that doesn't say

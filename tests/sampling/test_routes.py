@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -74,6 +77,79 @@ def test_auto_folds_batch_norm_lays_images_out_and_is_eager_elsewhere() -> None:
     assert adapt(Branching(), "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
     assert adapt(plain, "hard").prepare(Numerics(), SHAPE).numerics.route == "channels-last"
     assert adapt(nn.Linear(3, 2), "hard").prepare(Numerics(), (3,)).numerics.route == "eager"
+
+
+def wide_network(activation: nn.Module | None = None) -> nn.Module:
+    """Batch norm, and just enough work for a row to be worth an export."""
+    torch.manual_seed(1)
+    layers = [nn.Conv2d(2, 96, 3), nn.BatchNorm2d(96), activation or nn.ReLU(), nn.Conv2d(96, 96, 3)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1536, 4))
+
+
+class Branch(nn.Module):
+    """Looks at a value: an export would keep the branch that its own rows took."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > -9e9 else -x
+
+
+class Reader(nn.Module):
+    """Reads a number, which a symbolic tracer follows and an exporter freezes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * ((x * 0).sum().item() + 1)
+
+
+def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_worth_the_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+
+    def settled(module: nn.Module, **asked: str) -> str:
+        return adapt(module, "hard").prepare(Numerics(**asked), SHAPE).numerics.route
+
+    assert settled(wide_network()) == "onnxruntime"
+    assert settled(wide_network(), dtype="float64") == "folded"  # never tried where it can't work
+    assert settled(network()) == "folded"  # little work
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert settled(wide_network()) == "folded"
+
+
+def test_an_onnxruntime_that_is_there_and_broken_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise AttributeError('built for another numpy')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    assert adapt(wide_network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "folded"
+
+
+@pytest.mark.parametrize("looking", [Branch(), Reader()])
+def test_auto_never_exports_a_model_that_looks_at_values(looking: nn.Module) -> None:
+    route = adapt(wide_network(looking), "hard").prepare(Numerics(), SHAPE).numerics.route
+    assert route in ("folded", "channels-last")
+
+
+def test_a_route_that_auto_tries_in_vain_leaves_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    from smoothcert.sampling import routes
+
+    def broken(module: nn.Module, rows: torch.Tensor) -> routes.Maker:
+        raise RuntimeError("unsupported operator")
+
+    monkeypatch.setitem(routes._OPENERS, "onnxruntime", broken)
+    assert adapt(wide_network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "folded"
+    monkeypatch.setitem(
+        routes._OPENERS, "onnxruntime", lambda module, rows: lambda: lambda batch: module(batch) + 1.0
+    )
+    assert adapt(wide_network(), "hard").prepare(Numerics(), SHAPE).numerics.route == "folded"
+
+
+def test_exporting_is_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("onnxruntime")
+    adapt(wide_network(), "hard").prepare(Numerics(), SHAPE)
+    said = capfd.readouterr()
+    assert (said.out, said.err, caplog.text) == ("", "", "")
 
 
 def test_auto_falls_back_where_a_route_fails_and_a_named_route_says_why() -> None:

@@ -1,11 +1,12 @@
 import dataclasses
+import threading
 
 import numpy as np
 import pytest
 import torch
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.training.batches import EpochBatches, split_holdout
+from smoothcert.training.batches import EpochBatches, split_holdout, tensors
 from smoothcert.training.streams import Purpose, stream, stream_seed
 from tests.training.toys import numbers, plan
 
@@ -115,17 +116,20 @@ def test_an_error_of_the_reader_comes_to_who_asked():
 
 
 def test_one_batch_is_read_ahead_and_no_more():
-    asked = []
+    asked, second = [], threading.Event()
 
     class Counting(Torn):
         def __getitem__(self, indices):
             asked.append(len(indices))
+            if len(asked) == 2:
+                second.set()
             return np.zeros((len(indices), 1), np.float32)
 
     reading = EpochBatches(
         dataclasses.replace(numbers(8), stored=Counting()), np.arange(8), plan(batch_size=2), 0, 1
     ).read([0], CPU)
     next(reading)
+    assert second.wait(60)
     reading.close()  # waits for what is under way
     assert asked == [2, 2]
 
@@ -167,3 +171,13 @@ def test_each_stream_has_a_seed_of_its_own():
     assert len(seeds) == 3 * 3 * len(Purpose) * 3
     first, second = (torch.rand(3, generator=stream(1, 2, Purpose.NOISE, 3)) for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_on_cuda_batches_go_by_way_of_pinned_memory_and_nobody_waits(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: calls.append("pinned") or self)
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda self, device, **how: calls.append((str(device), how)) or self
+    )
+    tensors(numbers(4), np.arange(2), torch.device("cuda"))
+    assert calls == ["pinned", ("cuda", {"non_blocking": True})] * 2

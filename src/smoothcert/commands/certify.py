@@ -15,7 +15,7 @@ from smoothcert.commands.options import (
     OutputOptions,
     held_columns,
 )
-from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions
 from smoothcert.commands.search_options import SearchOptions
 from smoothcert.commands.stop_options import StopOptions
 from smoothcert.commands.vote_options import VoteOptions
@@ -77,37 +77,21 @@ def certify(
         one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
     """
     from smoothcert.analysis.trained import TRAINED
-    from smoothcert.bounds import BOUNDS
+    from smoothcert.commands.asked import asked_for
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note, warn
-    from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
-    from smoothcert.evaluation import Choice
     from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
-    from smoothcert.runs.shards import Shard
     from smoothcert.smoothing.adaptive import expected_votes
-    from smoothcert.smoothing.plan import AUTO, former_default
+    from smoothcert.smoothing.plan import former_default
 
-    execution, searched = execution_of(speed), search.search()
-    choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
-    named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
-    noise = named.noise_or(noise)
-    data_name = named.dataset_or(dataset)
-    inputs = data.load(data_name)
-    classifier = named.smoothed(
-        execution,
-        sigma,
-        noise=noise,
-        levels=numerics.levels,
-        bound=bound or former_default(out) or AUTO,
-        **vars(votes),
-        seed=seed,
-        numerics=numerics_of(numerics),
-        search=searched,
-        stop=stopping.stops(),
-    )
-    classifier.settle_for(inputs.levels, inputs.largest)
+    bound = bound or former_default(out)
+    asked = asked_for(
+        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
+    )  # fmt: skip
+    named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
+    classifier, execution = asked.classifier, asked.classifier.execution
     low, high = inputs.value_range()
     quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
@@ -169,7 +153,7 @@ def certify(
         origin[TRAINED] = dict(named.trained)
     columns = held_columns(hold)
     voting = classifier if columns is None else classifier.holding(columns)
-    run = certify_with_bar(voting, inputs, out, choice, origin, quiet=quiet)
+    run = certify_with_bar(voting, inputs, out, asked.choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found

@@ -27,6 +27,8 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
     "fit-noise": ("model", "out", "init", "dataset", "scale", "max", "data-dir", "device", *_OUTPUT),
     "certify": ("model", "out", "dataset", "sigma", "noise", "n", "alpha", "bound", "stop", "sigma-search", *_DATA,
                 "device", *_OUTPUT),
+    "plan": ("model", "dataset", "sigma", "noise", "n", "alpha", "stop", "workers", "device", "pilot-inputs",
+             "price-per-hour", *_DATA, "format", "quiet"),
     "predict": ("model", "dataset", "sigma", "noise", "n", "alpha", "seed", *_DATA, "device", *_OUTPUT),
     "attack": ("run", "model", "radii", "attack", "steps", "copies", "out", "dataset", *_DATA, "device", *_OUTPUT),
     "diagnose": ("model", "out", "dataset", "sigma", "each", "before", *_DATA, *_OUTPUT),

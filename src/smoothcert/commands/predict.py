@@ -93,7 +93,7 @@ def predict(
     with progress_bar("predicting", "votes", output.silent) as bar:
         bar.begin(n * len(indices), len(indices))
         answers = []
-        for answer in voting.predict_each(((i, inputs.input(i)) for i in indices), n, alpha, bar.advance):
+        for answer in voting.predict_each(inputs.each(indices), n, alpha, bar.advance):
             answers.append(answer)
             bar.item()
     answers.sort(key=lambda answer: answer.index)

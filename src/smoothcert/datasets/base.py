@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.lazy_images import LazyImages
+from smoothcert.datasets.read_ahead import decoding_threads, read_ahead
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
+_AHEAD = 2  # inputs for each thread: enough that none waits for a slow one
 
 
 class LazySource(Protocol):
@@ -148,6 +150,13 @@ class Dataset:
         fine = dtype.itemsize > (4 if dtype.kind == "f" else 2)
         one = self._scaled(self.stored[slice(index, index + 1)], np.float64 if fine else np.float32)
         return one.reshape(self.input_shape)
+
+    def each(self, indices: Iterable[int]) -> Generator[tuple[int, NDArray[Any]]]:
+        """(index, input) pairs in order; inputs that are read from disk are read ahead, a few for each thread."""
+        if isinstance(self.stored, np.ndarray):
+            return ((index, self.input(index)) for index in indices)
+        threads = decoding_threads()
+        return read_ahead(indices, self.input, ahead=_AHEAD * threads, threads=threads)
 
     def _scaled(self, stored: NDArray[Any], dtype: type[Any]) -> NDArray[Any]:
         values = np.asarray(stored, dtype=dtype)

@@ -22,13 +22,11 @@ from smoothcert.datasets.image_files import (
     opened,
     read_header,
 )
+from smoothcert.datasets.read_ahead import decoding_threads
 from smoothcert.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-# Decoding is bound by processors, not by waiting; more threads than this only add memory.
-_MOST_THREADS = 8
 
 
 class Recipe(Protocol):
@@ -170,12 +168,12 @@ class LazyImages:
         self, chosen: NDArray[np.object_], recipes: Sequence[Callable[[Image], Image]]
     ) -> NDArray[np.uint8]:
         batch = np.empty((len(chosen), *self.shape[1:]), np.uint8)
-        threads = min(len(chosen), os.cpu_count() or 1, _MOST_THREADS)
+        load_formats()
+        threads = min(len(chosen), decoding_threads())
         if threads <= 1:
             for position, (name, recipe) in enumerate(zip(chosen, recipes)):
                 batch[position] = self._decoded(name, recipe)
             return batch
-        load_formats()
         # A pool for each batch: starting threads is cheap compared with decoding, and none survives into a fork.
         with ThreadPoolExecutor(threads) as pool:
             for position, image in enumerate(pool.map(self._decoded, chosen, recipes)):

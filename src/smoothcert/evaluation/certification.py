@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, InvalidValueError, RunError, check_count
+from smoothcert.errors import DataError, InvalidValueError, check_count
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
-from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
-from smoothcert.sampling.rows import measured
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.allocation_files import (
@@ -30,6 +29,7 @@ from smoothcert.smoothing.allocation_files import (
 )
 from smoothcert.smoothing.certifications import record_of
 from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.plan import stated_numerics
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def certify_dataset(
     its record has that σ and ``sigma_search.jsonl`` says how it was found. Noise with a scale for each dimension is
     kept in ``sigmas.npy``. Where it spreads a total, ``allocation.json`` holds each input's number of votes before any
     of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
-    others.
+    others. What a plan leaves open of its numerics (the route, say) stays what a run that is continued has settled.
     """
     choice, progress = choice or Choice(), progress or Progress()
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
@@ -92,8 +92,8 @@ def certify_dataset(
         classifier = classifier.classifier
         _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
+    classifier.settle_numerics(stated_numerics(out))
     classifier.settle_for(dataset.levels, dataset.largest)
-    _settle_as_begun(classifier, out)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
     if choice.shard is not None and classifier.plan.budget.spreads:
@@ -115,8 +115,9 @@ def certify_dataset(
         missing = [index for index in indices if index not in done]
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
-        for answer in _answers(voting, dataset, out, indices, missing, progress):
-            base = classifier.base_class(dataset.input(answer.index))
+        taken: dict[int, NDArray[Any]] = {}
+        for answer in _answers(voting, dataset, out, indices, missing, taken, progress):
+            base = classifier.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
                 append_found(out, answer.search)
@@ -125,15 +126,6 @@ def certify_dataset(
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
-
-
-def _settle_as_begun(classifier: SmoothedClassifier, out: Path) -> None:
-    """Rows that were measured when the run was begun stay what they are: measured again they might be others."""
-    if not measured(classifier.execution.main_device) or not RunFiles(out).statement.is_file():
-        return
-    with suppress(RunError):  # said when the run is opened
-        stated = Manifest.load(out).plan
-        classifier.settle_rows(stated.chunk, stated.block)
 
 
 def _check_holds(plan: CertifyPlan) -> None:
@@ -158,27 +150,36 @@ def _answers(
     out: Path,
     indices: range,
     missing: list[int],
+    taken: dict[int, NDArray[Any]],
     progress: Progress,
 ) -> Iterator[Certification]:
-    """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total."""
+    """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total.
+
+    Inputs under way are in ``taken``, so that nobody reads them a second time.
+    """
 
     def label_of(index: int) -> int:
         return int(dataset.labels[index])
 
-    def inputs(of: list[int]) -> Iterator[tuple[int, NDArray[Any]]]:
-        return ((index, dataset.input(index)) for index in of)
+    def inputs() -> Generator[tuple[int, NDArray[Any]]]:
+        with closing(dataset.each(missing)) as read:
+            for index, x in read:
+                taken[index] = x
+                yield index, x
 
     if isinstance(classifier, HoldingClassifier) or not classifier.plan.budget.spreads:
-        yield from classifier.certify_each(inputs(missing), progress.votes, label_of)
+        with closing(inputs()) as given:
+            yield from classifier.certify_each(given, progress.votes, label_of)
         return
     check_allocation(out, indices)
     piloted = {index: one for index, one in read_pilots(out).items() if index in indices}
     unknown = [index for index in indices if index not in piloted]
-    for index, one in classifier.pilot_each(inputs(unknown), label_of, progress.votes):
+    for index, one in classifier.pilot_each(dataset.each(unknown), label_of, progress.votes):
         append_pilot(out, index, one)
         piloted[index] = one
     votes = settled_votes(classifier.prepare(dataset.input_shape), out, indices, piloted)
-    yield from classifier.certify_allocated(inputs(missing), piloted, votes, label_of, progress.votes)
+    with closing(inputs()) as given:
+        yield from classifier.certify_allocated(given, piloted, votes, label_of, progress.votes)
 
 
 def _manifest(
@@ -223,4 +224,4 @@ def _manifest(
             "levels": dataset.levels,
         },
         origin=origin,
-    ).made_now()
+    ).made_now(**route_versions(plan.numerics.route))

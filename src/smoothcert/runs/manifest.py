@@ -7,12 +7,14 @@ import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 from smoothcert.checksums import checksum, is_sealed, sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
+from smoothcert.extras import installed
 from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import (
@@ -185,8 +187,15 @@ def _read(directory: Path) -> Any:
         raise RunError(f"{path} is damaged ({error}); {_REMEDY}") from None
 
 
+def route_versions(route: str | None) -> dict[str, str]:
+    """Versions of what a route alone depends on."""
+    if route != "onnxruntime":
+        return {}
+    return {route: str(import_module(route).__version__)} if installed(route) else {}
+
+
 def current_versions() -> dict[str, str]:
-    """Versions of what can move a last bit."""
+    """Versions of what can move a last bit, whatever the route."""
     import numpy
     import scipy
     import torch

@@ -4,7 +4,7 @@ from smoothcert.sampling.engine import Engine
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models import BaseClassifier, Prepared, adapt
 from smoothcert.sampling.numerics import Numerics
-from smoothcert.sampling.procedures import Draw, Finished, Job, Procedure
+from smoothcert.sampling.procedures import Draw, Finished, Job, Procedure, one_draw
 
 __all__ = [
     "BaseClassifier",
@@ -17,4 +17,5 @@ __all__ = [
     "Prepared",
     "Procedure",
     "adapt",
+    "one_draw",
 ]

@@ -75,7 +75,9 @@ class Numerics:
         "bits in the operations that torch finds suited",
     )
     route: str = knob(
-        "auto", "which execution of a torch model; auto: folded, channels-last or eager, the first that works"
+        "auto",
+        "which execution of a torch model; auto: onnxruntime or folded (with batch norm), channels-last or eager, the "
+        "first that works",
     )
     chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
     block: int | None = None
@@ -130,6 +132,13 @@ class Numerics:
         """The inverse of :meth:`as_json`; KeyError names what isn't stated."""
         known = {"generator": SFC64} | dict(stated)
         return cls(**{one.name: known[one.name] for one in fields(cls)})
+
+    def completed(self, settled: Numerics) -> Numerics:
+        """The same with what is open here as it was settled before: so a run that is continued keeps its own."""
+        opened = [each.name for each in fields(self) if getattr(self, each.name) in (None, "auto")]
+        if self.chunk is not None and settled.chunk != self.chunk:
+            opened = [name for name in opened if name != "block"]  # it belongs to the other chunk
+        return replace(self, **{name: getattr(settled, name) for name in opened})
 
     def on_route(self, route: str) -> Numerics:
         """The same on another route."""

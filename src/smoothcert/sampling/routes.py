@@ -14,16 +14,20 @@ import torch
 from torch import nn
 
 from smoothcert.errors import MissingExtraError, ModelError
-from smoothcert.extras import require
+from smoothcert.extras import installed, require
 from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
+from smoothcert.sampling.threads import counted_pass
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
 Maker = Callable[[], Forward]
 """Makes the function that one worker evaluates; what is made shares the weights and nothing else."""
+
+_WORTH_EXPORTING = 1 << 20
+"""Multiply-adds of a row from which ``auto`` exports: below, the half second of it is most of many a job."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,14 @@ def open_torch_route(
 ) -> tuple[str, Maker]:
     """The route's name, and what makes its function for a worker. ``module`` itself is never evaluated.
 
-    ``auto`` takes the first of folded (where there is batch norm to fold), channels-last and eager that works for
-    the model; a route asked for by name that fails is an error that says so.
+    ``auto`` takes the first of :func:`_candidates` that works for the model, else eager, by a fixed rule and never by a
+    clock: the same command gives the same plan. A route asked for by name that fails is an error that says so.
     """
     if numerics.route == "eager":
         return "eager", _eager(module)
     if numerics.route != "auto":
         return numerics.route, _probed(numerics.route, module, numerics, input_shape, device)
-    for route in _candidates(module, input_shape):
+    for route in _candidates(module, numerics, input_shape, device):
         try:
             return route, _probed(route, module, numerics, input_shape, device)
         except ModelError:
@@ -58,11 +62,48 @@ def open_torch_route(
     return "eager", _eager(module)
 
 
-def _candidates(module: nn.Module, input_shape: tuple[int, ...]) -> list[str]:
+def _candidates(
+    module: nn.Module, numerics: Numerics, input_shape: tuple[int, ...], device: str
+) -> list[str]:
+    """For images: onnxruntime and folded where there is batch norm to fold, then channels-last.
+
+    onnxruntime is left out where it isn't installed, can't evaluate the type or the device, or would take longer to
+    open than it saves. Networks without batch norm gain nothing from it (benchmarks/README.md).
+    """
     if len(input_shape) != 3:
         return []
-    normalised = any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
-    return ["folded", "channels-last"] if normalised else ["channels-last"]
+    if not any(isinstance(part, nn.BatchNorm2d) for part in module.modules()):
+        return ["channels-last"]
+    exported = (
+        device == "cpu"
+        and numerics.torch_dtype() == torch.float32
+        and installed("onnx", "onnxruntime")
+        and _work(module, input_shape, numerics.torch_dtype()) >= _WORTH_EXPORTING
+        and _straight(module)
+    )
+    return ["onnxruntime"] * exported + ["folded", "channels-last"]
+
+
+def _work(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype) -> int:
+    """Multiply-adds of a row."""
+    return counted_pass(private_copy(module, sharing_weights=True), probe_rows(1, input_shape, dtype))[1]
+
+
+def _straight(module: nn.Module) -> bool:
+    """Whether an export that follows one pass is the whole function: nothing in it looks at values.
+
+    The exporter writes down the branches that its rows took, and the numbers that Python read from them. Probes may
+    take the same branches where votes wouldn't, so such models are never exported unasked.
+    """
+    try:
+        traced = torch.fx.symbolic_trace(private_copy(module, sharing_weights=True))
+    except Exception:  # whatever a tracer can't follow
+        return False
+    return not any(node.target in _READERS for node in traced.graph.nodes)
+
+
+_READERS = ("item", "tolist", "numpy")
+"""Methods that take numbers out of tensors: a tracer follows them, an exporter freezes what they gave."""
 
 
 def _probed(

@@ -15,7 +15,18 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
-from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Prepared, Procedure, adapt
+from smoothcert.sampling import (
+    BaseClassifier,
+    Draw,
+    Execution,
+    Finished,
+    Job,
+    Numerics,
+    Prepared,
+    Procedure,
+    adapt,
+    one_draw,
+)
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.numerics import AUTO_DTYPE
 from smoothcert.sigma_search import Problem, SearchResult, search_each
@@ -38,7 +49,7 @@ from smoothcert.smoothing.progress import with_progress
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import RadiusForecast
-from smoothcert.tally import ABSTAIN
+from smoothcert.tally import ABSTAIN, Phase, Tally
 
 Answer = TypeVar("Answer", Certification, Prediction)
 
@@ -121,13 +132,23 @@ class SmoothedClassifier:
         other.base, other._input_shape, other._prepared = base, base.input_shape, None
         return other
 
+    def on(self, execution: Execution) -> SmoothedClassifier:
+        """The same, prepared as it is, with other workers."""
+        other = copy.copy(self)
+        other.execution = execution
+        return other
+
     def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
+        return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
+
+    def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
+        """The model ready for inputs of this shape."""
         self.plan.check_shape(tuple(input_shape))
         if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
             prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
             self._prepared = replace(prepared, order=self._order)
-        return replace(self.plan, numerics=self._prepared.numerics).for_shape(tuple(input_shape))
+        return self._prepared
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
@@ -137,6 +158,13 @@ class SmoothedClassifier:
         if self.plan.seed is None:
             self.plan = replace(self.plan, seed=secrets.randbits(63))
         return self.plan.known_seed
+
+    def settle_numerics(self, settled: Numerics | None) -> None:
+        """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
+        if settled is not None:
+            numerics = self.plan.numerics.completed(settled)
+            if numerics != self.plan.numerics:
+                self.plan, self._prepared = replace(self.plan, numerics=numerics), None
 
     def settle_for(self, levels: int | None, largest: float) -> None:
         """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
@@ -154,12 +182,6 @@ class SmoothedClassifier:
         if plan.numerics != self.plan.numerics:
             self._prepared = None
         self.plan = plan
-
-    def settle_rows(self, chunk: int | None, block: int | None) -> None:
-        """Take the rows of passes that were measured before, where the plan leaves them open."""
-        if self.plan.numerics.chunk is None and chunk is not None:
-            self._prepared = None
-            self.plan = replace(self.plan, numerics=replace(self.plan.numerics, chunk=chunk, block=block))
 
     @property
     def classes(self) -> int:
@@ -269,6 +291,21 @@ class SmoothedClassifier:
         self.settle_seed()
         jobs = (
             Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
+            for i, x in self._prepared_inputs(inputs)
+        )
+        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+            yield done.job.index, done.answer
+
+    def cast_each(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        votes: int,
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[int, Tally]]:
+        """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
+        self.settle_seed()
+        jobs = (
+            Job(i, x, self.plan.noise, one_draw(Draw(Phase.PILOT, votes)))
             for i, x in self._prepared_inputs(inputs)
         )
         for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):

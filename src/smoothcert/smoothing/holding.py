@@ -140,8 +140,7 @@ class HoldingClassifier:
         values.setflags(write=False)
         smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
         if measured(smoothed.execution.main_device):  # once, and not for every input
-            numerics = self.classifier.prepare(mask.shape).numerics
-            smoothed.settle_rows(numerics.chunk, numerics.block)
+            smoothed.settle_numerics(self.classifier.prepare(mask.shape).numerics)
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
         return smoothed, checked[~mask], HeldPart(mask, values)

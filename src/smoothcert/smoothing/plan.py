@@ -319,6 +319,14 @@ def former_default(directory: Path) -> str | None:
     return bound if bound in _FORMER_BOUNDS else None
 
 
+def stated_numerics(directory: Path) -> Numerics | None:
+    """The numerics that the run in a directory has settled; None where there is none, or none that can be read."""
+    try:
+        return _numerics_of(Manifest.load(directory).plan)
+    except SmoothcertError:  # whoever opens the run says what is wrong with it
+        return None
+
+
 def _numerics_of(plan: PlanStatement) -> Numerics:
     return Numerics(
         plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block, plan.generator or SFC64

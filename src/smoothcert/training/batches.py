@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,10 +14,13 @@ from torch import Tensor
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.datasets.lazy_images import TRIES
+from smoothcert.datasets.read_ahead import read_ahead
 from smoothcert.errors import InvalidValueError
 from smoothcert.training.augmentation import Changes, change, draw_changes
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.streams import Purpose, stream
+
+_Drawn: TypeAlias = tuple[NDArray[np.int64], NDArray[np.float64] | None, Changes | None]
 
 
 @dataclass(frozen=True)
@@ -53,21 +57,23 @@ class EpochBatches:
 
     def read(self, mine: Sequence[int], device: torch.device) -> Iterator[list[Shard]]:
         """The shards ``mine`` of each batch, the next batch being read while one is worked on."""
+
+        def read(batch: _Drawn) -> list[Shard]:
+            return self._shards(*batch, mine, device)
+
+        with closing(read_ahead(self._drawn(), read, ahead=1, threads=1)) as batches:
+            for _, shards in batches:
+                yield shards
+
+    def _drawn(self) -> Iterator[_Drawn]:
+        """The inputs of each batch, and what is drawn for them, in the order of the batches."""
         order = torch.randperm(len(self.inputs), generator=self._stream(Purpose.SHUFFLE)).numpy()
         changes = self._stream(Purpose.AUGMENTATION)
         size = self.plan.inputs_per_step
-        with ThreadPoolExecutor(1) as reader:
-            ahead: Future[list[Shard]] | None = None
-            for number in range(len(self)):
-                chosen = self.inputs[order[number * size : (number + 1) * size]]
-                parts = self._draw_parts(len(chosen), changes)
-                drawn = self._draw_changes(len(chosen), changes)
-                reading = reader.submit(self._shards, chosen, parts, drawn, mine, device)
-                if ahead is not None:
-                    yield ahead.result()
-                ahead = reading
-            if ahead is not None:
-                yield ahead.result()
+        for number in range(len(self)):
+            chosen = self.inputs[order[number * size : (number + 1) * size]]
+            parts = self._draw_parts(len(chosen), changes)
+            yield chosen, parts, self._draw_changes(len(chosen), changes)
 
     def _shards(
         self,
@@ -119,7 +125,15 @@ def tensors(
 ) -> tuple[Tensor, Tensor]:
     """Inputs, or the parts of them that draws choose, and labels on the device."""
     inputs = dataset.inputs(chosen) if parts is None else dataset.parts(chosen, parts)
-    return torch.from_numpy(inputs).to(device), torch.from_numpy(dataset.labels[chosen]).to(device)
+    return _placed(inputs, device), _placed(dataset.labels[chosen], device)
+
+
+def _placed(values: NDArray[Any], device: torch.device) -> Tensor:
+    """On the device; for CUDA by way of pinned memory, from which it takes them while it computes."""
+    tensor = torch.from_numpy(values)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def split_holdout(size: int, holdout: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from smoothcert.architectures import seeded_fork
 from smoothcert.datasets.base import Dataset
 from smoothcert.datasets.lazy_images import TRIES
+from smoothcert.datasets.read_ahead import read_ahead
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
@@ -25,6 +25,7 @@ from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
 from smoothcert.training.layout import restore_layout, settle_layout
+from smoothcert.training.losses import Losses
 from smoothcert.training.optimizers import make_optimizer
 from smoothcert.training.plan import Settings, TrainPlan
 from smoothcert.training.precision import WithPrecision, check_precision
@@ -32,7 +33,8 @@ from smoothcert.training.processes import Processes
 from smoothcert.training.streams import Purpose, stream, stream_seed
 
 Progress: TypeAlias = Callable[[int, int, int, int, float], None]
-"""Called after each step with (epoch, epochs, batch, batches, loss), counted from 1."""
+"""Called after each step with (epoch, epochs, batch, batches, loss), counted from 1; on an accelerator the loss is the
+last that was read, some steps before."""
 
 VALIDATION_INPUTS = 1000
 """At most this many inputs are voted on once each for an epoch's noisy accuracy."""
@@ -184,30 +186,39 @@ class _Trainer:
             search = {}
         # What the model itself draws (dropout) is the shard's own too, whichever process works on it.
         draws = {shard: stream(self.plan.seed, epoch, Purpose.MODEL, shard).get_state() for shard in mine}
-        total = torch.zeros(2, dtype=torch.float64)
+
+        def refuse(batch: int, loss: float) -> None:
+            raise TrainingDivergedError(
+                f"the loss of objective {self.plan.objective_name!r} became {loss} in epoch {epoch + 1}, batch {batch} "
+                f"of {len(batches)}: try a learning rate below {settings.lr:g}"
+            )
+
+        losses = Losses.on(device, refuse)
         self._model.train()
         for number, shards in enumerate(batches.read(mine, device), start=1):
-            where = f"epoch {epoch + 1}, batch {number} of {len(batches)}"
-            value = self._step(shards, settings, noise, search, draws, where)
-            inputs = sum(len(shard.y) for shard in shards)
-            total += torch.tensor([value * inputs, inputs], dtype=torch.float64)
+            try:
+                self._step(number, shards, settings, noise, search, draws, losses)
+            except Exception:
+                losses.read()  # what went wrong may follow from a loss that nobody has looked at yet
+                raise
             if self._progress is not None:
-                self._progress(epoch + 1, self.plan.epochs, number, len(batches), value)
+                self._progress(epoch + 1, self.plan.epochs, number, len(batches), losses.latest)
+        total = losses.sums()
         self.processes.sum([total])
         return float(total[0] / total[1])
 
     def _step(
         self,
+        number: int,
         shards: list[Shard],
         settings: Settings,
         noise: dict[int, torch.Generator],
         search: dict[int, torch.Generator],
         draws: dict[int, Tensor],
-        where: str,
-    ) -> float:
-        """One step of the optimizer; the mean loss over this process's inputs."""
+        losses: Losses,
+    ) -> None:
+        """One step of the optimizer, with the losses of this process's inputs noted."""
         self._optimizer.zero_grad(set_to_none=True)
-        total = 0.0
         for shard in shards:
             torch.default_generator.set_state(draws[shard.number])
             sigma: Scale = settings.sigma
@@ -217,18 +228,11 @@ class _Trainer:
                 self._network, shard.x, shard.y, settings.of(sigma), noise[shard.number]
             )
             draws[shard.number] = torch.default_generator.get_state()
-            value = loss.item()
-            if not math.isfinite(value):
-                raise TrainingDivergedError(
-                    f"the loss of objective {self.plan.objective_name!r} became {value} in {where}: "
-                    f"try a learning rate below {settings.lr:g}"
-                )
-            total += value * len(shard.y)
+            losses.add(number, loss, len(shard.y))
             self._scaler.scale(loss * shard.weight).backward()  # type: ignore[no-untyped-call]
         self.processes.sum([p.grad for p in self._model.parameters() if p.grad is not None])
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        return total / sum(len(shard.y) for shard in shards)
 
     @torch.no_grad()
     def _share_statistics(self) -> None:
@@ -256,12 +260,12 @@ class _Trainer:
         chooser = stream(self.plan.seed, epoch, Purpose.VALIDATION)
         sample = inputs[torch.randperm(len(inputs), generator=chooser)[:VALIDATION_INPUTS].numpy()]
         draws = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
-        right = 0
-        for start in range(0, len(sample), self.plan.batch_size):
-            chosen = sample[start : start + self.plan.batch_size]
-            x, y = tensors(dataset, chosen, self.processes.device)
-            right += int((self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum())
-        return right / len(sample)
+        right = torch.zeros((), dtype=torch.int64, device=self.processes.device)
+        size, device = self.plan.batch_size, self.processes.device
+        batches = (sample[start : start + size] for start in range(0, len(sample), size))
+        for _, (x, y) in read_ahead(batches, lambda of: tensors(dataset, of, device), ahead=1, threads=1):
+            right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
+        return int(right) / len(sample)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, ModelError, RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
-from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.manifest import current_versions, route_versions
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
@@ -129,7 +129,7 @@ class Replay:
         classifier = smoothed if self.held is None else smoothed.holding(self.held)
         self._check_settled(classifier.prepare(self.dataset.input_shape))
         by_index = {record.index: record for record in records}
-        inputs = ((index, self.dataset.input(index)) for index in by_index)
+        inputs = self.dataset.each(by_index)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in classifier.certify_each(inputs, on_votes):
@@ -184,7 +184,7 @@ class Replay:
         stated: Any = self.statement.fields.get("versions")
         return not isinstance(stated, dict) or any(
             stated.get(name) != version
-            for name, version in current_versions().items()
+            for name, version in (current_versions() | route_versions(self.numerics.route)).items()
             if name != "smoothcert"
         )
 

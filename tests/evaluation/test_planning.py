@@ -1,0 +1,129 @@
+"""Speed is measured until it means something, and a pilot says what stop rules will ask for."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert import Execution, SmoothedClassifier
+from smoothcert.datasets.base import Dataset
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.costs import Pace
+from smoothcert.evaluation.planning import fixed_draws, local, measured_rate, paced, piloted, work_of
+from smoothcert.sampling import Numerics
+
+
+class FakeClock:
+    """A machine of a fixed speed, with a warm-up."""
+
+    def __init__(self, rate: float, cold: float = 5.0) -> None:
+        self.rate, self.cold, self.now = rate, cold, 0.0
+        self.asked: list[int] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def cast(self, votes: int) -> float:
+        self.asked.append(votes)
+        self.now += self.cold + votes / self.rate
+        self.cold = 0.0
+        return votes
+
+
+@pytest.mark.parametrize("rate", [3.0, 1000.0, 1e6, 1e12])
+def test_the_rate_is_measured_over_a_while_and_without_the_warm_up(rate: float) -> None:
+    clock = FakeClock(rate)
+    assert measured_rate(clock.cast, 64, least=1.0, clock=clock) == pytest.approx(rate)
+    assert clock.asked[0] == clock.asked[1] == 64
+    assert clock.asked[-1] / rate >= 1.0
+    assert len(clock.asked) < 12
+    assert clock.asked[-1] <= max(64, 64 * rate)  # no longer than needed
+
+
+def test_a_clock_that_stands_still_ends_all_the_same() -> None:
+    clock, calls = FakeClock(1.0, cold=0.0), []
+
+    def cast(votes: int) -> float:
+        calls.append(votes)
+        clock.now += 2.0 if len(calls) > 5 else 0.0
+        return votes
+
+    assert measured_rate(cast, 1, clock=clock) == calls[-1] / 2.0
+
+
+def test_speed_is_measured_with_threads_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smoothcert.evaluation.planning.usable_cores", lambda: 2)
+    asked = Execution(workers=64, backend="ray", address="10.0.0.1:6379", gpus_per_worker=1)
+    assert local(asked) == Execution(workers=2)
+    assert local(Execution(workers=1, backend="processes")) == Execution(workers=1)
+
+
+def data() -> Dataset:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(40, 3))
+    return Dataset("made-up", x, (x[:, 0] > 0).astype(np.int64), ("left", "right"))
+
+
+def half_space(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def smoothed(**options: object) -> SmoothedClassifier:
+    given = {"sigma": 0.5, "n": 4000, "outputs": "labels", "classes": 2, "seed": 0} | options
+    return SmoothedClassifier(half_space, numerics=Numerics("float32", "eager", 256, 64), **given)  # type: ignore[arg-type]
+
+
+def test_without_rules_the_draws_are_the_plans() -> None:
+    classifier = smoothed()
+    plan = classifier.prepare((3,))
+    assert fixed_draws(plan, 40) == ((1.0, 100), (1.0, 4000))
+    total = smoothed(stop=("total:1000000",)).prepare((3,))
+    assert fixed_draws(total, 40) == ((1.0, 25_000),)
+
+
+def test_workers_elsewhere_are_as_fast_as_those_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("smoothcert.evaluation.planning.measured_rate", lambda cast, first: 100.0)
+    monkeypatch.setattr("smoothcert.evaluation.planning.usable_cores", lambda: 2)
+    inputs = list(data().each(range(4)))
+    for asked, rate in (
+        (Execution(workers=64, backend="ray"), 3200.0),
+        (Execution(workers=64), 100.0),  # threads beyond the cores bring nothing
+        (Execution(workers=2), 100.0),
+    ):
+        assert paced(smoothed(execution=asked), inputs, 0.5).rows_per_second == rate
+
+
+@pytest.mark.parametrize("stop", ["pilot:1%", "decide:0.25", "wrong"])
+def test_the_pilot_foretells_what_the_rules_take(stop: str, tmp_path: Path) -> None:
+    classifier, inputs = smoothed(stop=(stop,)), data()
+    classifier.settle_for(inputs.levels, inputs.largest)
+    found = piloted(classifier, inputs, list(inputs.each(range(0, 40, 4))), Pace(1e6))
+    assert (found.inputs, found.votes) == (10, 1000)
+    plan = classifier.prepare((3,))
+    forecast = work_of(plan, 40, found.draws).votes
+    run = certify_dataset(classifier, inputs, tmp_path / "run", Choice())
+    cast = (
+        sum(tally.n for one in run.records for tally in (one.selection, one.estimation) if tally is not None)
+        + len(run.records) * plan.budget.pilot_votes
+    )
+    assert forecast == pytest.approx(cast, rel=0.35)  # ten inputs stand for forty
+
+
+def test_a_slow_model_gets_few_pilot_votes_and_the_forecast_is_the_same_every_time() -> None:
+    classifier, inputs = smoothed(stop=("pilot:1%",)), data()
+    classifier.settle_for(inputs.levels, inputs.largest)
+    some = list(inputs.each(range(4)))
+    slow = piloted(classifier, inputs, some, Pace(2.0))
+    assert slow.votes == 64
+    assert slow == piloted(classifier, inputs, some, Pace(2.0))
+
+
+def test_planning_starts_no_thread_that_stays() -> None:
+    classifier, inputs = smoothed(stop=("wrong",)), data()
+    classifier.settle_for(inputs.levels, inputs.largest)
+    before = threading.active_count()
+    piloted(classifier, inputs, list(inputs.each(range(2))), Pace(100.0))
+    assert threading.active_count() == before

@@ -1,0 +1,58 @@
+"""Advice follows from what was found by fixed rules, and there is none where all is well."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from smoothcert.health.advice import advise
+from smoothcert.health.environment import Environment
+from smoothcert.health.speed import Rates
+
+WELL = Environment(
+    versions={"torch": "2.13.0"},
+    machine="Linux x86_64",
+    devices=("cpu",),
+    cores=8,
+    all_cores=8,
+    quota=None,
+    load=0.5,
+    missing={},
+    directory="/home/user",
+    file_system="ext4",
+    variables={"OMP_NUM_THREADS": "1"},
+    driver=False,
+)
+GOOD = Rates("ResNet-20", "cpu", "onnxruntime", True, votes=960.0, bare=1000.0)
+
+
+def test_where_all_is_well_nothing_is_said() -> None:
+    assert advise(WELL, [GOOD, replace(GOOD, route="folded", auto=False, votes=800.0)]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quota": 2.0}, "--workers 2"),
+        ({"cores": 4}, "4 of 8 cores"),
+        ({"load": 20.0}, "load 20.0"),
+        ({"variables": {"OMP_NUM_THREADS": "8"}}, "OMP_NUM_THREADS=8"),
+        ({"file_system": "nfs4"}, "a network file system"),
+        ({"missing": {"onnx": "pip install 'smoothcert[onnx]'"}}, "pip install 'smoothcert[onnx]'"),
+        ({"missing": {"images": "pip install 'smoothcert[images]'"}}, "pip install 'smoothcert[images]'"),
+        ({"driver": True}, "a build of torch for CUDA"),
+    ],
+)
+def test_each_finding_has_its_remedy(change: dict[str, object], said: str) -> None:
+    (sentence,) = advise(replace(WELL, **change), [GOOD])  # type: ignore[arg-type]
+    assert said in sentence
+
+
+def test_speed_is_judged_by_the_default_route() -> None:
+    (slow,) = advise(WELL, [replace(GOOD, votes=500.0)])
+    assert "50 % of the bare network's speed" in slow
+    (other,) = advise(
+        WELL, [replace(GOOD, votes=950.0), replace(GOOD, route="folded", auto=False, votes=1900.0)]
+    )
+    assert "--route folded casts 2.0 times as many votes" in other
