@@ -49,6 +49,11 @@ def test_each_finding_has_its_remedy(change: dict[str, object], said: str) -> No
     assert said in sentence
 
 
+def test_a_busy_machine_is_not_blamed_for_its_speed() -> None:
+    (sentence,) = advise(replace(WELL, load=20.0), [replace(GOOD, votes=500.0)])
+    assert "others use this machine" in sentence
+
+
 def test_speed_is_judged_by_the_default_route() -> None:
     (slow,) = advise(WELL, [replace(GOOD, votes=500.0)])
     assert "50 % of the bare network's speed" in slow

@@ -94,8 +94,8 @@ def _show(found: Checkup, quiet: bool) -> None:
                 rates.network,
                 rates.device,
                 f"{rates.route} (default)" if rates.auto else rates.route,
-                f"{rates.votes:,.0f}",
-                f"{rates.bare:,.0f}",
+                _rate(rates.votes),
+                _rate(rates.bare),
                 f"{rates.ratio:.2f}",
             )
         console.print(speed)
@@ -109,3 +109,7 @@ def _show(found: Checkup, quiet: bool) -> None:
                 console.print(f"  - {sentence}", soft_wrap=True)
     if not quiet and not found.broken:
         console.print("All promises hold on this machine.")
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
