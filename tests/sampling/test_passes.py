@@ -99,7 +99,7 @@ def test_noise_for_a_model_is_drawn_in_one_place() -> None:
 
 
 def test_threads_that_evaluate_a_model_are_started_in_one_place() -> None:
-    readers = {"training/batches.py", "datasets/lazy_images.py"}  # they evaluate nothing
+    readers = {"datasets/read_ahead.py", "datasets/lazy_images.py"}  # they evaluate nothing
     watchers = {
         "sampling/backends/processes.py",
         "sampling/backends/ray.py",

@@ -116,8 +116,7 @@ def test_the_plan_states_what_was_measured_and_a_run_that_is_continued_keeps_it(
 ) -> None:
     """Measured again the rows might be others, and the run would refuse to go on."""
     found = iter([256, 512])
-    for module in (torch_module, certification):
-        monkeypatch.setattr(module, "measured", lambda device: True)
+    monkeypatch.setattr(torch_module, "measured", lambda device: True)
     monkeypatch.setattr(torch_module, "fastest_rows", lambda gauge: next(found))
     torch.manual_seed(0)
     model = nn.Linear(4, 2)

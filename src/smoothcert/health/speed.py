@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ from smoothcert.errors import SmoothcertError
 from smoothcert.evaluation.planning import measured_rate
 from smoothcert.health.networks import RandomNetwork
 from smoothcert.sampling import Execution, Numerics, Prepared
-from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.sampling.threads import worker_threads
 from smoothcert.smoothing import SmoothedClassifier
 
 SIGMA = 0.5
@@ -85,9 +84,8 @@ def _rates(classifier: SmoothedClassifier, network: RandomNetwork, least: float)
     def compute(rows: int) -> float:
         return bare_rows(prepared, batches, -(-rows // layout.chunk), workers)
 
-    first = layout.chunk * -(
-        -workers // len(inputs)
-    )  # a pass for each worker: large networks take seconds for more
+    # A pass for each worker: large networks take seconds for more.
+    first = layout.chunk * -(-workers // len(inputs))
     return measured_rate(cast, first, least=least), measured_rate(
         compute, layout.chunk * workers, least=least
     )
@@ -114,12 +112,9 @@ def bare_rows(prepared: Prepared, batches: Sequence[torch.Tensor], passes: int, 
             while (turn := next(turns)) < passes:
                 model(batches[turn % len(batches)])
 
-    with one_openmp_thread():
-        threads = [threading.Thread(target=work_off) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    with worker_threads(workers) as pool:
+        for done in [pool.submit(work_off) for _ in range(workers)]:
+            done.result()
     if batches[0].device.type == "cuda":
         torch.cuda.synchronize()
     return passes * len(batches[0])
