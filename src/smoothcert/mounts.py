@@ -14,12 +14,49 @@ TABLE = Path("/proc/self/mountinfo")
 """Linux's own list of mounts. Elsewhere there is none, and nothing is known."""
 
 _NETWORK = frozenset(
-    "9p acfs beegfs ceph cephfs cifs gfs gfs2 glusterfs gpfs lustre nfs nfs4 ocfs2 orangefs panfs pvfs2 smb2 smb3 smbfs "
-    "vboxsf virtiofs wekafs".split()
+    [
+        "9p",
+        "acfs",
+        "beegfs",
+        "ceph",
+        "cephfs",
+        "cifs",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "orangefs",
+        "panfs",
+        "pvfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+        "vboxsf",
+        "virtiofs",
+        "wekafs",
+    ]
 )
 _LOCKLESS = frozenset(
-    "afs coda davfs fuse.blobfuse fuse.blobfuse2 fuse.davfs2 fuse.gcsfuse fuse.geesefs fuse.goofys fuse.mountpoint-s3 "
-    "fuse.rclone fuse.s3fs fuse.sshfs ncpfs".split()
+    [
+        "afs",
+        "coda",
+        "davfs",
+        "fuse.blobfuse",
+        "fuse.blobfuse2",
+        "fuse.davfs2",
+        "fuse.gcsfuse",
+        "fuse.geesefs",
+        "fuse.goofys",
+        "fuse.mountpoint-s3",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "ncpfs",
+    ]
 )
 """Locks don't reach other machines, or a file can't be altered in its middle."""
 _LOCAL_LOCKS = re.compile(r"nolock|nobrl|localflock|local_lock=(?!none$).*")

@@ -48,6 +48,7 @@ COMMANDS = (
     "verify",
     "plot",
     "report",
+    "publish",
     "import-log",
     "export-log",
 )

@@ -85,8 +85,8 @@ class SqliteStore(Store):
     def _check_local(self) -> None:
         if (mount := network_mount(self.path)) is not None:
             raise StoreError(
-                f"{self.path} is on a network file system ({mount.kind} at {mount.point}), where locks between machines "
-                "may fail and two answers could contradict each other; keep the memory on a local disk, or in "
+                f"{self.path} is on a network file system ({mount.kind} at {mount.point}), where locks between "
+                "machines may fail and two answers could contradict each other; keep the memory on a local disk, or in "
                 "PostgreSQL (postgresql://USER@HOST/DATABASE#SCHEMA), which several machines may share"
             )
 
