@@ -11,9 +11,9 @@ from smoothcert.mounts import mount_of, network_mount
 
 LINES = r"""
 22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-30 22 0:25 / /home rw,relatime shared:7 master:2 - nfs4 server:/export/home rw,vers=4.2,local_lock=none,addr=10.0.0.1
+30 22 0:25 / /srv rw,relatime shared:7 master:2 - nfs4 server:/export rw,vers=4.2,local_lock=none,addr=10.0.0.1
 31 22 0:26 / /data\040sets rw - lustre 10.0.0.2@tcp:/scratch rw,flock
-32 30 0:27 / /home/me/local rw - xfs /dev/sdb1 rw
+32 30 0:27 / /srv/me/local rw - xfs /dev/sdb1 rw
 33 22 0:28 / /mnt/auto rw - autofs systemd-1 rw,fd=5
 34 33 0:29 / /mnt/auto rw - nfs server:/x rw,nolock
 35 22 0:30 / /mnt/ssh rw - fuse.sshfs me@there: rw,user_id=1000
@@ -33,10 +33,10 @@ def inject(path: Path, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ("path", "kind", "network", "locks"),
     [
         ("/usr/share", "ext4", False, True),
-        ("/home/me/runs/new", "nfs4", True, True),
-        ("/homes", "ext4", False, True),
+        ("/srv/me/runs/new", "nfs4", True, True),
+        ("/srvs", "ext4", False, True),
         ("/data sets/runs", "lustre", True, True),
-        ("/home/me/local/x", "xfs", False, True),
+        ("/srv/me/local/x", "xfs", False, True),
         ("/mnt/auto/x", "nfs", True, False),
         ("/mnt/ssh/x", "fuse.sshfs", True, False),
         ("/mnt/fuse/x", "fuse.somebodys", True, True),
