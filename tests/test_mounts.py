@@ -63,6 +63,12 @@ def test_a_link_counts_as_where_it_leads(tmp_path: Path, monkeypatch: pytest.Mon
     assert network_mount(tmp_path / "elsewhere") is None
 
 
+def test_links_in_a_circle_are_on_some_mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inject(tmp_path, LINES, monkeypatch)
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    assert mount_of(tmp_path / "round" / "run") is not None
+
+
 def test_without_a_table_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "missing")
     assert mount_of(tmp_path) is None

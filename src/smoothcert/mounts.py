@@ -6,6 +6,7 @@ rollback journal needs nothing but locks and files that are on disk when that is
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,7 +103,7 @@ def mount_of(path: Path) -> Mount | None:
         lines = TABLE.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return None
-    real, found = path.resolve(), None
+    real, found = Path(os.path.realpath(path)), None  # which takes links that lead in circles, too
     for mount in filter(None, map(_parsed, lines)):
         # Of two at one point the later one is seen.
         if real.is_relative_to(mount.point) and (

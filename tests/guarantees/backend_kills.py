@@ -145,6 +145,10 @@ class Owner:
         self.wait()
 
 
+WORKERS = ("processes", "ray")
+"""Backends whose workers are processes of their own."""
+
+
 def workers_of(name: str, owner: int) -> list[psutil.Process]:
     with suppress(psutil.Error):
         if name == "processes":
@@ -180,7 +184,13 @@ def disturbed(
     address = None if cluster is None or name != "ray" else cluster.address
     left, of_workers = kills, 0
     owner = Owner(name, path, address)
-    while left and not owner.ends_within(chance.uniform(0, seconds)):
+    while left:
+        # Half of the kills come once there are workers, which takes longer than their work.
+        begun = chance.random() < 0.5
+        while begun and name in WORKERS and not workers_of(name, owner.pid) and not owner.ends_within(0.05):
+            pass
+        if owner.ends_within(chance.uniform(0, seconds / 4 if begun else seconds)):
+            break
         workers = workers_of(name, owner.pid)
         kinds = ["owner"] + ["worker"] * (2 if workers and of_workers < _MOST_OF_WORKERS else 0)
         kinds += ["node"] if address is not None and workers else []
@@ -227,7 +237,7 @@ def campaign(folder: Path, kills: dict[str, int], seed: int, each: int = 4) -> T
     begun = time.monotonic()
     (folder / "whole").mkdir()
     assert Owner("threads", folder / "whole", None).wait() == 0
-    seconds = {name: time.monotonic() - begun + (4 if name in ("processes", "ray") else 0) for name in kills}
+    seconds = {name: time.monotonic() - begun + (4 if name in WORKERS else 0) for name in kills}
     expected = read_run(folder / "whole" / "run").records.digest
     with ExitStack() as held:
         cluster = held.enter_context(ray_nodes()) if kills.get("ray") else None

@@ -23,9 +23,11 @@ from smoothcert.runs import read_run
 from smoothcert.runs.object_store import ObjectStore, Place, scrubbed
 from smoothcert.runs.publishing import local_run, publish
 from smoothcert.runs.shards import Shard
+from smoothcert.training import train_into
 from tests.guarantees.damages import _classifier, points
 from tests.guarantees.hostile import refusal, toy_run
 from tests.runs.s3_server import BUCKET, KEY, SECRET, objects, s3_server, set_up
+from tests.training.toys import halves, recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of other people's packages
 
@@ -121,6 +123,31 @@ def test_another_run_is_replaced_only_when_that_is_asked_for(run: Path, tmp_path
     assert len(read_run(tmp_path / "store").records) == len(read_run(run).records)
     publish(other, address, replace=True)
     assert read_run(tmp_path / "store").records.digest == read_run(other).records.digest
+
+
+def test_a_run_is_not_published_onto_itself(run: Path) -> None:
+    before = {one.name: one.read_bytes() for one in run.iterdir()}
+    for place in (run, run / "inside"):
+        with pytest.raises(RunError, match="the run itself"):
+            publish(run, f"file://{place}", replace=True)
+    assert {one.name: one.read_bytes() for one in run.iterdir()} == before
+
+
+def test_weights_are_published_only_when_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    train_into(path, recipe(epochs=1), halves(10))
+    publish(path, f"file://{tmp_path / 'plain'}")
+    publish(path, f"file://{tmp_path / 'whole'}", with_model=True)
+    plain, whole = ({one.name for one in (tmp_path / name).iterdir()} for name in ("plain", "whole"))
+    assert whole - plain == {"model.safetensors", "model.json", "checkpoint.pt"}
+    (path / "model.safetensors").unlink()
+    with pytest.raises(RunError, match="isn't finished"):
+        publish(path, f"file://{tmp_path / 'again'}")
+
+
+def test_a_certification_has_no_weights_to_publish(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"holds no weights.*training runs"):
+        publish(run, f"file://{tmp_path / 'store'}", with_model=True)
 
 
 def test_a_run_that_lies_there_unpublished_is_not_written_over(run: Path, tmp_path: Path) -> None:

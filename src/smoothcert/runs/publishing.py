@@ -64,6 +64,8 @@ def publish(directory: Path, address: str, *, with_model: bool = False, replace:
     """
     place = Place.parse(address)
     store = ObjectStore(place)
+    if place.protocol == "file" and Path(place.path).resolve().is_relative_to(directory.resolve()):
+        raise RunError(f"{place} is the run itself, or inside it: choose another place")
     paths = _finished_files(directory, with_model)
     files = {name: _stored(path) for name, path in paths.items()}
     there = _replaceable(store) if replace else _read_list(store)
@@ -73,8 +75,7 @@ def publish(directory: Path, address: str, *, with_model: bool = False, replace:
     if there != files and not replace:
         _check_free(store, there, files[RunFiles.statement.name])
     # First what makes it a run, then what it is made of.
-    store.remove(RunFiles.published.name)
-    for name in sorted(set(there or ()) - files.keys()):
+    for name in (RunFiles.published.name, RunFiles.statement.name, *sorted(set(there or ()) - files.keys())):
         store.remove(name)
     for name, path in paths.items():
         store.put(name, path)
