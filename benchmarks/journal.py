@@ -33,14 +33,14 @@ from smoothcert.runs.shards import Shard
 from smoothcert.sampling import Execution
 from smoothcert.tally import Phase, Stream, Tally
 
-CLASSES, ALONE = 10, 500
+ALONE = 500
 
 
-def record_of(index: int, chance: random.Random) -> Record:
-    """An input with votes of ten classes, n = 100 000, as CIFAR-10 has them."""
+def record_of(index: int, chance: random.Random, classes: int) -> Record:
+    """An input with votes of so many classes, n = 100 000."""
     right = chance.randrange(50_000, 100_000)
-    counts = (right, 100_000 - right, *(0,) * (CLASSES - 2))
-    selection = Tally(Stream(0, index, Phase.SELECTION), 0, 100, (100, *(0,) * (CLASSES - 1)))
+    counts = (right, 100_000 - right, *(0,) * (classes - 2))
+    selection = Tally(Stream(0, index, Phase.SELECTION), 0, 100, (100, *(0,) * (classes - 1)))
     estimation = Tally(Stream(0, index, Phase.ESTIMATION), 0, 100_000, counts)
     return Record(index, 0, 0, chance.random(), 0.5, chance.random(), selection, estimation, 0)
 
@@ -57,10 +57,10 @@ def statement(inputs: int, shard: Shard | None = None) -> Manifest:
     ).made_now()
 
 
-def records(indices: Sequence[int]) -> Iterator[Record]:
+def records(indices: Sequence[int], classes: int) -> Iterator[Record]:
     """Those of some inputs."""
     chance = random.Random(0)
-    return (record_of(index, chance) for index in indices)
+    return (record_of(index, chance, classes) for index in indices)
 
 
 @contextmanager
@@ -76,23 +76,23 @@ def timed(rows: list[tuple[str, str]], what: str, per: int | None = None) -> Ite
         rows.append((what, f"{1e3 * seconds / per:.2f} ms each (processor {1e3 * cpu / per:.2f} ms){memory}"))
 
 
-def bookkeeping(folder: Path, inputs: int, shards: int) -> list[tuple[str, str]]:
+def bookkeeping(folder: Path, inputs: int, shards: int, classes: int) -> list[tuple[str, str]]:
     """What each step costs."""
     rows: list[tuple[str, str]] = []
     whole = folder / "whole"
     with timed(rows, f"{inputs} records written in one step"), open_run(whole, statement(inputs)) as journal:
-        journal.append_all(records(range(ALONE, inputs - ALONE)))
+        journal.append_all(records(range(ALONE, inputs - ALONE), classes))
     size = RunFiles(whole).journal.stat().st_size
     rows.append(("bytes of the journal", f"{size / 1e6:.0f} MB, {size / (inputs - 2 * ALONE):.0f} a record"))
     first = "a record appended, the first ones"
     with open_run(folder / "empty", statement(inputs)) as journal, timed(rows, first, ALONE):
-        for one in records(range(ALONE)):
+        for one in records(range(ALONE), classes):
             journal.append(one)
     with ExitStack() as held:
         with timed(rows, "the run opened to go on"):
             journal = held.enter_context(open_run(whole, statement(inputs)))
         with timed(rows, "a record appended, the last ones", ALONE):
-            for one in records(range(inputs - ALONE, inputs)):
+            for one in records(range(inputs - ALONE, inputs), classes):
                 journal.append(one)
     with timed(rows, "the run read"):
         run = read_run(whole)
@@ -103,17 +103,12 @@ def bookkeeping(folder: Path, inputs: int, shards: int) -> list[tuple[str, str]]
     for number, part in enumerate(parts, start=1):
         shard = Shard(number, shards)
         of_shard = shard.part(range(inputs))
-        create_run(part, statement(inputs, shard), list(records_at(of_shard)))
+        create_run(part, statement(inputs, shard), list(records(of_shard, classes)))
     with timed(rows, f"{shards} shards merged"):
         merged = merge(parts, folder / "merged")
     if len(merged.records) != inputs:
         raise RuntimeError(f"{len(merged.records)} records were merged of {inputs}")
     return rows
-
-
-def records_at(indices: Sequence[int]) -> Iterator[Record]:
-    """Each drawn from its own number, whatever shard it is in."""
-    return (record_of(index, random.Random(index)) for index in indices)
 
 
 def sign(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -152,7 +147,7 @@ def driver_memory(folder: Path, inputs: int, looks: Sequence[int]) -> list[tuple
 
 
 PARTS: dict[str, Callable[[Path, argparse.Namespace], list[tuple[str, str]]]] = {
-    "journal": lambda folder, options: bookkeeping(folder, options.inputs, options.shards),
+    "journal": lambda folder, options: bookkeeping(folder, options.inputs, options.shards, options.classes),
     "memory": lambda folder, options: driver_memory(folder, max(options.looks), options.looks),
 }
 
@@ -162,6 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.journal", description=__doc__)
     parser.add_argument("--part", choices=PARTS, default="journal")
     parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--classes", type=int, default=10)
     parser.add_argument("--shards", type=int, default=8)
     parser.add_argument("--looks", type=int, nargs="+", default=[10_000, 50_000, 100_000])
     parser.add_argument("--folder", type=Path, help="where runs are made (default: the temporary folder)")
