@@ -1,17 +1,22 @@
 """``python -m benchmarks.backends``: votes a second with one worker and two, by backend and kind of model.
 
-The ratio is to one thread, in turns. Votes are counted from the first result to the last, so that starting processes
-isn't among them; what it takes is the last column.
+The ratio is to one thread, in turns. The first quarter of the votes isn't counted, so that starting processes isn't
+either; seconds to the first votes are the last column. On a machine that others use the clock says little: votes a
+second of the processors' time, of this process and all that it started, tell what a backend itself costs. Two workers
+that aren't held up are then as fast as twice that ratio.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -19,11 +24,17 @@ from sklearn.ensemble import RandomForestClassifier
 
 from benchmarks.interleave import Ratio
 from smoothcert.architectures import ModelSpec, initialise
-from smoothcert.sampling import Execution
+from smoothcert.sampling import Execution, Numerics
 from smoothcert.smoothing import SmoothedClassifier
 
-SHAPES: dict[str, tuple[int, ...]] = {"python": (64,), "forest": (64,), "lenet": (1, 28, 28)}
-VOTES = {"python": 100_000, "forest": 60_000, "lenet": 60_000}
+SHAPES: dict[str, tuple[int, ...]] = {
+    "python": (64,),
+    "forest": (64,),
+    "lenet": (1, 28, 28),
+    "lenet-compiled": (1, 28, 28),
+    "resnet20": (3, 32, 32),
+}
+VOTES = {"python": 100_000, "forest": 60_000, "lenet": 60_000, "lenet-compiled": 60_000, "resnet20": 6_000}
 
 
 def python(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -41,8 +52,9 @@ def model_named(name: str) -> Any:
     """One of the models."""
     if name == "python":
         return python
-    if name == "lenet":
-        return initialise(ModelSpec("lenet", (1, 28, 28), tuple("0123456789")), seed=0)
+    if name != "forest":
+        architecture = "cifar_resnet20" if name == "resnet20" else "lenet"
+        return initialise(ModelSpec(architecture, SHAPES[name], tuple("0123456789")), seed=0)
     drawn = np.random.default_rng(0)
     x = drawn.random((500, 64))
     return RandomForestClassifier(50, random_state=0, n_jobs=1).fit(x, (x.sum(1) > 32).astype(int))
@@ -55,18 +67,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     plans = [("threads", 1), *((backend, workers) for backend in options.backends for workers in (1, 2))]
     plans = list(dict.fromkeys(plans))
-    table = Table("model", "backend", "workers", "votes a second / one thread", "range", "seconds to start")
+    heads = ("votes a second / one thread", "range", "votes a processor's second / one thread", "range")
+    table = Table("model", "backend", "workers", *heads, "seconds to start")
     for name in options.models:
         model = model_named(name)
         rates: dict[tuple[str, int], list[float]] = {plan: [] for plan in plans}
+        costs: dict[tuple[str, int], list[float]] = {plan: [] for plan in plans}
         starts: dict[tuple[str, int], list[float]] = {plan: [] for plan in plans}
         for _ in range(options.repeats):
             for plan in plans:
-                rate, start = _take(model, name, *plan)
+                rate, cost, start = _take(model, name, options.share, *plan)
                 rates[plan].append(rate)
+                costs[plan].append(cost)
                 starts[plan].append(start)
         for (backend, workers), found in rates.items():
             ratio = Ratio.of([one / base for one, base in zip(found, rates["threads", 1])])
+            spent = [one / base for one, base in zip(costs[backend, workers], costs["threads", 1])]
+            by_time = Ratio.of(spent)
             start = min(starts[backend, workers])
             table.add_row(
                 name,
@@ -74,25 +91,53 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 str(workers),
                 f"{ratio.median:.2f}",
                 f"{ratio.low:.2f} – {ratio.high:.2f}",
+                f"{by_time.median:.2f}",
+                f"{by_time.low:.2f} – {by_time.high:.2f}",
                 f"{start:.1f}",
             )
-    Console(width=110).print(table)
+    Console(width=130).print(table)
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
 
 
-def _take(model: Any, name: str, backend: str, workers: int) -> tuple[float, float]:
-    """Votes a second, and the seconds to the first of them."""
+def _take(model: Any, name: str, share: float, backend: str, workers: int) -> tuple[float, float, float]:
+    """Votes a second by the clock and by the processors' time, and the seconds to the first of them."""
     execution = Execution(workers=workers, backend=backend)
+    votes = max(1000, int(VOTES[name] * share) // 4)
+    numerics = Numerics(route="compiled") if name.endswith("compiled") else Numerics()
     classifier = SmoothedClassifier(
-        model, sigma=0.25, n=VOTES[name] // 4, seed=0, levels=255, execution=execution
+        model, sigma=0.25, n=votes, seed=0, levels=255, execution=execution, numerics=numerics
     )
     classifier.prepare(SHAPES[name])
     moments: list[tuple[float, int]] = []
+    spent: list[float] = []
+
+    total, done, begun = 4 * (votes + classifier.plan.n0), 0, 0
+
+    def note(votes: int) -> None:
+        nonlocal done, begun
+        moments.append((time.perf_counter(), votes))
+        done += votes
+        if (not spent and done >= total / 4) or done == total:
+            begun = begun or len(moments)
+            spent.append(_processor_seconds())
+
     began = time.perf_counter()
     inputs = ((index, np.full(SHAPES[name], 0.5, np.float32)) for index in range(4))
-    for _ in classifier.certify_each(inputs, lambda votes: moments.append((time.perf_counter(), votes))):
+    for _ in classifier.certify_each(inputs, note):
         pass
-    first, last = moments[0][0], moments[-1][0]
-    return sum(votes for _, votes in moments[1:]) / (last - first), first - began
+    seconds = moments[-1][0] - moments[begun - 1][0]
+    counted = sum(count for _, count in moments[begun:])
+    return counted / seconds, counted / (spent[-1] - spent[0]), moments[0][0] - began
+
+
+def _processor_seconds() -> float:
+    """Of this process and all that it started and that still runs."""
+    found = time.process_time()
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            times = one.cpu_times()
+            found += times.user + times.system
+    return found
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,6 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--models", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--backends", nargs="+", default=["threads", "processes"])
     parser.add_argument("--repeats", type=int, default=3, help="rounds")
+    parser.add_argument("--share", type=float, default=1.0, help="of the usual number of votes")
     return parser
 
 

@@ -53,10 +53,10 @@ def _measure(network: str, contender: str, n: int) -> float:
     work = Workload.of(NETWORKS[network], n, inputs=1)
     with torch.inference_mode():
         work.module(torch.zeros((rows, *work.network.input_shape)))
-    before = _status_bytes("VmRSS")
+    before = status_bytes("VmRSS")
     _forget_peak()
     prepare(work)()
-    return (_status_bytes("VmHWM") - before) / 1e6
+    return (status_bytes("VmHWM") - before) / 1e6
 
 
 def _import_runtime(contender: str) -> None:
@@ -68,7 +68,7 @@ def _import_runtime(contender: str) -> None:
         toolbox_class()
 
 
-def _status_bytes(field: str) -> int:
+def status_bytes(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024

@@ -24,7 +24,7 @@ import numpy as np
 import psycopg
 from numpy.typing import NDArray
 
-from benchmarks.memory import _status_bytes
+from benchmarks.memory import status_bytes
 from smoothcert.region_memory import Head, RegionMemory, Statement, StoredAnswer
 from smoothcert.region_memory.chain import Row, genesis, next_row
 from smoothcert.region_memory.stores import open_store
@@ -125,7 +125,7 @@ def shown(taken: list[float]) -> str:
 
 
 def measure(path: Path | str, statement: Statement, inputs: Inputs, questions: int, radius: float) -> None:
-    before, start = _status_bytes("VmRSS"), time.perf_counter()
+    before, start = status_bytes("VmRSS"), time.perf_counter()
     memory = RegionMemory.open(path, statement)
     opened = time.perf_counter() - start
     count = len(memory)
@@ -133,9 +133,7 @@ def measure(path: Path | str, statement: Statement, inputs: Inputs, questions: i
     print(
         f"  main memory          {memory.nbytes / 1e6:8.0f} MB for looking up, {memory.nbytes / count:.0f} B a record"
     )
-    print(
-        f"  resident             {(_status_bytes('VmRSS') - before) / 1e6:8.0f} MB more than before opening"
-    )
+    print(f"  resident             {(status_bytes('VmRSS') - before) / 1e6:8.0f} MB more than before opening")
     old = inputs.draw(_BATCH, seed=1)[:questions]
     new = inputs.draw(questions, seed=10**9)
     near = [len(memory._ledger._index.near(x.astype(np.float64), radius)) for x in new]

@@ -39,7 +39,7 @@ FLOORS = [
     {"knobs"},
     {"npy", "hints"},
     {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
-    {"platforms"},
+    {"platforms", "mounts"},
     {"errors"},
 ]
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

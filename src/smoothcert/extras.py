@@ -24,6 +24,7 @@ EXTRAS = {
     "psycopg": Extra("psycopg", "postgres"),
     "pyarrow": Extra("pyarrow", "parquet"),
     "ray": Extra("ray", "ray"),
+    "s3fs": Extra("s3fs", "storage"),
     "sklearn": Extra("scikit-learn", "quickstart"),
     "tensorboard": Extra("tensorboard", "tensorboard"),
 }

@@ -61,6 +61,8 @@ ASKED = {
     "recertify run --alpha 0.01 --out again": DONE,
     "verify run": DONE,
     f"report run {DATA} --out page": DONE,
+    "publish run s3://bucket/run": "storage",
+    "show s3://bucket/run": "storage",
     "export-log run --out run.tsv": DONE,
     "export-log run --out run.parquet": "parquet",
     "import-log run.tsv --sigma 0.5 --out imported": DONE,

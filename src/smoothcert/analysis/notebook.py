@@ -11,13 +11,14 @@ from smoothcert.analysis.tables import default_radii, parse_radii
 from smoothcert.analysis.tables.layouts import render_layout
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run, read_run
+from smoothcert.runs.publishing import local_run
 
 RunOrPath = Run | str | Path
 
 
 def load_run(path: str | Path) -> Run:
-    """A run's statement and records, checked while they are read; finished or not."""
-    return read_run(Path(path))
+    """A run's statement and records, checked while they are read; finished or not, or published (``s3://…``)."""
+    return read_run(path if isinstance(path, Path) else local_run(path))
 
 
 def table(

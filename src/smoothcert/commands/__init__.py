@@ -49,6 +49,7 @@ COMMANDS = (
     "verify",
     "plot",
     "report",
+    "publish",
     "import-log",
     "export-log",
     "doctor",

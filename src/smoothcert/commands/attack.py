@@ -13,6 +13,7 @@ from cyclopts import Group, Parameter
 from smoothcert.commands.attack_options import AttackOptions
 from smoothcert.commands.made_options import given
 from smoothcert.commands.options import ModelOptions, OutputOptions
+from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ _MOST_SHOWN = 10  # contradictions spelled out on the screen; --json has them al
 
 
 def attack(
-    run: Path,
+    run: RunPath,
     *,
     radii: str | None = None,
     plan_options: AttackOptions = AttackOptions(),

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json as json_format
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from smoothcert.commands.run_argument import RunPath
 
 if TYPE_CHECKING:
     from smoothcert.analysis.comparison import Comparison
 
 
 def compare(
-    a: Path,
-    b: Path,
+    a: RunPath,
+    b: RunPath,
     *,
     radii: str | None = None,
     confidence: float = 0.95,

@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from smoothcert.commands.run_argument import RunPath
+
 Format = Literal["tsv", "parquet"]
 _TEXT_SUFFIXES = {".tsv", ".txt", ".csv", ".log"}
 
 
-def export_log(run: Path, *, format: Format | None = None, out: Path | None = None, digits: int = 4) -> None:
+def export_log(
+    run: RunPath, *, format: Format | None = None, out: Path | None = None, digits: int = 4
+) -> None:
     """Write a run as a log of one file.
 
     tsv is what the field's scripts read: idx, label, predict, radius, correct, time, with radii rounded down. parquet

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.run_argument import RunPath
 
 
-def merge(*shards: Path, out: Path, output: OutputOptions = OutputOptions()) -> None:
+def merge(*shards: RunPath, out: Path, output: OutputOptions = OutputOptions()) -> None:
     """Make one run of the shards that `certify --shard I/N` made.
 
     The result is the run that a single process would have made, to the bit: an input's votes depend on the seed and its

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from smoothcert.commands.made_options import given
 from smoothcert.commands.plot_options import KINDS_IN_WORDS, KNOBS, KindName, PlotOptions
+from smoothcert.commands.run_argument import RunPath
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def plot(
-    *runs: Path,
+    *runs: RunPath,
     out: Path,
     kind: Annotated[KindName, Parameter(help=f"What to draw. {KINDS_IN_WORDS}.")] = "accuracy",
     width: Literal["page", "column"] = "page",

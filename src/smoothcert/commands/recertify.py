@@ -8,13 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from smoothcert.commands.options import BoundName, OutputOptions
+from smoothcert.commands.run_argument import RunPath
 
 # Refused with a reason instead of "unknown option".
 _Refused = Parameter(show=False)
 
 
 def recertify(
-    run: Path,
+    run: RunPath,
     *,
     out: Path,
     alpha: float | None = None,

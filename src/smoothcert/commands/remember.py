@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.run_argument import RunPath
 
 
 def remember(
-    run: Path,
+    run: RunPath,
     *,
     memory: str,
     out: Path,

@@ -9,12 +9,13 @@ from typing import Annotated, Literal
 from cyclopts import Group, Parameter
 
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.run_argument import RunPath
 
 _ORIGIN = Group("Where the data is (a path that a run names is not opened unasked)", sort_key=5)
 
 
 def report(
-    *runs: Path,
+    *runs: RunPath,
     out: Path,
     radius: float | None = None,
     inputs: int = 200,

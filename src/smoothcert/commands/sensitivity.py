@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.run_argument import RunPath
 
 if TYPE_CHECKING:
     from smoothcert.noise_fit import Fit
@@ -17,7 +18,7 @@ _SHOWN = 40
 
 
 def sensitivity(
-    fit: Path, *, run: Path | None = None, out: Path | None = None, output: OutputOptions = OutputOptions()
+    fit: Path, *, run: RunPath | None = None, out: Path | None = None, output: OutputOptions = OutputOptions()
 ) -> None:
     """Show which features the model is sensitive to: those that tolerate little noise.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from smoothcert.commands.run_argument import RunPath
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show(
-    run: Path,
+    run: RunPath,
     *,
     radii: str | None = None,
     confidence: float = 0.99,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +22,7 @@ from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.runs import Run
-    from smoothcert.sweeps import Cell
+    from smoothcert.sweeps import Cell, Trial
 
 
 def sweep(
@@ -34,6 +35,7 @@ def sweep(
     architecture: str | None = None,
     train_inputs: int | None = None,
     ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
+    shard: str | None = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName = "top-two",
     plan: SweepOptions = SweepOptions(),
@@ -46,7 +48,8 @@ def sweep(
 
     Each cell is a training run and a certification run in its own folder under `--out`. Interrupted, the same command
     goes on where it stopped; ask for more methods, σ or seeds later and only those are added. `--out` also receives
-    table.md, table.json and certified-accuracy.png (mean and standard deviation over seeds).
+    table.md, table.json and certified-accuracy.png (mean and standard deviation over seeds). With `--backend processes`
+    or `ray`, `--workers` cells are worked on at once; the results are the same.
 
     Example: `smoothcert sweep digits --methods gaussian consistency smoothmix:eta=1,steps=4 --sigmas 0.25 0.5
     --seeds 0 1 2 --epochs 30 --lr 0.05 --n 10000 --skip 5 --out sweeps/digits`
@@ -73,19 +76,23 @@ def sweep(
     ramp
         Knobs that rise during training, for every method, KNOB[=START]:EPOCHS[@AFTER] as in train; a recipe's own ramps
         of other knobs stay.
+    shard
+        I/N: only every N-th of the cells, from the I-th on, and no table: for arrays of jobs in a batch queue. When all
+        are done, the command without it makes the table.
     bound
         top-two, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
-    from smoothcert import datasets
     from smoothcert.analysis.figures import require_matplotlib
-    from smoothcert.commands.certify_view import certify_with_bar
-    from smoothcert.commands.console import note, progress_bar, report_mistake
+    from smoothcert.commands.console import note, report_mistake
     from smoothcert.evaluation import Choice
-    from smoothcert.sweeps import Trial, plan_cells
-    from smoothcert.training import TrainingDivergedError
+    from smoothcert.runs import read_run
+    from smoothcert.runs.shards import Shard
+    from smoothcert.sweeps import Trial, plan_cells, run_cells
 
     quiet = output.silent
-    require_matplotlib()
+    part = None if shard is None else Shard.parse(shard)
+    if part is None:
+        require_matplotlib()
     common = given(plan) | {
         "dataset": dataset,
         "architecture": architecture,
@@ -102,27 +109,49 @@ def sweep(
         "levels": numerics.levels,
     }
     trial = Trial(certify_plan, Choice(data.skip, data.max), execution_of(speed), data.split, data.data_dir)
-    load = cache(lambda name, split: datasets.load(name, split, data.data_dir))
-    certify = partial(certify_with_bar, quiet=quiet)
-    done: list[tuple[Cell, Run]] = []
-    diverged = []
+    if part is not None:
+        cells = [cells[place] for place in part.part(range(len(cells)))]
+    if trial.execution.backend == "threads":
+        diverged = _one_after_another(cells, trial, out, quiet)
+    else:
+        count = iter(range(1, len(cells) + 1))
+        diverged = run_cells(
+            cells, trial, out, lambda cell: note(f"{next(count)}/{len(cells)}  {cell.folder}", quiet)
+        )
+    for cell, why in diverged.items():
+        report_mistake(f"{cell.folder}: {why}")
+    certified = [cell for cell in cells if cell not in diverged]
+    if part is not None:
+        note(f"shard {part}: {len(certified)} cells; the command without --shard makes the table", quiet)
+    elif certified:
+        _show([(cell, read_run(cell.certified(out))) for cell in certified], out, output)
+    if diverged:
+        report_mistake(
+            f"{len(diverged)} of {len(cells)} trainings diverged and are left out: "
+            + ", ".join(cell.folder for cell in diverged)
+        )
+        sys.exit(2)
+
+
+def _one_after_another(cells: Sequence[Cell], trial: Trial, out: Path, quiet: bool) -> dict[Cell, str]:
+    """Train and certify the cells with a bar for each; why some diverged."""
+    from smoothcert import datasets
+    from smoothcert.commands.certify_view import certify_with_bar
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.training import TrainingDivergedError
+
+    load = cache(lambda name, split: datasets.load(name, split, trial.data_dir))
+    diverged = {}
     for number, cell in enumerate(cells, start=1):
         note(f"{number}/{len(cells)}  {cell.method}  σ = {cell.sigma:g}  seed {cell.seed}", quiet)
-        train_set, test_set = (load(cell.recipe.dataset, split) for split in ("train", data.split))
+        train_set, test_set = (load(cell.recipe.dataset, split) for split in ("train", trial.split))
         try:
             with progress_bar("training", "steps", quiet) as bar:
                 trial.train(cell, out, train_set, test_set, bar.step)
-            done.append((cell, trial.certify(cell, out, test_set, certify)))
+            trial.certify(cell, out, test_set, partial(certify_with_bar, quiet=quiet))
         except TrainingDivergedError as error:
-            report_mistake(f"{cell.folder}: {error}")
-            diverged.append(cell.folder)
-    if done:
-        _show(done, out, output)
-    if diverged:
-        report_mistake(
-            f"{len(diverged)} of {len(cells)} trainings diverged and are left out: {', '.join(diverged)}"
-        )
-        sys.exit(2)
+            diverged[cell] = str(error)
+    return diverged
 
 
 def _show(done: list[tuple[Cell, Run]], out: Path, output: OutputOptions) -> None:

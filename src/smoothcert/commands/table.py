@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Literal
+
+from smoothcert.commands.run_argument import RunPath
 
 
 def table(
-    *runs: Path,
+    *runs: RunPath,
     radii: str | None = None,
     layout: Literal["runs", "paper", "best", "training"] = "runs",
     format: Literal["markdown", "latex", "csv", "json"] = "markdown",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Group, Parameter
 
 from smoothcert.commands.options import ModelOptions
+from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class ReplayOptions:
 
 
 def verify(
-    run: Path,
+    run: RunPath,
     *,
     digest: str | None = None,
     replaying: ReplayOptions = ReplayOptions(),

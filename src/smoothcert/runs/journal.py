@@ -52,7 +52,9 @@ __all__ = ["DamageWarning", "DamagedJournalError", "Journal", "salvage"]
 
 
 class Journal:
-    """An SQLite file in write-ahead mode: a kill at any moment leaves every committed record readable.
+    """An SQLite file: a kill at any moment leaves every committed record readable.
+
+    In write-ahead mode, so that readers may look at a run under way; on a network file system with a rollback journal.
 
     ``statement`` is the checksum of the run's statement. A reader refuses records that aren't what was written under
     it, and a journal that holds fewer than ``at_least``. A writer drops the damaged ones and warns; ``noted`` is called
@@ -88,7 +90,7 @@ class Journal:
 
     def _take_for_writing(self) -> None:
         """Drop what is damaged, bring an earlier version's file up to date (``open_run`` keeps other writers out)."""
-        prepare_for_writing(self._connection)
+        prepare_for_writing(self.path, self._connection)
         with transaction(self._connection):
             present = self._present_columns()
             if not present:

@@ -60,6 +60,9 @@ class RunFiles:
     steps = _File("sub-epochs")
     """A folder for the scales after each sub-epoch of a fit."""
 
+    published = _File("published.json")
+    """Of a run in object storage: its files with their sizes and hashes."""
+
     def sigmas_of(self, index: int) -> Path:
         """The scales that were found for one input."""
         return self.searched_sigmas / f"{index}.npy"

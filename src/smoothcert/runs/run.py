@@ -19,6 +19,7 @@ from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
 from smoothcert.runs.columns import Records, Rows
 from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
+from smoothcert.runs.journal_file import check_writable_place
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
 from smoothcert.runs.statement import DataStatement
@@ -148,6 +149,7 @@ def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
 
     Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
+    check_writable_place(path)
     with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal
 
@@ -162,6 +164,7 @@ def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
 @contextmanager
 def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Rows, Mapping[str, bytes]], None]]:
     """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
+    check_writable_place(path)
     _make_directory(path)
     with _only_writer(path) as lock:
         yield lambda manifest, records, files: _write_whole(path, lock, manifest, records, files)
@@ -303,9 +306,14 @@ def _only_writer(path: Path) -> Iterator[int]:
     try:
         try:
             platforms.lock(lock, wait=False)
-        except OSError:
+        except BlockingIOError:
             raise RunError(
                 f"{path}: another process is writing this run; wait for it or choose another --out"
+            ) from None
+        except OSError as error:
+            raise RunError(
+                f"{path}: this file system refuses locks ({error.strerror}), so that two processes could write one "
+                "run; choose a local disk, and copy the finished run there"
             ) from None
         yield lock
     finally:

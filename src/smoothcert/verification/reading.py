@@ -134,7 +134,10 @@ def _journal(directory: Path) -> Iterator[sqlite3.Connection]:
             connection.execute("PRAGMA trusted_schema = OFF")
             yield connection
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise RunError(f"{path}: another process is writing it; wait for it to end") from None
+        if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
             remedy = "a run under way needs a directory that can be written to; copy it to one"
             raise RunError(f"{path} can't be opened ({error}): {remedy}") from None
         raise RunError(f"{path} is damaged ({error}); get the run again") from None

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address, transaction
 from smoothcert.errors import DataError
+from smoothcert.mounts import network_mount
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
 from smoothcert.region_memory.statement import Statement, check_statement
@@ -34,7 +35,8 @@ _TABLES = {
 class SqliteStore(Store):
     """Write-ahead log, flushed at every commit, before it becomes visible; BEGIN IMMEDIATE keeps out other writers.
 
-    The file must be on a local disk: the write-ahead log needs memory shared by all processes.
+    The file must be on a local disk: the write-ahead log needs memory shared by all processes, and a lock that another
+    machine doesn't see would let two processes give answers that contradict each other.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class SqliteStore(Store):
         self._appended: Head | None = None
         self._process = os.getpid()
         self._inode: int | None = None
+        self._check_local()
         try:
             check_plain_files(path, writing=True)
         except DataError as error:
@@ -78,6 +81,14 @@ class SqliteStore(Store):
     def name(self) -> str:
         """The file."""
         return str(self.path)
+
+    def _check_local(self) -> None:
+        if (mount := network_mount(self.path)) is not None:
+            raise StoreError(
+                f"{self.path} is on a network file system ({mount.kind} at {mount.point}), where locks between "
+                "machines may fail and two answers could contradict each other; keep the memory on a local disk, or in "
+                "PostgreSQL (postgresql://USER@HOST/DATABASE#SCHEMA), which several machines may share"
+            )
 
     def _prepare(self) -> None:
         # In this order: a memory that another process finishes making between the two has its mark by the second.

@@ -72,7 +72,7 @@ class _Processes(LeasedVoters):
             while True:
                 pool = self._pool
                 try:
-                    with _without_main():
+                    with without_main():
                         sent = pool.submit(_cast, lease)
                     break
                 except BrokenProcessPool:
@@ -122,14 +122,14 @@ def _begin(spec: WorkerSpec) -> None:
     """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         _worker = spec.open()
     except Exception as error:
         _worker = sendable(error)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """A process that waits for work doesn't notice that nobody is left to send any."""
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -148,7 +148,7 @@ def _cast(lease: Lease) -> list[Cast]:
 
 
 @contextmanager
-def _without_main() -> Iterator[None]:
+def without_main() -> Iterator[None]:
     """New processes don't run the user's script again: what it defines is sent by value.
 
     multiprocessing would import it, for the sake of names in it, and a script without the customary guard would

@@ -35,7 +35,7 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
     ray = require("ray", "--backend ray")
     started = not ray.is_initialized()
     if started:
-        _connect(ray, execution)
+        connect(ray, execution)
     try:
         count = execution.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         spec = WorkerSpec.of(passes, execution.main_device, grid)
@@ -49,7 +49,8 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
             ray.shutdown()
 
 
-def _connect(ray: Any, execution: Execution) -> None:
+def connect(ray: Any, execution: Execution) -> None:
+    """Find the cluster that was named, or start one on this machine."""
     quiet = {"log_to_driver": False, "configure_logging": False}
     if execution.address is None:
         ray.init(num_cpus=execution.workers, include_dashboard=False, **quiet)

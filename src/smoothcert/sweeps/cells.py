@@ -1,4 +1,4 @@
-"""Sweeps: methods × σ × seeds, each trained and certified in a folder of its own, so that any part can be resumed."""
+"""A sweep's cells: methods × σ × seeds, each trained and certified in a folder of its own."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ class Cell:
         """Its training run."""
         return out / self.folder / "model"
 
+    def certified(self, out: Path) -> Path:
+        """Its certification."""
+        return out / self.folder / "certified"
+
 
 def plan_cells(
     methods: Sequence[str],
@@ -149,7 +153,7 @@ class Trial:
             "method": cell.method,
             TRAINED: training_facts(cell.model(out)),
         }
-        return certifier(classifier, test_set, out / cell.folder / "certified", self.choice, origin=origin)
+        return certifier(classifier, test_set, cell.certified(out), self.choice, origin=origin)
 
 
 def group_by_seed(done: Sequence[tuple[Cell, Run]]) -> list[SeedGroup]:

@@ -1,0 +1,24 @@
+"""Kills of owners and workers change no result; ``python -m tests.guarantees.backend_kills`` is the long campaign."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.guarantees.backend_kills import campaign
+
+
+@pytest.mark.slow
+def test_killed_owners_and_workers_lose_nothing(tmp_path: Path) -> None:
+    tally = campaign(tmp_path, {"shards": 1, "processes": 1}, seed=1, each=1)
+    assert not tally.wrong
+    assert tally.finished.total() >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_a_campaign(tmp_path: Path) -> None:
+    tally = campaign(tmp_path, {"threads": 8, "network": 8, "shards": 8, "processes": 8}, seed=2)
+    assert not tally.wrong
+    assert tally.kills.total() == 32

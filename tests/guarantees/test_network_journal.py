@@ -1,0 +1,192 @@
+"""Runs on network file systems: no shared memory, nothing lost by a kill, refused where locks can't be trusted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from smoothcert import mounts, platforms
+from smoothcert.errors import RunError
+from smoothcert.region_memory.errors import StoreError
+from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.stores.sqlite import SqliteStore
+from smoothcert.runs import Journal, open_run, read_run
+from smoothcert.verification import verify_run
+from tests.guarantees.hostile import manifest_of, toy_run
+from tests.report.made_reports import toy_records
+from tests.runs.test_journal import record
+
+
+def network(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "nfs4", options: str = "rw") -> Path:
+    """A folder that is on a network file system as far as the kernel's table tells."""
+    made = folder / "mounted"
+    made.mkdir(exist_ok=True)
+    table = folder / "mountinfo"
+    table.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {made.resolve()} rw - {kind} b {options}\n")
+    monkeypatch.setattr(mounts, "TABLE", table)
+    return made
+
+
+def files(path: Path) -> set[str]:
+    return {one.name for one in path.iterdir()}
+
+
+def test_no_write_ahead_file_is_made_and_the_result_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = toy_run(tmp_path / "local")
+    shared = network(tmp_path, monkeypatch)
+    with open_run(shared / "run", manifest_of(local)) as journal:
+        for one in toy_records(12):
+            journal.append(one)
+            assert not {"journal.sqlite-wal", "journal.sqlite-shm"} & files(shared / "run")
+    assert files(shared / "run") == {"run.json", "journal.sqlite", ".lock"}
+    assert read_run(shared / "run").records.digest == read_run(local).records.digest
+    assert verify_run(shared / "run").report.records == 12
+
+
+def test_one_process_has_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By SQLite's own lock too: the run's may be of a kind that other machines don't see."""
+    path = network(tmp_path, monkeypatch) / "journal.sqlite"
+    with Journal(path, writable=True) as journal:
+        journal.append(record(1))
+        other = os.fork()  # POSIX locks are a process's
+        if not other:
+            try:
+                connection = sqlite3.connect(path, timeout=0)
+                connection.execute("SELECT * FROM records").fetchall()
+            except sqlite3.OperationalError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+
+
+def test_a_kill_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record that was acknowledged is there, for readers and for whoever goes on, whenever the writer was killed."""
+    path, acknowledged = network(tmp_path, monkeypatch) / "journal.sqlite", tmp_path / "acknowledged"
+    acknowledged.touch()
+    chance, done = random.Random(0), 0
+    for kill in range(10):
+        process = os.fork()
+        if not process:
+            with Journal(path, writable=True) as journal, acknowledged.open("ab", buffering=0) as told:
+                for index in range(done, done + 10_000):
+                    journal.append(record(index))
+                    told.write(b"x")
+            os._exit(0)
+        while acknowledged.stat().st_size < done + min(kill, 2):  # the first may be hit before it has begun
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.02))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        if path.exists():
+            before = files(path.parent)
+            with Journal(path) as journal:
+                found = len(journal.records())
+            assert acknowledged.stat().st_size <= found
+            assert files(path.parent) == before
+            acknowledged.write_bytes(b"x" * found)
+            done = found
+    assert done >= 17
+    with Journal(path, writable=True) as journal:
+        assert journal.indices() == set(range(done))
+
+
+def test_a_journal_left_hot_is_read_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = network(tmp_path, monkeypatch) / "journal.sqlite"
+    with Journal(path, writable=True) as journal:
+        journal.append_all(map(record, range(300)))
+    process = os.fork()
+    if not process:  # dies in the middle of a change that is in the file already
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA cache_size = 1")
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE records SET radius = 0, estimation = selection")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(process, 0)
+    hot = path.with_name("journal.sqlite-journal")
+    assert hot.read_bytes()[:4] == b"\xd9\xd5\x05\xf9"
+    before = (path.read_bytes(), hot.read_bytes())
+    with Journal(path) as journal:
+        assert journal.records() == [record(index) for index in range(300)]
+    assert (path.read_bytes(), hot.read_bytes()) == before
+    with Journal(path, writable=True) as journal:
+        assert journal.records() == [record(index) for index in range(300)]
+
+
+def test_a_run_begun_on_a_local_disk_goes_on_without_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = network(tmp_path, monkeypatch)
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
+    source = tmp_path / "local.sqlite"
+    with Journal(source, writable=True) as journal:
+        journal.append(record(1))
+        for end in ("", "-wal"):
+            (shared / f"journal.sqlite{end}").write_bytes(Path(f"{source}{end}").read_bytes())
+    network(tmp_path, monkeypatch)
+    with Journal(shared / "journal.sqlite") as reader:
+        assert reader.indices() == {1}
+    assert files(shared) == {"journal.sqlite", "journal.sqlite-wal"}
+    with Journal(shared / "journal.sqlite", writable=True) as journal:
+        assert journal.indices() == {1}
+        assert "journal.sqlite-shm" not in files(shared)
+    assert files(shared) == {"journal.sqlite"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("nfs", "rw,nolock"), ("nfs", "rw,local_lock=all"), ("cifs", "rw,nobrl"), ("fuse.sshfs", "rw")],
+)
+def test_where_locks_stay_on_one_machine_nothing_is_written(
+    kind: str, options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished = toy_run(tmp_path / "local")
+    shared = network(tmp_path, monkeypatch, kind, options)
+    with (
+        pytest.raises(RunError, match=rf"network file system \({kind} at .*--shard"),
+        open_run(shared / "run", manifest_of(finished)),
+    ):
+        pass
+    assert files(shared) == set()
+    finished.rename(shared / "copied")
+    assert len(read_run(shared / "copied").records) == 12  # finished runs are read there all the same
+
+
+def test_a_finished_run_is_read_without_a_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finished = toy_run(network(tmp_path, monkeypatch) / "run")
+    asked = []
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda where, **how: asked.append(where) or connect(where, **how))
+    assert len(read_run(finished).records) == 12
+    assert [where.partition("?")[2] for where in asked] == ["mode=ro&immutable=1"]
+
+
+def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = toy_run(tmp_path / "run")
+
+    def no_locks(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(platforms, "lock", no_locks)
+    with (
+        pytest.raises(RunError, match=r"refuses locks \(No locks available\).*local disk"),
+        open_run(run, manifest_of(run)),
+    ):
+        pass
+
+
+def test_a_memory_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = network(tmp_path, monkeypatch)
+    with pytest.raises(StoreError, match=r"nfs4 at .*contradict each other.*local disk.*PostgreSQL"):
+        SqliteStore(shared / "memory", Statement("a" * 64, (2,), "gaussian", "l2"))
+    assert files(shared) == set()
