@@ -796,3 +796,13 @@ def test_one_of_several_outputs_must_be_chosen(tmp_path: Path) -> None:
         adapt(path, "hard", output="score")
     with pytest.raises(InvalidValueError, match='not outputs="labels"'):
         adapt(path, "hard", "labels", output="scores")
+
+
+def test_masked_answers_are_no_votes() -> None:
+    """NumPy unmasks them without a word, and what was masked would win."""
+
+    def masked(batch: np.ndarray) -> np.ndarray:
+        return np.ma.masked_greater(np.stack([batch[:, 0], -batch[:, 0]], 1), 0.5)
+
+    with pytest.raises(ModelError, match="returned masked values"):
+        SmoothedClassifier(masked, sigma=0.5, n=100, seed=0).certify(np.zeros(2))
