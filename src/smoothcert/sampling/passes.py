@@ -154,7 +154,7 @@ class Passes:
         """Whatever goes wrong in a pass is reported with the inputs in it."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a model that exits would end a command as if all were done
             indices = sorted({rows.index for _, rows in filled})
             which = f"input {indices[0]}" if len(indices) == 1 else f"one of the inputs {indices}"
             reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
