@@ -179,3 +179,19 @@ def test_without_scikit_learn_the_extra_is_named() -> None:
     done = subprocess.run([sys.executable, "-c", absent], capture_output=True, text=True)
     assert "MissingExtraError: smoothcert.estimator needs scikit-learn 1.6" in done.stderr
     assert "pip install 'smoothcert[sklearn]'" in done.stderr
+
+
+def test_an_abstention_is_wrong_whatever_type_its_label_has() -> None:
+    few = {"votes": 20, "abstain_label": "unsure"}
+    named, numbered = fitted(**few), fitted(y=KINDS, **few)
+    assert 0 < numbered.abstains(WINE).sum() < len(WINE)
+    assert numbered.score(WINE, KINDS) == named.score(WINE, NAMES)
+    assert numbered.score(WINE, KINDS) == np.mean(numbered.predict(WINE) == KINDS.astype(object))
+    unsure = numbered.abstains(WINE)
+    assert numbered.score(WINE, KINDS, sample_weight=unsure) == 0.0
+    assert numbered.score(WINE[unsure], KINDS[unsure]) == 0.0
+
+
+def test_an_abstention_has_no_class_for_a_label() -> None:
+    with pytest.raises(InvalidValueError, match="abstain_label=1 is a class"):
+        fitted(y=KINDS, abstain_label=1)

@@ -16,6 +16,7 @@ from smoothcert.smoothing.holding import HoldingClassifier, held_mask
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+    from sklearn.metrics import accuracy_score
     from sklearn.utils import check_random_state
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -121,6 +122,10 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.estimator_ = clone(self.estimator)
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
         self.classes_ = np.asarray(self.estimator_.classes_)
+        if any(self.abstain_label == name for name in self.classes_.tolist()):
+            raise InvalidValueError(
+                f"abstain_label={self.abstain_label!r} is a class: nobody could tell an abstention from it"
+            )
         self.smoothed_ = self._smoothed()
         return self
 
@@ -137,6 +142,20 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         # NumPy would make text of a number among texts.
         mixed = isinstance(self.abstain_label, str) != (labels.dtype.kind in "US")
         return np.array(told, dtype=object if mixed or labels.dtype == object else None)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows that :meth:`predict` gets right; an abstention is wrong where it has a label of its own."""
+        if self.abstain_label is None:
+            return float(super().score(X, y, sample_weight))
+        answers = self._answers(X)
+        labels = self.classes_[[_most_voted(answer) for answer in answers]]
+        weights = np.ones(len(answers)) if sample_weight is None else np.asarray(sample_weight, dtype=float)
+        answered = np.array([not answer.abstained for answer in answers])
+        if not (weights * answered).any():
+            return 0.0
+        # Not by comparing what predict returns: scikit-learn can't compare text with numbers.
+        right = accuracy_score(y, labels, normalize=False, sample_weight=weights * answered)
+        return float(right / weights.sum())
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The share of each class in the votes of :meth:`predict`: what was counted, no bound of anything."""

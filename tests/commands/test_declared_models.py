@@ -207,3 +207,48 @@ def test_columns_that_are_held_go_through_a_run(
 def labels_of(batch: np.ndarray) -> np.ndarray:
     weights = np.array([[1.0, -1.0, 0.5], [0.0, 2.0, -1.0]], dtype=np.float32)
     return (batch @ weights).argmax(1)
+
+
+def test_a_shard_without_inputs_has_done_its_part(inputs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An array of more jobs than inputs: a job that fails would be retried for ever."""
+    command = [
+        "certify",
+        "declared_models:labels",
+        "--outputs",
+        "labels",
+        "--classes",
+        "3",
+        "--dataset",
+        inputs,
+    ]
+    command += ["--sigma", "0.5", "--n", "200", "--max", "2"]
+    for number in (1, 2, 3):
+        main([*command, "--shard", f"{number}/3", "--out", f"shards/{number}"])
+    assert "more shards than the 2 inputs, and none for shard 3/3" in " ".join(
+        capsys.readouterr().out.split()
+    )
+    main([*command, "--shard", "3/3", "--out", "shards/3", "--json"])
+    assert json.loads(capsys.readouterr().out)["table"] == []
+    main(["merge", "shards/1", "shards/2", "shards/3", "--out", "whole", "--quiet"])
+    assert len(load_run("whole").records) == 2
+
+
+def test_certify_and_show_agree_on_what_rounding_costs(
+    inputs: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is held isn't rounded: the grid has the other coordinates alone."""
+    np.savez("inputs.npz", x=np.array([[0.3, 0.1], [0.7, 0.2]]), y=np.array([0, 1]))
+    command = [
+        "certify",
+        "declared_models:labels",
+        "--outputs",
+        "labels",
+        "--classes",
+        "3",
+        "--dataset",
+        inputs,
+    ]
+    main([*command, "--sigma", "0.5", "--n", "200", "--hold", "0", "--out", "held"])
+    told = " ".join(capsys.readouterr().err.split()).partition("Subtract ")[2].split()[0]
+    main(["show", "held"])
+    assert f"subtract {float(told):.2g}" in " ".join(capsys.readouterr().out.split())

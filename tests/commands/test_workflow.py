@@ -161,7 +161,7 @@ def test_export_and_import_round_down_and_back(
 def test_predict_writes_one_line_per_input(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["predict", str(digits_model), "--n", "200", "--max", "10"]
+    words = ["predict", str(digits_model), "--n", "200", "--max", "10", "--seed", "0"]
     main(words)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split("\t") == ["idx", "label", "predict", "p_value", "correct", "time"]

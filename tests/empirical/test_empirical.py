@@ -359,3 +359,18 @@ def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(t
     with pytest.raises(ModelError, match=r"can't be differentiated .*: take the attack nes"):
         attack_run(run, Labelled(), data, [0.6])
     assert attack_run(run, Labelled(), data, [0.6], AttackPlan("nes")).broken() == (1,)
+
+
+def test_attacks_vote_in_threads_whatever_the_run_was_made_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes would be started for every radius, which takes longer than the votes."""
+
+    def started(*_: object) -> None:
+        raise AssertionError("processes were started")
+
+    monkeypatch.setattr("smoothcert.sampling.backends.processes._Processes", started)
+    data = at_distances([0.4])
+    run = certified(tmp_path, data)
+    report = attack_run(run, half_space(), data, [0.6], execution=Execution(workers=1, backend="processes"))
+    assert report.broken() == (1,)

@@ -27,6 +27,7 @@ from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sigma_search import SEARCHES
 from smoothcert.sigma_search.log import read_found
 from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.smoothing.inputs import content_index
 from smoothcert.verification import verify_run
 from smoothcert.verification.noise import Grid, Noise
 from smoothcert.verification.replay import Replay
@@ -315,3 +316,48 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
     assert f"subtract {lost:.3g} for radii that hold for any numbers" in " ".join(
         capsys.readouterr().out.split()
     )
+
+
+def test_one_input_has_one_stream_however_it_is_written() -> None:
+    """A choice among several streams of an input would be a choice among certificates."""
+    classifier = SmoothedClassifier(lambda b: np.stack([b[:, 0], b[:, 1]], 1), sigma=0.5, n=200, seed=0)
+    written: list[Any] = [
+        np.array([0.0, 1.0]),
+        np.array([-0.0, 1.0]),
+        np.array([0.0, 1.0], dtype=">f8"),
+        np.array([0.0, 1.0], dtype=np.float32),
+        np.array([0, 1], dtype=np.uint8),
+        np.array([False, True]),
+        torch.tensor([0.0, 1.0], dtype=torch.bfloat16),
+        [0, 1],
+    ]
+    indices = {classifier.certify(x).index for x in written}  # type: ignore[union-attr]
+    assert len(indices) == 1
+    others = [
+        [0.0, np.nextafter(1.0, 2.0)],
+        [1.0, 0.0],
+        [2**53, 0],
+        [2**53 + 1, 0],
+        [np.float32(0.1), 0.0],
+        [0.1, 0.0],
+    ]
+    assert len({content_index(np.array(x)) for x in others} | indices) == len(others) + 1
+
+
+def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) -> None:
+    """It would answer inputs whose held coordinates differ, of which the certificate says nothing."""
+
+    def both_widths(batch: np.ndarray) -> np.ndarray:
+        kind = batch[:, 2] if batch.shape[1] == 3 else 1.0
+        return np.stack([batch[:, 0] * kind, -batch[:, 0] * kind], 1)
+
+    classifier = SmoothedClassifier(both_widths, sigma=0.5, n=200, seed=0)
+    statement = Statement.of(classifier, input_shape=(2,), preprocessing="none")
+    held = classifier.holding([2]).certify(np.array([1.0, 0.0, 1.0]))
+    other = classifier.holding([2]).certify(np.array([1.0, 0.0, -1.0]))
+    assert held.predicted != other.predicted  # type: ignore[union-attr]
+    with (
+        RegionMemory.open(tmp_path / "memory.sqlite", statement) as memory,
+        pytest.raises(InvalidValueError, match="certify without holding"),
+    ):
+        memory.answer(np.array([1.0, 0.0]), lambda _: held)  # type: ignore[arg-type,return-value]

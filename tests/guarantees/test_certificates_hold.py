@@ -209,6 +209,8 @@ def test_soft_votes_under_uniform_noise() -> None:
 
 def test_predictions_are_wrong_at_most_alpha_of_the_time() -> None:
     model = HalfSpace(0.5 * norm.ppf(0.51))
-    classifier = SmoothedClassifier(model, sigma=0.5, outputs="labels", classes=2, input_shape=(DIMENSIONS,))
+    classifier = SmoothedClassifier(
+        model, sigma=0.5, seed=0, outputs="labels", classes=2, input_shape=(DIMENSIONS,)
+    )
     answers = classifier.predict_each(((i, np.zeros(DIMENSIONS)) for i in range(TRIALS)), n=60, alpha=0.1)
     assert_rate_within(sum(answer.predicted == 1 for answer in answers), TRIALS, 0.1)

@@ -184,3 +184,17 @@ def test_what_cant_be_held_is_refused() -> None:
         smoothed().holding([1]).certify(np.array([0.0, 1e300, 0.0]))
     with pytest.raises(ModelError, match="the rest of the batch changes"):
         smoothed(lambda b: linear(b - b.mean(0))).holding([0]).certify(INPUTS)
+
+
+def test_a_mask_in_numbers_is_taken_for_nothing_else() -> None:
+    """[0, 1, 0] names column 0 twice: who means the second column wouldn't notice."""
+    with pytest.raises(InvalidValueError, match=r"column 0 is held twice.*a mask of True and False"):
+        smoothed().holding([0, 1, 0]).certify(INPUTS)
+
+
+def test_what_is_held_is_settled_when_it_is_said() -> None:
+    mask = np.array([False, True, False])
+    holding = smoothed(n=200).holding(mask)
+    mask[:] = [True, False, False]
+    answer = holding.certify(INPUTS[0])
+    assert answer.held.mask.tolist() == [False, True, False]  # type: ignore[union-attr]

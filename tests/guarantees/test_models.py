@@ -796,3 +796,26 @@ def test_one_of_several_outputs_must_be_chosen(tmp_path: Path) -> None:
         adapt(path, "hard", output="score")
     with pytest.raises(InvalidValueError, match='not outputs="labels"'):
         adapt(path, "hard", "labels", output="scores")
+
+
+@pytest.mark.parametrize("first", [0.5, 2.0])  # when it is probed, or in the midst of voting
+def test_a_model_that_exits_has_failed(first: float) -> None:
+    """sys.exit(0) would end `certify` with nothing said, and a batch queue would take the job for done."""
+
+    def leaving(batch: np.ndarray) -> np.ndarray:
+        if ((batch > first) & (batch < 2.5)).any():
+            raise SystemExit(0)
+        return np.stack([batch[:, 0], -batch[:, 0]], 1)
+
+    with pytest.raises(ModelError, match="SystemExit: 0"):
+        SmoothedClassifier(leaving, sigma=0.5, n=100, seed=0).certify(np.full(2, 2.25))
+
+
+def test_masked_answers_are_no_votes() -> None:
+    """NumPy unmasks them without a word, and what was masked would win."""
+
+    def masked(batch: np.ndarray) -> np.ndarray:
+        return np.ma.masked_greater(np.stack([batch[:, 0], -batch[:, 0]], 1), 0.5)
+
+    with pytest.raises(ModelError, match="returned masked values"):
+        SmoothedClassifier(masked, sigma=0.5, n=100, seed=0).certify(np.zeros(2))

@@ -168,7 +168,14 @@ def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
     w, edge = np.array([1.0, 0.2]), 0.4
     search = EllipsoidSearch(steps=15, lr=0.1, check_votes=8)
     classifier = SmoothedClassifier(
-        Tilted([1.0, 0.2], edge), sigma=0.5, n0=10, n=60, alpha=ALPHA, search=search, input_shape=(2,)
+        Tilted([1.0, 0.2], edge),
+        sigma=0.5,
+        n0=10,
+        n=60,
+        alpha=ALPHA,
+        seed=0,
+        search=search,
+        input_shape=(2,),
     )
     answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(trials)))
     regions = [answer.region for answer in answers if isinstance(answer.region, Ellipsoid)]

@@ -232,3 +232,23 @@ def test_inputs_of_another_shape_are_told_both(shape: tuple[int, ...]) -> None:
         classifier.certify(np.zeros(shape))
     assert "(13,)" in str(caught.value)
     assert f"shape {shape}" in str(caught.value)
+
+
+def test_numbers_that_other_classes_spell_are_no_labels() -> None:
+    answers = certified(Named(["1", "2"]))
+    assert answers.accuracy(["1", "2", "1", "1"]) == 0.75
+    with pytest.raises(InvalidValueError, match="y holds 1, which is no class of the model; it has '1', '2'"):
+        answers.accuracy([1, 2, 1, 1])
+    assert certified(Named(["0", "1"])).accuracy([0, 1, 0, 0]) == 0.75, "here both readings agree"
+    assert certified(Named(["cat", "dog"])).accuracy([0, 1, 0, 0]) == 0.75
+
+
+def test_labels_beyond_the_classes_are_a_mistake() -> None:
+    with pytest.raises(InvalidValueError, match="y holds 2, which is no class of the model; it has 0 to 1"):
+        certified().accuracy([1, 2, 1, 1])
+
+
+@pytest.mark.parametrize("radii", [-0.5, [0.0, float("nan")], "far", [[0.0, 1.0]], [1j]])
+def test_radii_are_numbers_from_zero_on(radii: Any) -> None:
+    with pytest.raises(InvalidValueError, match="radii must be numbers that aren't negative"):
+        certified().accuracy([0, 1, 0, 0], radii)

@@ -179,3 +179,22 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 def test_bad_inputs_are_refused(x: Any, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         smoothed().certify(x)
+
+
+@pytest.mark.parametrize(
+    ("x", "reason"),
+    [
+        (np.ma.masked_array([[0.5, 1.0]], mask=[[True, False]]), "masked values"),
+        ([[0.5, 1.0], [0.5]], "no array of numbers .*inhomogeneous"),
+        (torch.eye(2).to_sparse(), "no array of numbers .*Sparse"),
+        (np.array([1, 2], dtype="m8[s]"), "real numbers, got dtype timedelta64"),
+    ],
+)
+def test_what_is_no_array_of_numbers_is_refused(x: Any, reason: str) -> None:
+    with pytest.raises(InvalidValueError, match=reason):
+        smoothed().certify(x)
+
+
+def test_points_are_looked_up_as_inputs_are_given() -> None:
+    answer = smoothed().certify(np.array([0.5, 0.0]))
+    assert answer.covers(torch.tensor([0.5, 0.0], requires_grad=True))  # type: ignore[union-attr,arg-type]

@@ -84,6 +84,7 @@ def certify(
     from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.adaptive import expected_votes
+    from smoothcert.smoothing.holding import HoldingClassifier
     from smoothcert.smoothing.plan import former_default
 
     bound = bound or former_default(out)
@@ -105,7 +106,12 @@ def certify(
             "smaller pilot (pilot:1%,200) or a larger n",
             output.quiet,
         )
-    if lost := classifier.plan.for_shape(inputs.input_shape).rounding_of(inputs.levels):
+    columns = held_columns(hold)
+    voting = classifier if columns is None else classifier.holding(columns)
+    noisy = inputs.input_shape
+    if isinstance(voting, HoldingClassifier):
+        noisy = (int((~voting.mask(noisy)).sum()),)
+    if lost := classifier.plan.for_shape(noisy).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
             f"Subtract {lost:.3g} from a radius for one that holds for any numbers; --levels Q chooses a grid that has "
@@ -151,8 +157,6 @@ def certify(
         origin["method"] = named.method
     if named.trained:
         origin[TRAINED] = dict(named.trained)
-    columns = held_columns(hold)
-    voting = classifier if columns is None else classifier.holding(columns)
     run = certify_with_bar(voting, inputs, out, asked.choice, origin, quiet=quiet)
     show_run(run, output)
     if classifier.plan.search is not None:

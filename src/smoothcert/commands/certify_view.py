@@ -45,6 +45,9 @@ def certify_with_bar(
 
 def show_run(run: Run, output: OutputOptions) -> None:
     """The run's figures: a table, a JSON object, or nothing when quiet."""
+    if run.complete and not run.records:
+        _show_empty_shard(run, output)
+        return
     radii = default_radii([run])
     summary = summarise(run, [float(r) for r in radii])
     digest = run.records.digest
@@ -72,3 +75,15 @@ def show_run(run: Run, output: OutputOptions) -> None:
         + ("" if used is None else f"{used.in_words()}\n")
         + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"
     )
+
+
+def _show_empty_shard(run: Run, output: OutputOptions) -> None:
+    """Of more shards than inputs some have none; such a job has done its part."""
+    if output.json:
+        print(json.dumps({"run": str(run.path), "results_sha256": run.records.digest, "table": []}))
+    elif not output.quiet:
+        data = run.manifest.data
+        stdout().print(
+            f"{run.name}: there are more shards than the {data.value('planned')} inputs, and none for shard "
+            f"{data.shard}; merge it with the others"
+        )

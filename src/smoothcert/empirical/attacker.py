@@ -131,7 +131,8 @@ class _Attacker:
     ) -> None:
         stated = CertifyPlan.from_statement(run.manifest.plan, run.path)
         self.plan, self.radii, self.dataset = plan, radii, dataset
-        self.execution = execution
+        # Workers elsewhere would have to be started for every radius.
+        self.execution = Execution(execution.device, execution.workers)
         self.noise, self.seed, self.grid = stated.noise, stated.known_seed, stated.grid
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(

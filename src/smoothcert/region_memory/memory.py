@@ -279,6 +279,11 @@ class RegionMemory:
             )
         if region is None:
             return None
+        if getattr(certified, "held", None) is not None:
+            raise InvalidValueError(
+                "a certificate that holds coordinates is about inputs with the same values there, and a memory would "
+                "answer others by it, too: certify without holding"
+            )
         if getattr(region, "kind", None) not in KINDS[self.statement.norm]:
             raise InvalidValueError(
                 f"this memory holds {self.statement.norm} balls and the like "

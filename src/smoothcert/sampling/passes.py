@@ -174,7 +174,7 @@ def checked_input(index: int, x: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     found = np.asarray(x)
     if found.shape != shape:
         raise InvalidValueError(f"input {index} has shape {found.shape}, the model was prepared for {shape}")
-    if not (np.issubdtype(found.dtype, np.number) or found.dtype == bool) or np.iscomplexobj(found):
+    if found.dtype.kind not in "biuf":
         raise InvalidValueError(f"input {index} must hold real numbers, got dtype {found.dtype}")
     if not np.isfinite(found).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(found))[0])

@@ -13,6 +13,7 @@ from smoothcert.bounds import ClassBounds
 from smoothcert.errors import InvalidValueError
 from smoothcert.regions import CertifiedRegion
 from smoothcert.sigma_search import SearchResult
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN, Tally
 
 
@@ -25,7 +26,7 @@ class HeldPart:
 
     def free(self, point: ArrayLike) -> NDArray[Any] | None:
         """The other coordinates of a point, in their order; None if one of these differs."""
-        given = np.asarray(point)
+        given = as_numpy(point)
         if given.shape != self.mask.shape:
             raise InvalidValueError(
                 f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
@@ -95,7 +96,7 @@ class Certification:
 
     def covers(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
-        inside = np.asarray(point) if self.held is None else self.held.free(point)
+        inside = as_numpy(point) if self.held is None else self.held.free(point)
         return self.region is not None and inside is not None and self.region.contains(inside)
 
     def __repr__(self) -> str:

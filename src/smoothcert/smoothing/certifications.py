@@ -93,10 +93,11 @@ class Certifications(list[Certification]):
 
         One number for one radius. A wrong answer and an abstention both count against it.
         """
-        found = certified_accuracy(
-            self.records(y), np.atleast_1d(np.asarray(radii, dtype=np.float64)).tolist()
-        )
-        return float(found[0]) if np.ndim(radii) == 0 else found
+        asked = as_numpy(radii)
+        if asked.dtype.kind not in "biuf" or asked.ndim > 1 or not bool((asked >= 0).all()):
+            raise InvalidValueError(f"radii must be numbers that aren't negative, got {radii!r}")
+        found = certified_accuracy(self.records(y), np.atleast_1d(asked).astype(np.float64).tolist())
+        return float(found[0]) if asked.ndim == 0 else found
 
     def acr(self, y: ArrayLike) -> float:
         """Average certified radius: wrong answers and abstentions count as 0."""
@@ -170,13 +171,21 @@ class Certifications(list[Certification]):
         if found is not None:
             return found
         names = self.class_names
-        # Names that are text leave numbers free to be numbers; of others a number that isn't there is a mistake.
+        # Names that are text leave numbers free to be numbers; of others a number that isn't there is a mistake, and so
+        # is one that another class spells.
         numbered = names is None or all(isinstance(name, str) for name in names)
         whole = isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label == label // 1
-        if numbered and whole and (names is None or label < len(names)):
-            return int(label)
-        known = "0, 1, 2, …" if names is None else ", ".join(map(repr, names[:8]))
+        if numbered and whole and label < self._classes:
+            number = int(label)
+            if self._places.get(str(number), number) == number:
+                return number
+        known = f"0 to {self._classes - 1}" if names is None else ", ".join(map(repr, names[:8]))
         raise InvalidValueError(f"y holds {label!r}, which is no class of the model; it has {known}")
+
+    @property
+    def _classes(self) -> int:
+        """How many there are: votes are counted for each."""
+        return len(self[0].estimation.counts)
 
     @cached_property
     def _places(self) -> dict[Any, int]:

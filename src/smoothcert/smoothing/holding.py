@@ -41,7 +41,7 @@ class HoldingClassifier:
                 "the noise has a sigma for each coordinate: give noise of one sigma, or no columns to hold"
             )
         self.classifier = classifier
-        self._held = held
+        self._held = np.array(held)  # the caller's may change
 
     def __repr__(self) -> str:
         """The classifier, and what is held as it was given."""
@@ -162,7 +162,12 @@ def held_mask(
                 f"inputs of shape {shape} have no columns: say what is held by a mask of that shape"
             )
         for one in given.reshape(-1).tolist():
-            mask[_place(one, shape[0], columns)] = True
+            place = _place(one, shape[0], columns)
+            if mask[place]:
+                raise InvalidValueError(
+                    f"column {one!r} is held twice: name columns once, or give a mask of True and False"
+                )
+            mask[place] = True
     if not mask.any() or mask.all():
         raise InvalidValueError(
             f"some coordinates must be held and some not, got {int(mask.sum())} of {mask.size} held"

@@ -15,17 +15,26 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
+_EXACT_IN_FLOAT64 = 1 << 53
 
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
-    """``x`` as an array in its own type, wherever it lives."""
-    detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
-    if detach is None:
-        return np.asarray(x)
-    tensor = detach().cpu()
-    if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
-        tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
-    return np.asarray(tensor.numpy())
+    """``x`` as an array in its own type, wherever it lives; refused where one can't be made of all of it."""
+    if np.ma.is_masked(x):
+        raise InvalidValueError(
+            "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
+        )
+    try:
+        detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
+        if detach is None:
+            return np.asarray(x)
+        tensor = detach().cpu()
+        if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
+            tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
+        return np.asarray(tensor.numpy())
+    except (TypeError, ValueError) as error:  # rows of several lengths, a sparse tensor
+        reason = str(error).splitlines()[0]
+        raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
@@ -76,6 +85,8 @@ def from_loader(x: Any) -> Any:
 def by_column(x: Any, names: tuple[str, ...] | None) -> Any:
     """A table's columns in the order in which the model was taught them; arrays have no names and stay as they are."""
     columns = getattr(x, "columns", None)
+    if columns is None:
+        columns = _names_of_row(x)
     if columns is None or names is None or list(columns) == list(names):
         return x
     held = list(columns)
@@ -84,6 +95,14 @@ def by_column(x: Any, names: tuple[str, ...] | None) -> Any:
             f"the inputs have no column {missing!r}; they have {', '.join(map(str, held))}"
         )
     return x[list(names)]
+
+
+def _names_of_row(x: Any) -> Any:
+    """What one row of a table (a Series) calls its columns; None of anything else, and where it only numbers them."""
+    names = getattr(x, "index", None)
+    if names is None or callable(names) or getattr(x, "ndim", None) != 1:  # lists have a method of that name
+        return None
+    return names if any(isinstance(name, str) for name in names) else None
 
 
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
@@ -110,6 +129,21 @@ def naming_rows(numbered: Sequence[tuple[int, object]], index: int | None) -> It
 
 
 def content_index(x: NDArray[Any]) -> int:
-    """A stream number that follows from an input's values: equal inputs have equal ones."""
+    """A stream number that follows from an input's values: equal inputs have equal ones, whatever their type.
+
+    Somebody who could choose among several streams of one input could choose the one that flatters it.
+    """
+    x = _canonical(x)
     digest = hashlib.sha256(json.dumps([x.dtype.str, list(x.shape)]).encode() + x.tobytes()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _canonical(x: NDArray[Any]) -> NDArray[Any]:
+    """Float64 without −0 where that holds the same numbers."""
+    if x.dtype.kind not in "biuf" or x.size == 0:
+        return x
+    if x.dtype.kind in "iu" and not -_EXACT_IN_FLOAT64 <= int(x.min()) <= int(x.max()) <= _EXACT_IN_FLOAT64:
+        return x
+    with np.errstate(over="ignore"):
+        plain = x.astype(np.float64) + 0.0
+    return plain if np.array_equal(plain, x) else x

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -124,10 +125,11 @@ def test_killed_processes_are_replaced_and_no_vote_is_lost_or_counted_twice():
     def kill_now_and_then() -> None:
         while not stop.wait(0.3) and len(killed) < 3:
             for child in psutil.Process().children():
-                if "spawn_main" in " ".join(child.cmdline()) and child.cpu_times().user > 0.5:
-                    child.kill()
-                    killed.append(child.pid)
-                    break
+                with suppress(psutil.Error):  # gone meanwhile, or killed and not waited for yet
+                    if "spawn_main" in " ".join(child.cmdline()) and child.cpu_times().user > 0.5:
+                        child.kill()
+                        killed.append(child.pid)
+                        break
 
     killer = threading.Thread(target=kill_now_and_then)
     killer.start()

@@ -374,6 +374,36 @@ def test_estimators_fitted_to_named_columns_get_named_columns() -> None:
         classifier.certify(Frame([[-3.0, 3.0]], ["weight", "height"]))  # type: ignore[arg-type]
 
 
+class Row(Frame):
+    """Enough of a Series: a row of a table, which calls its columns an index."""
+
+    ndim = 1
+
+    def __init__(self, values: Any, index: list[Any]) -> None:
+        self.values, self.index = np.asarray(values), index
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "columns":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+    def __getitem__(self, names: list[str]) -> Row:
+        return Row(self.values[[self.index.index(name) for name in names]], names)
+
+
+@pytest.mark.usefixtures("_frames")
+def test_a_row_of_a_table_goes_by_name_as_the_table_does() -> None:
+    classifier = SmoothedClassifier(ByColumn(), sigma=0.5, n=200, seed=0)
+    for values, index in [
+        ([3.0, -3.0], ["age", "weight"]),
+        ([-3.0, 3.0], ["weight", "age"]),
+        ([3.0, -3.0], [0, 1]),
+    ]:
+        assert classifier.certify(Row(values, index)).label == "yes"  # type: ignore[union-attr,arg-type]
+    with pytest.raises(InvalidValueError, match=r"no column 'age'.*height"):
+        classifier.certify(Row([-3.0, 3.0], ["weight", "height"]))  # type: ignore[arg-type]
+
+
 # ------------------------------------------------------------------------------------------------ ONNX
 
 
@@ -479,3 +509,33 @@ def test_an_onnx_file_with_one_number_a_row(tmp_path: Path) -> None:
     assert counts(path, classes=2, outputs="scores") == expected
     with pytest.raises(ModelError, match="one number a row"):
         counts(path)
+
+
+def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, types = onnx.helper, onnx.TensorProto
+    made = helper.make_graph(
+        [
+            helper.make_node("Cast", ["k"], ["f"], to=types.FLOAT),
+            helper.make_node("Sub", ["x", "f"], ["scores"]),
+        ],
+        "shifted",
+        [
+            helper.make_tensor_value_info("x", types.FLOAT, ["rows", 2]),
+            helper.make_tensor_value_info("k", types.UINT8, []),
+        ],
+        [helper.make_tensor_value_info("scores", types.FLOAT, ["rows", 2])],
+    )
+    path = tmp_path / "m.onnx"
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    assert counts(path, constants={"k": 3}) == counts(lambda b: b - 3)
+    for value in (2.5, 300, -1, float("nan"), "three", 2.0**80):
+        with pytest.raises(ModelError, match="can't hold the values of its constant"):
+            counts(path, constants={"k": value})  # type: ignore[dict-item]
+    array = np.array(3)
+    classifier = SmoothedClassifier(str(path), sigma=0.5, n=200, seed=0, constants={"k": array})
+    before = classifier.base.fingerprint((2,))
+    array[...] = 4
+    assert classifier.base.fingerprint((2,)) == before

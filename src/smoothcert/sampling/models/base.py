@@ -231,7 +231,10 @@ class BaseClassifier(ABC):
             answer = outputs(rows.clone())  # the model may write to its input
         except ModelError:
             raise
-        except Exception as error:  # foreign code: whatever it raises is reported as the model's failure
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # foreign code: what it raises is reported as the model's failure
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "

@@ -129,6 +129,8 @@ class FunctionClassifier(BaseClassifier):
         answer = self.function(batch.numpy())
         if isinstance(answer, torch.Tensor):
             return answer.detach().cpu()
+        if np.ma.is_masked(answer):
+            raise ModelError(f"{self.name} returned masked values, which are no votes: fill them in")
         array = np.ascontiguousarray(answer)
         if array.ndim == 0 or np.ndim(answer) == 0:
             raise ModelError(

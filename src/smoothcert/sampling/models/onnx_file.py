@@ -184,7 +184,17 @@ def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple
         raise ModelError(
             f"{name}: the input {declared.name} is of {declared.type}, which can't be a constant"
         )
-    found = np.ascontiguousarray(value, dtype=_GIVEN[declared.type])
+    try:
+        given = np.asarray(value)
+        with np.errstate(invalid="ignore"):
+            found = np.array(given, dtype=_GIVEN[declared.type], order="C")  # a copy: the caller's may change
+        exact = found.dtype.kind == "f" or np.array_equal(found, given)
+    except (OverflowError, TypeError, ValueError):
+        exact = False
+    if not exact:
+        raise ModelError(
+            f"{name}: the input {declared.name} is of {declared.type}, which can't hold the values of its constant"
+        )
     shape = list(declared.shape)
     repeated = bool(shape) and not isinstance(shape[0], int) and shape[0] == rows
     if repeated and found.ndim == len(shape) and found.shape[0] == 1:
