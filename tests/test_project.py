@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "smoothcert"
 FLOORS = [
     {"__main__"},
     {"commands"},
-    {"report", "sweeps"},
+    {"report", "sweeps", "service"},
     {
         "analysis",
         "training",
