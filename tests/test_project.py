@@ -37,7 +37,7 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy", "hints"},
+    {"npy", "hints", "client"},
     {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"platforms"},
     {"errors"},

@@ -38,6 +38,8 @@ COMMANDS = (
     "merge",
     "remember",
     "predict",
+    "serve",
+    "serve-key",
     "attack",
     "diagnose",
     "sensitivity",

@@ -28,6 +28,8 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
     "certify": ("model", "out", "dataset", "sigma", "noise", "n", "alpha", "bound", "stop", "sigma-search", *_DATA,
                 "device", *_OUTPUT),
     "predict": ("model", "dataset", "sigma", "noise", "n", "alpha", "seed", *_DATA, "device", *_OUTPUT),
+    "serve": ("model", "sigma", "noise", "n", "alpha", "sigma-search", "memory", "host", "port", "api-keys", "open",
+              "deadline", "device", *_OUTPUT),
     "attack": ("run", "model", "radii", "attack", "steps", "copies", "out", "dataset", *_DATA, "device", *_OUTPUT),
     "diagnose": ("model", "out", "dataset", "sigma", "each", "before", *_DATA, *_OUTPUT),
     "verify": ("run", "digest", "replay", "model", "dataset", "data-dir", "format", "quiet"),

@@ -17,8 +17,8 @@ WAITS = {
     "operating system": "a secret that this server drew when it was started and keeps nowhere: a restart draws fresh "
     "votes, so the promise is for each life of the server",
     "secret file": "a secret in a file, which outlives restarts: so does the promise",
-    "seed": "a seed that the operator gave: whoever knows it can look for inputs that it flatters, and for those nothing "
-    "is promised",
+    "seed": "a seed that the operator gave: whoever knows it can look for inputs that it flatters, and for those "
+    "nothing is promised",
 }
 
 
@@ -127,17 +127,17 @@ def promise(engine: VotingEngine, remembered: bool) -> str:
     plan = engine.plan
     norm = {"l1": "ℓ1", "l2": "ℓ2"}[plan.certificate.norm]
     told = (
-        f"For any input chosen without knowledge of the server's secret: with probability at least {_share(plan.alpha)} "
-        f"over the votes, no answer ever given about it is wrong, however often, by whomever and with whatever deadlines "
-        f"it is asked about. An answer with a class and a radius says that the model smoothed with {plan.noise.name} "
-        f"noise of σ = {plan.noise.sigma:g} gives this class to every point of the noise's grid closer than the radius "
-        f"in {norm}. An answer that abstains says nothing."
+        "For any input chosen without knowledge of the server's secret: with probability at least "
+        f"{_share(plan.alpha)} over the votes, no answer ever given about it is wrong, however often, by whomever and "
+        "with whatever deadlines it is asked about. An answer with a class and a radius says that the model smoothed "
+        f"with {plan.noise.name} noise of σ = {plan.noise.sigma:g} gives this class to every point of the noise's grid "
+        f"closer than the radius in {norm}. An answer that abstains says nothing."
     )
     if remembered:
         told += (
-            " Answers come out of a memory: a question asked after an answer, at any input inside its region, is answered "
-            "with the same class, as long as the memory is complete. Each input has a σ of its own where the plan "
-            "searches for one, and the certificate is then about the classifier frozen at it."
+            " Answers come out of a memory: a question asked after an answer, at any input inside its region, is "
+            "answered with the same class, as long as the memory is complete. Each input has a σ of its own where the "
+            "plan searches for one, and the certificate is then about the classifier frozen at it."
         )
     return told
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -27,6 +27,8 @@ from smoothcert.service.bodies import JSON, NPY, PICTURES, TooLargeError, Unknow
 from smoothcert.service.keys import Keys
 from smoothcert.service.schemas import Copies, Deadline, Options, Plan, Problem, Radius, Results, Votes
 from smoothcert.service.service import Answered, Service, Wanted
+
+T = TypeVar("T")
 
 HEADERS = {
     b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -93,7 +95,7 @@ def _body_description(shape: tuple[int, ...]) -> dict[str, Any]:
     }
     binary = {"schema": {"type": "string", "format": "binary"}}
     content: dict[str, Any] = {JSON: {"schema": schema}}
-    content |= {kind: binary for kind in (*NPY, *(PICTURES if len(shape) == 3 else ()))}
+    content |= dict.fromkeys((*NPY, *(PICTURES if len(shape) == 3 else ())), binary)
     return {"requestBody": {"required": True, "content": content}}
 
 
@@ -101,7 +103,6 @@ def make_application(
     service: Service,
     keys: Keys | None = None,
     hosts: frozenset[str] | None = None,
-    grace: float = 10.0,
 ) -> FastAPI:
     """The application. ``hosts`` are the names it may be asked for by; None: any.
 
@@ -112,7 +113,7 @@ def make_application(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(service.close, grace)
+        await asyncio.to_thread(service.close)
 
     application = FastAPI(
         title="smoothcert",
@@ -160,7 +161,13 @@ def make_application(
         results = await _unless_gone(request, how(*found))
         if results is None:
             return Response(status_code=499)
-        return {"results": results, "alpha": service.engine.plan.alpha, "plan": service.engine.plan_hash}
+        engine = service.engine
+        return {
+            "results": results,
+            "alpha": engine.plan.alpha,
+            "plan": engine.plan_hash,
+            "input_shape": list(engine.input_shape),
+        }
 
     @application.post("/v1/predict", response_model=Results, responses=_ASKING, openapi_extra=body)
     async def predict(
@@ -181,7 +188,9 @@ def make_application(
         """The class of each input and the radius inside which nothing can change it."""
         return await answer(request, await asked(request, votes, radius, deadline, None), service.certify)
 
-    events = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events."}}
+    events: dict[int | str, dict[str, Any]] = {
+        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events."}
+    }
 
     @application.post(
         "/v1/certify/stream",
@@ -201,7 +210,14 @@ def make_application(
         if len(inputs) != 1:
             raise InvalidValueError(f"a stream is about one input, got {len(inputs)}")
         found = service.stream(caller, inputs[0], wanted)
-        first = await anext(found)  # a refusal has a status of its own
+        try:
+            first = await _unless_gone(request, _next(found))  # a refusal has a status of its own
+        except BaseException:
+            await found.aclose()
+            raise
+        if first is None:
+            await found.aclose()
+            return Response(status_code=499)
         return StreamingResponse(_events(first, found), media_type="text/event-stream")
 
     @application.get("/v1/plan", response_model=Plan, responses=_problems(401, 421))
@@ -284,7 +300,7 @@ async def _body(request: Request, service: Service) -> bytes:
     return bytes(parts)
 
 
-async def _unless_gone(request: Request, work: Awaitable[list[Answered]]) -> list[Answered] | None:
+async def _unless_gone(request: Request, work: Awaitable[T]) -> T | None:
     """What the work finds; None if the client left before, and the work was dropped."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
@@ -305,14 +321,14 @@ async def _left(request: Request) -> None:
 
 
 async def _events(
-    first: tuple[str, Answered], rest: AsyncIterator[tuple[str, Answered]]
+    first: tuple[str, Answered], rest: AsyncGenerator[tuple[str, Answered]]
 ) -> AsyncIterator[str]:
     """Server-sent events; a comment now and then shows the line that it is alive."""
-    yield _event(*first)
     following: asyncio.Future[tuple[str, Answered]] | None = None
     try:
+        yield _event(*first)
         while True:
-            following = following or asyncio.ensure_future(anext(rest))  # type: ignore[arg-type]
+            following = following or asyncio.ensure_future(_next(rest))
             done, _ = await asyncio.wait({following}, timeout=_HEARTBEAT)
             if not done:
                 yield ": still here\n\n"
@@ -331,7 +347,11 @@ async def _events(
             following.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration):
                 await following
-        await rest.aclose()  # type: ignore[attr-defined]
+        await rest.aclose()
+
+
+async def _next(events: AsyncGenerator[tuple[str, Answered]]) -> tuple[str, Answered]:
+    return await anext(events)
 
 
 def _event(name: str, data: Answered) -> str:

@@ -131,4 +131,3 @@ def _picture(content: bytes, shape: tuple[int, ...], pixels: int) -> NDArray[np.
         raise
     except Exception as error:  # decoders raise nearly any exception on a damaged file
         raise DataError(f"the picture can't be read ({type(error).__name__})") from None
-

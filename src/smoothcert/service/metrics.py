@@ -59,7 +59,12 @@ class Metrics:
             ]
         for name, kind, words, value in (
             ("votes_total", "counter", "Votes cast.", load.votes_cast),
-            ("votes_per_second", "gauge", "Votes cast a second, while busy.", round(load.votes_per_second, 3)),
+            (
+                "votes_per_second",
+                "gauge",
+                "Votes cast a second, while busy.",
+                round(load.votes_per_second, 3),
+            ),
             ("inputs_waiting", "gauge", "Inputs that wait for votes.", load.inputs),
             ("callers_waiting", "gauge", "Callers that wait.", load.callers),
             ("votes_waiting", "gauge", "Votes that are asked for, at most.", load.votes_waiting),

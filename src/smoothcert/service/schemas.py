@@ -13,9 +13,7 @@ Radius = Annotated[
 Deadline = Annotated[
     float, Field(gt=0, le=86_400, description="Seconds after which the radius reached so far is the answer.")
 ]
-Copies = Annotated[
-    int, Field(ge=0, le=16, description="Noisy versions of the input to show (streams only).")
-]
+Copies = Annotated[int, Field(ge=0, le=16, description="Noisy versions of the input to show (streams only).")]
 
 
 class Options(BaseModel):
@@ -72,6 +70,7 @@ class Results(BaseModel):
     results: list[Result]
     alpha: float = Field(description="Probability that any answer ever given about one input is wrong.")
     plan: str = Field(description="Hash of what is promised, as /v1/plan states it.")
+    input_shape: list[int] = Field(description="Of one input.")
 
 
 class Plan(BaseModel):

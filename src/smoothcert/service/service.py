@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,9 +24,9 @@ from smoothcert.service.asks import Ask
 from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.limits import Limits, Quota
 from smoothcert.service.metrics import Metrics
+from smoothcert.service.randomness import Secret
 from smoothcert.sigma_search import Problem, search_each
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.service.randomness import Secret
 from smoothcert.stopping import Decide, Grid, StopRule
 from smoothcert.tally import Phase, Stream
 
@@ -101,7 +101,7 @@ class Service:
 
     async def stream(
         self, caller: str, x: NDArray[Any], wanted: Wanted
-    ) -> AsyncIterator[tuple[str, Answered]]:
+    ) -> AsyncGenerator[tuple[str, Answered]]:
         """Events: where an input stands, whenever that changes; the last is its answer."""
         questions = [Question(*self.engine.point(x))]
         recalled = await self._recalled(questions)
@@ -166,7 +166,11 @@ class Service:
         assert self.memory is not None
         assert ask.certification is not None
         certification = ask.certification
-        facts = {"alpha": self.engine.plan.alpha, "votes": ask.standing.votes, "bound": self.engine.plan.bound}
+        facts = {
+            "alpha": self.engine.plan.alpha,
+            "votes": ask.standing.votes,
+            "bound": self.engine.plan.bound,
+        }
         return self.memory.answer(ask.x, lambda _: certification, lambda _: facts)
 
     async def _recalled(self, questions: Sequence[Question]) -> list[Answered | None]:
@@ -219,7 +223,8 @@ class Service:
 
     def _copies(self, ask: Ask, count: int) -> list[Any]:
         """The first noisy versions of the input that the model is shown to certify it."""
-        return noisy_copies(self.engine, ask, count).tolist()
+        shown: list[Any] = noisy_copies(self.engine, ask, count).tolist()
+        return shown
 
     def _seconds(self, wanted: Wanted) -> float:
         return min(self.limits.longest, wanted.deadline or self.limits.deadline)
@@ -274,4 +279,3 @@ class _Bell:
             return False
         self._event.clear()
         return True
-
