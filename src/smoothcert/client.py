@@ -116,7 +116,7 @@ class Client:
         radius: float | None = None,
         deadline: float | None = None,
     ) -> Iterator[ServedAnswer]:
-        """Where one input stands, as votes are cast; the last is its answer. Stop whenever you like: the radius holds."""
+        """Where one input stands, as votes are cast; the last is its answer. Stop when you like: the radius holds."""
         path = _path("/v1/certify/stream", votes=votes, radius=radius, deadline=deadline)
         connection, response = self._send("POST", path, _npy(x))
         try:

@@ -37,7 +37,7 @@ def serve(
     port: int = 8000,
     api_keys: Path | None = None,
     open: Annotated[bool, Parameter(negative="")] = False,
-    allow_host: list[str] | None = None,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
     seed: int | None = None,
     secret_file: Path | None = None,
     grace: float = 10.0,
@@ -90,6 +90,7 @@ def serve(
     """
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.errors import InvalidValueError
     from smoothcert.extras import require
     from smoothcert.smoothing.plan import ANYTIME_BOUND
 
@@ -141,12 +142,12 @@ def serve(
     server = make_server(application, host, port, grace, started)
     try:
         asyncio.run(server.serve())
+    except SystemExit:  # uvicorn's way to say that it couldn't begin
+        raise InvalidValueError(
+            f"can't listen at {host}, port {port}: it is taken, or not this machine's; --port 0 takes a free one"
+        ) from None
     finally:
         service.close()
-    if not server.started:
-        from smoothcert.errors import InvalidValueError
-
-        raise InvalidValueError(f"can't listen at {host}, port {port}: it is taken, or not this machine's")
 
 
 def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: bool) -> None:

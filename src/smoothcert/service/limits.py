@@ -65,7 +65,7 @@ class Quota:
     def check(self, caller: str) -> None:
         """QuotaError, with the time to wait, where a caller has nothing left."""
         left = self._filled(caller).left
-        if left <= 0:
+        if left < 1:
             wait = max(1, math.ceil((1 - left) * 60 / self._most))
             raise QuotaError(f"more than {self._most:.0f} {self._what} a minute", wait)
 
