@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -77,7 +78,7 @@ class Service:
         self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self._spend)
         self.names = Names(classifier.class_names)
         self._memory_address = None if memory is None else public_address(memory)
-        self._searching = asyncio.Lock()
+        self._searching = threading.Lock()
 
     def close(self, grace: float = 0.0) -> None:
         """Finish what is held, for so long; then the memory is closed."""
@@ -194,8 +195,7 @@ class Service:
         """Each question with the plan at the input's own σ, where σ is searched; one search at a time."""
         if self.engine.plan.search is None or not questions:
             return questions
-        async with self._searching:
-            plans = await asyncio.to_thread(self._search, questions)
+        plans = await asyncio.to_thread(self._search, questions)
         return [replace(question, plan=plans[question.index]) for question in questions]
 
     def _search(self, questions: Sequence[Question]) -> dict[int, CertifyPlan]:
@@ -216,10 +216,11 @@ class Service:
             )
 
         different = {question.index: question.x for question in questions}
-        return {
-            index: replace(plan, noise=found.noise_like(plan.noise), search=None)
-            for index, _, found in search_each(plan.search, problem, iter(different.items()))
-        }
+        with self._searching:
+            return {
+                index: replace(plan, noise=found.noise_like(plan.noise), search=None)
+                for index, _, found in search_each(plan.search, problem, iter(different.items()))
+            }
 
     def _copies(self, ask: Ask, count: int) -> list[Any]:
         """The first noisy versions of the input that the model is shown to certify it."""
