@@ -32,7 +32,7 @@ def test_an_answer_is_stored_and_given_again_inside_its_region(tmp_path: Path) -
     assert first["source"] == "certified"
     assert first["record"] == 1
     cast = service.engine.load().votes_cast
-    near, again = certified(service, FAR + [0.1, 0.0], FAR)
+    near, again = certified(service, FAR + np.array([0.1, 0.0]), FAR)
     assert near["source"] == again["source"] == "memory"
     assert near["predicted"] == first["predicted"]
     assert 0 < near["radius"] <= first["radius"] - 0.1 + 1e-9
