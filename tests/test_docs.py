@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -272,3 +273,38 @@ def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) 
     assert score > 0.9
     assert mean > 0.9
     assert acr > 0.5
+
+
+@pytest.mark.slow
+def test_the_lines_of_the_page_on_serving_work_as_written(tmp_path: Path) -> None:
+    """Each as bash runs it, but for the ports, and with an end to the servers."""
+    pytest.importorskip("sklearn")
+    pytest.importorskip("fastapi")
+    if shutil.which("curl") is None:
+        pytest.skip("no curl")
+    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    for port in ("8000", "8001"):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            commands = commands.replace(port, str(free.getsockname()[1]))
+    commands = commands.replace("curl -s", "curl -sS --fail-with-body")
+    script = f"""trap 'kill $(jobs -p); wait' EXIT
+served() {{ exec "{sys.executable}" -m smoothcert "$@"; }}  # is its own process, which can be ended
+smoothcert() {{ if [ $1 = serve ]; then served "$@"; fi; "{sys.executable}" -m smoothcert "$@"; }}
+python() {{ "{sys.executable}" "$@"; }}
+{commands}"""
+    done = subprocess.run(
+        ["bash", "-euc", script],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count('"results":[{"votes":') == 3
+    assert "event: votes" in done.stdout
+    assert "event: answer" in done.stdout
+    assert '"promise":"For any input' in done.stdout
+    assert "Traceback" not in done.stderr

@@ -20,7 +20,7 @@ SOURCE = ROOT / "src" / "smoothcert"
 FLOORS = [
     {"__main__"},
     {"commands"},
-    {"report", "sweeps", "health"},
+    {"report", "sweeps", "health", "service"},
     {
         "analysis",
         "training",
@@ -37,7 +37,7 @@ FLOORS = [
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},
     {"knobs"},
-    {"npy", "hints"},
+    {"npy", "hints", "client"},
     {"registry", "rounding", "files", "databases", "plain_text", "checksums", "extras"},
     {"platforms", "mounts"},
     {"errors"},

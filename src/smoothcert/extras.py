@@ -17,6 +17,7 @@ class Extra(NamedTuple):
 
 EXTRAS = {
     "cloudpickle": Extra("cloudpickle", "processes"),
+    "fastapi": Extra("fastapi", "serve"),
     "matplotlib": Extra("matplotlib", "plot"),
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),
@@ -27,6 +28,7 @@ EXTRAS = {
     "s3fs": Extra("s3fs", "storage"),
     "sklearn": Extra("scikit-learn", "quickstart"),
     "tensorboard": Extra("tensorboard", "tensorboard"),
+    "uvicorn": Extra("uvicorn", "serve"),
 }
 """By the name that Python imports them under."""
 

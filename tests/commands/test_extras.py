@@ -51,6 +51,8 @@ ASKED = {
     f"remember run {DATA} --memory toy.memory --out remembered": DONE,
     f"remember run {DATA} --memory postgresql:///toy --out in-postgres": "postgres",
     f"predict model {FEW}": DONE,
+    "serve model": "serve",
+    "serve-key alice --api-keys keys": DONE,
     f"attack run --model model {DATA} --steps 1 --copies 1 --n 20": DONE,
     LINES: DONE,
     f"{LINES} --out lines.png": "plot",

@@ -39,6 +39,8 @@ COMMANDS = (
     "merge",
     "remember",
     "predict",
+    "serve",
+    "serve-key",
     "attack",
     "diagnose",
     "sensitivity",

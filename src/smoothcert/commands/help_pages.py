@@ -30,6 +30,7 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
     "plan": ("model", "dataset", "sigma", "noise", "n", "alpha", "stop", "workers", "device", "pilot-inputs",
              "price-per-hour", *_DATA, "format", "quiet"),
     "predict": ("model", "dataset", "sigma", "noise", "n", "alpha", "seed", *_DATA, "device", *_OUTPUT),
+    "serve": ("model", "sigma", "n", "alpha", "memory", "host", "port", "api-keys", "deadline", "device", *_OUTPUT),
     "attack": ("run", "model", "radii", "attack", "steps", "copies", "out", "dataset", *_DATA, "device", *_OUTPUT),
     "diagnose": ("model", "out", "dataset", "sigma", "each", "before", *_DATA, *_OUTPUT),
     "verify": ("run", "digest", "replay", "model", "dataset", "data-dir", "format", "quiet"),

@@ -36,6 +36,8 @@ class NamedModel:
     trained: Mapping[str, Fact] = field(default_factory=dict)
     trained_range: tuple[float, float] | None = None
     """The smallest and the largest number among the inputs that it was trained on."""
+    input_shape: tuple[int, ...] | None = None
+    """Of an input, where the model says."""
 
     def departures(self, noise: str | None, sigma: float | None, inputs: Dataset) -> list[str]:
         """In words, how the noise and the inputs differ from those of its training."""
@@ -133,6 +135,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         noise if noise in NOISES else None,  # any other would be a path
         training_facts(path),
         trained_range(path),
+        spec.input_shape,
     )
 
 

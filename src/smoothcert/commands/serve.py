@@ -1,0 +1,191 @@
+"""`smoothcert serve`: certified predictions over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from smoothcert.commands.options import BoundName, ModelOptions, NoiseText, OutputOptions
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
+from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.serve_options import LimitOptions
+from smoothcert.commands.vote_options import VoteOptions
+
+if TYPE_CHECKING:
+    from smoothcert.commands.model_argument import NamedModel
+    from smoothcert.service.randomness import Secret
+
+_PICTURES, _OTHERS = 1.0, 100.0  # the largest number to expect, where the model doesn't say
+
+
+def serve(
+    model: str,
+    *,
+    sigma: float | None = None,
+    noise: NoiseText = None,
+    votes: VoteOptions = VoteOptions(),
+    bound: BoundName | None = None,
+    search: SearchOptions = SearchOptions(),
+    memory: str | None = None,
+    input_shape: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_keys: Path | None = None,
+    open: Annotated[bool, Parameter(negative="")] = False,
+    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    seed: int | None = None,
+    secret_file: Path | None = None,
+    grace: float = 10.0,
+    limits: LimitOptions = LimitOptions(),
+    model_options: ModelOptions = ModelOptions(),
+    numerics: NumericsOptions = NumericsOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Serve a smoothed classifier: ask for a class and get, with it, the radius inside which it can't be changed.
+
+    `POST /v1/predict`, `/v1/certify` and `/v1/certify/stream` take JSON, .npy files and pictures; `/v1/plan` says what
+    is promised; at `/` is a page to try it. Every answer is a certificate that holds whenever it is read off: a
+    deadline answers with the radius reached so far. With probability 1 − alpha no answer ever given about an input is
+    wrong, however often it is asked about (docs/serving.md).
+
+    Example: `smoothcert serve runs/digits --sigma 0.25 --n 10000`
+
+    Parameters
+    ----------
+    model
+        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
+    sigma
+        Standard deviation of the noise in input units (default: what the model was trained with).
+    bound
+        One that holds whenever voting stops: mixture-two-class (the default), mixture, looks or looks-two-class.
+    memory
+        Remember every answer, so that none contradicts another: an SQLite file, made if missing (sqlite:FILE), or
+        postgresql://USER@HOST/DATABASE#SCHEMA, which several servers may share. Needed for --sigma-search.
+    input_shape
+        Of an input, such as 1,28,28; for models that don't say.
+    host
+        Address to listen at. Others than this machine's own need --api-keys, or --open.
+    port
+        Port to listen at; 0 takes a free one.
+    api_keys
+        File with the hashes of the callers' keys, made by `smoothcert serve-key`.
+    open
+        Let everybody in who can reach the host, without a key.
+    allow_host
+        A further name that the server is reached by; only asked about where there are no keys.
+    seed
+        Fixes all votes, so that answers can be reproduced. Whoever knows it can look for inputs that it flatters: for
+        tests and figures, not for strangers.
+    secret_file
+        Keeps the secret that votes follow from, in a file that only you can read; made if missing. Without, every start
+        draws another, and what is promised is for each life of the server.
+    grace
+        Seconds that questions under way may take when the server is stopped; then they are answered as they stand.
+    """
+    from smoothcert.commands.console import note, warn
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.extras import require
+    from smoothcert.smoothing.plan import ANYTIME_BOUND
+
+    require("fastapi", "serve")
+    require("uvicorn", "serve")
+    from smoothcert.service.application import make_application
+    from smoothcert.service.keys import Keys
+    from smoothcert.service.server import LOOPBACK, is_loopback, make_server
+    from smoothcert.service.service import Service
+
+    _check_host(host, api_keys, open, is_loopback(host))
+    keys = None if api_keys is None else Keys.read(api_keys)
+    secret = _secret(seed, secret_file)
+    execution, searched = execution_of(speed), search.search()
+    named = load_named_model(model, model_options, "hard")
+    shape = _shape(named, input_shape)
+    classifier = named.smoothed(
+        execution,
+        sigma,
+        noise=named.noise_or(noise),
+        levels=numerics.levels,
+        bound=bound or ANYTIME_BOUND,
+        **vars(votes),
+        numerics=numerics_of(numerics),
+        search=searched,
+    )
+    expected = named.trained_range or (0.0, _PICTURES if len(shape) == 3 else _OTHERS)
+    classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
+    if seed is not None:
+        warn(
+            f"--seed {seed} fixes every vote: whoever knows it can look for inputs that it flatters, and for those "
+            "nothing is promised. Leave it out where strangers ask",
+            output.quiet,
+        )
+    address = None if memory is None else memory.removeprefix("sqlite:")
+    service = Service(classifier, shape, secret=secret, limits=limits.limits(), memory=address)
+    # With keys a page of somebody else's can do nothing; opened to all, the name doesn't matter.
+    anyone = keys is not None or (open and not is_loopback(host))
+    hosts = None if anyone else LOOPBACK | {host.lower(), *(name.lower() for name in allow_host or ())}
+    application = make_application(service, keys, hosts)
+
+    def started(url: str) -> None:
+        told: dict[str, Any] = {"url": url, "plan": service.engine.plan_hash}
+        if output.json:
+            sys.stdout.write(json.dumps(told) + "\n")
+            sys.stdout.flush()
+        note(f"serving {classifier.base.name} at {url} (Ctrl-C ends it)", output.silent)
+
+    server = make_server(application, host, port, grace, started)
+    try:
+        asyncio.run(server.serve())
+    except SystemExit:  # uvicorn's way to say that it couldn't begin
+        raise InvalidValueError(
+            f"can't listen at {host}, port {port}: it is taken, or not this machine's; --port 0 takes a free one"
+        ) from None
+    finally:
+        service.close()
+
+
+def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: bool) -> None:
+    from smoothcert.errors import InvalidValueError
+
+    if not loopback and api_keys is None and not everybody:
+        raise InvalidValueError(
+            f"--host {host} can be reached by others: give --api-keys FILE (smoothcert serve-key makes keys), or "
+            "--open to let everybody in"
+        )
+    if api_keys is not None and everybody:
+        raise InvalidValueError("--open and --api-keys are two answers to one question: leave one out")
+
+
+def _secret(seed: int | None, path: Path | None) -> Secret:
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.service.randomness import Secret
+
+    if seed is not None and path is not None:
+        raise InvalidValueError("--seed and --secret-file are two answers to one question: leave one out")
+    if seed is not None:
+        return Secret.of_seed(seed)
+    return Secret.fresh() if path is None else Secret.in_file(path)
+
+
+def _shape(named: NamedModel, given: str | None) -> tuple[int, ...]:
+    from smoothcert.errors import InvalidValueError
+
+    if given is None:
+        known = named.input_shape or named.classifier.input_shape
+        if known is None:
+            raise InvalidValueError(
+                "--input-shape is missing, and the model doesn't say: write 1,28,28 for a picture"
+            )
+        return tuple(known)
+    sizes = given.replace("x", ",").split(",")
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+        raise InvalidValueError(
+            f"--input-shape is sizes with commas between them, such as 1,28,28; got {given!r}"
+        )
+    return tuple(int(size) for size in sizes)

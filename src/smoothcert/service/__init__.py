@@ -1,0 +1,1 @@
+"""A smoothed classifier as a service: one engine behind all requests, each answer a certificate that holds."""

@@ -1,0 +1,133 @@
+"""Inputs as a request brings them: JSON, an .npy file, or a picture; nothing is unpickled, opened or believed."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.datasets.image_files import COLOUR_MODES, FORMATS, GREY_MODES, channels_first, converted
+from smoothcert.errors import DataError, InvalidValueError, SmoothcertError
+from smoothcert.extras import require
+from smoothcert.files import parse_json
+from smoothcert.npy import read_npy
+
+JSON = "application/json"
+NPY = ("application/x-npy", "application/octet-stream")
+PICTURES = ("image/png", "image/jpeg", "image/bmp", "image/webp", "image/tiff", "image/x-portable-pixmap")
+OPTIONS = ("votes", "radius", "deadline", "copies")
+
+
+class TooLargeError(SmoothcertError):
+    """More than a request may bring."""
+
+
+class UnknownTypeError(SmoothcertError):
+    """A body of a kind that isn't read."""
+
+
+def read_body(
+    content: bytes, kind: str, shape: tuple[int, ...], most: int, pixels: int
+) -> tuple[list[NDArray[Any]], dict[str, Any]]:
+    """The inputs of a body, each of ``shape``, and what a JSON body says beside them."""
+    options: dict[str, Any] = {}
+    if kind == JSON:
+        inputs, options = _from_json(content, shape, most)
+    elif kind in NPY:
+        inputs = _from_array(_npy(content), shape)
+    elif kind in PICTURES:
+        inputs = [_picture(content, shape, pixels)]
+    else:
+        known = ", ".join((JSON, *NPY, *PICTURES))
+        raise UnknownTypeError(f"a body may be {known}; it says that it is {kind[:80] or 'nothing'!r}")
+    if not inputs:
+        raise InvalidValueError("there is no input in the request")
+    if len(inputs) > most:
+        raise TooLargeError(f"{len(inputs)} inputs in a request, where {most} are the most")
+    return inputs, options
+
+
+def _from_json(
+    content: bytes, shape: tuple[int, ...], most: int
+) -> tuple[list[NDArray[Any]], dict[str, Any]]:
+    try:
+        body = parse_json(content.decode("utf-8"))
+    except ValueError as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)[:120]
+        raise InvalidValueError(f"the body isn't JSON: {reason}") from None
+    if not isinstance(body, Mapping) or "inputs" not in body:
+        raise InvalidValueError('the body must be an object with "inputs", a list of arrays')
+    unknown = sorted(set(body) - {"inputs", *OPTIONS})
+    if unknown:
+        raise InvalidValueError(f"unknown field {unknown[0][:40]!r}; there are inputs, {', '.join(OPTIONS)}")
+    given = body["inputs"]
+    if not isinstance(given, list):
+        raise InvalidValueError('"inputs" must be a list of arrays')
+    if len(given) > most:
+        raise TooLargeError(f"{len(given)} inputs in a request, where {most} are the most")
+    inputs = [_numbers(one, shape, f"input {place}") for place, one in enumerate(given)]
+    return inputs, {name: body[name] for name in OPTIONS if name in body}
+
+
+def _numbers(given: Any, shape: tuple[int, ...], which: str) -> NDArray[np.float64]:
+    """Nested lists as an array, checked level by level: NumPy's own guesses (texts, objects) are never asked for."""
+    flat = [given]
+    for size in shape:
+        if any(not isinstance(one, list) or len(one) != size for one in flat):
+            raise InvalidValueError(f"{which} must be nested lists of shape {list(shape)}")
+        flat = [number for one in flat for number in one]
+    for number in flat:
+        if type(number) not in (int, float):
+            raise InvalidValueError(f"{which} must hold numbers, it has {json.dumps(number)[:40]}")
+    try:
+        return np.array(flat, dtype=np.float64).reshape(shape)
+    except OverflowError:
+        raise InvalidValueError(f"{which} holds a whole number beyond all floating-point ones") from None
+
+
+def _npy(content: bytes) -> NDArray[Any]:
+    try:
+        found = read_npy(io.BytesIO(content), len(content))
+    except ValueError as error:
+        raise InvalidValueError(f"the body is no .npy file that can be read: {error}") from None
+    if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
+        raise InvalidValueError(f"the .npy file must hold numbers of up to 64 bits, it has {found.dtype}")
+    return found.astype(found.dtype.newbyteorder("="))
+
+
+def _from_array(found: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
+    if found.shape == shape:
+        return [found]
+    if found.ndim == len(shape) + 1 and found.shape[1:] == shape:
+        return list(found)
+    raise InvalidValueError(
+        f"the array has shape {list(found.shape)}: inputs have {list(shape)}, and several of them one dimension more"
+    )
+
+
+def _picture(content: bytes, shape: tuple[int, ...], pixels: int) -> NDArray[np.float64]:
+    """A picture's numbers in [0, 1], brought to the model's size; bombs are refused by what their header claims."""
+    if len(shape) != 3 or shape[0] not in (1, 3):
+        raise InvalidValueError(f"this model takes inputs of shape {list(shape)}, which no picture has")
+    require("PIL.Image", "reading a picture")
+    from PIL import Image as pillow  # noqa: N813 - its class has the same name as its module
+
+    try:
+        with pillow.open(io.BytesIO(content), formats=FORMATS) as image:
+            width, height = image.size
+            if width * height > pixels:
+                raise TooLargeError(f"a picture of {width}x{height} pixels, where {pixels} are the most")
+            if image.mode not in GREY_MODES | COLOUR_MODES:
+                raise InvalidValueError(f"the picture's values have more than 8 bits (mode {image.mode})")
+            ready = converted(image, "L" if shape[0] == 1 else "RGB")
+            if ready.size != (shape[2], shape[1]):
+                ready = ready.resize((shape[2], shape[1]), pillow.Resampling.BILINEAR)
+            return channels_first(ready) / 255.0
+    except (SmoothcertError, MemoryError):
+        raise
+    except Exception as error:  # decoders raise nearly any exception on a damaged file
+        raise DataError(f"the picture can't be read ({type(error).__name__})") from None

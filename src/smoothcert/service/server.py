@@ -1,0 +1,137 @@
+"""The server: uvicorn, with a limit on how long a connection may take to say what it wants."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.service.service import Service
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+_HEADER_BYTES = 16_384
+_HEADER_SECONDS = 15.0
+
+
+class PatientProtocol(H11Protocol):
+    """HTTP/1.1 whose patience ends: a connection that hasn't sent a request's head in time is closed."""
+
+    _closing: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """A client is there; its time runs."""
+        super().connection_made(transport)
+        self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def handle_events(self) -> None:
+        """Something has arrived: the head of a request stops the clock, a part of one starts it."""
+        super().handle_events()
+        if self._between_requests() and self._closing is None:
+            self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+        elif not self._between_requests():
+            self._stop_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def _between_requests(self) -> bool:
+        cycle: Any = self.cycle
+        return cycle is None or bool(cycle.response_complete)
+
+    def _stop_clock(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
+            self._closing = None
+
+    def _give_up(self) -> None:
+        self._closing = None
+        if self._between_requests() and not self.transport.is_closing():
+            self.transport.close()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach a host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and on a signal ends in order: what is held is finished, or answered as it stands."""
+
+    def __init__(
+        self, config: uvicorn.Config, service: Service, grace: float, on_started: Callable[[str], None] | None
+    ) -> None:
+        super().__init__(config)
+        self._service, self._grace, self._on_started = service, grace, on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        if self.started and self._on_started is not None:
+            name = self.servers[0].sockets[0].getsockname()
+            self._on_started(f"http://{f'[{name[0]}]' if ':' in name[0] else name[0]}:{name[1]}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more questions; go on with those that are held, for so long."""
+        ending = asyncio.create_task(asyncio.to_thread(self._service.engine.close, self._grace))
+        await super().shutdown(sockets)
+        await ending
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """A first signal ends in order, another at once; the process then ends as any other that was done."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
+
+def make_server(
+    application: FastAPI,
+    host: str,
+    port: int,
+    grace: float = 10.0,
+    on_started: Callable[[str], None] | None = None,
+) -> Server:
+    """A server that listens when it is run; it says nothing of what it is asked."""
+    if not 0 <= port <= 65_535:
+        raise InvalidValueError(f"a port is a number from 0 to 65535, got {port}")
+    service: Service = application.state.service
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        http=PatientProtocol,
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_level="critical",
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=service.limits.connections,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=max(1, round(grace)) + 2,
+        h11_max_incomplete_event_size=_HEADER_BYTES,
+    )
+    return Server(config, service, grace, on_started)

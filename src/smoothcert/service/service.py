@@ -1,0 +1,282 @@
+"""The service: requests made questions of the engine, with or without a memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from smoothcert.databases import public_address
+from smoothcert.errors import InvalidValueError
+from smoothcert.noise import on_grid
+from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement
+from smoothcert.sampling.lanes import Block
+from smoothcert.sampling.passes import _NUMBERS_TOGETHER
+from smoothcert.sampling.streams import BlockBits, NoisyCopies
+from smoothcert.service.answers import Names, plan_json, recalled_json, result_json, standing_json
+from smoothcert.service.asks import Ask
+from smoothcert.service.engine import Question, VotingEngine
+from smoothcert.service.limits import Limits, Quota
+from smoothcert.service.metrics import Metrics
+from smoothcert.service.randomness import Secret
+from smoothcert.sigma_search import Problem, search_each
+from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
+from smoothcert.stopping import Decide, Grid, StopRule
+from smoothcert.tally import Phase, Stream
+
+Answered = dict[str, Any]
+_EVENTS_APART = 0.05  # seconds: what an eye can follow
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request asks for: at most so many votes, until a radius is decided, so many seconds at most."""
+
+    votes: int | None = None
+    radius: float | None = None
+    deadline: float | None = None
+    copies: int = 0
+
+    def rule(self) -> StopRule | None:
+        """When to stop before that."""
+        return None if self.radius is None else Decide(self.radius)
+
+
+class Service:
+    """A smoothed classifier behind one engine, and a memory if there is one."""
+
+    def __init__(
+        self,
+        classifier: SmoothedClassifier,
+        input_shape: tuple[int, ...],
+        *,
+        secret: Secret | None = None,
+        limits: Limits | None = None,
+        memory: str | None = None,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.requests = Quota(self.limits.requests_per_minute, "requests")
+        self.votes = Quota(self.limits.votes_per_minute, "votes")
+        if classifier.plan.search is not None and memory is None:
+            raise InvalidValueError(
+                "where each input has its own σ, answers may contradict each other unless they are remembered: give "
+                "--memory, or leave --sigma-search out"
+            )
+        self.memory = (
+            None
+            if memory is None
+            else RegionMemory.open(memory, Statement.of(classifier, tuple(input_shape)))
+        )
+        self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self._spend)
+        self.names = Names(classifier.class_names)
+        self._memory_address = None if memory is None else public_address(memory)
+        self._searching = threading.Lock()
+
+    def close(self, grace: float = 0.0) -> None:
+        """Finish what is held, for so long; then the memory is closed."""
+        self.engine.close(grace)
+        if self.memory is not None:
+            self.memory.close()
+
+    def plan(self) -> Answered:
+        """What is promised."""
+        return plan_json(self.engine, self.names, self._memory_address)
+
+    async def predict(self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted) -> list[Answered]:
+        """The class of each input as soon as it is certain; what is remembered is worth a radius."""
+        rule = None if self.memory is not None else Grid((0.0,))
+        votes = wanted.votes or (None if self.memory is not None else min(1000, self.engine.plan.n))
+        return await self._answers(caller, inputs, replace(wanted, votes=votes), rule)
+
+    async def certify(self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted) -> list[Answered]:
+        """Class and radius of each input."""
+        return await self._answers(caller, inputs, wanted, wanted.rule())
+
+    async def stream(
+        self, caller: str, x: NDArray[Any], wanted: Wanted
+    ) -> AsyncGenerator[tuple[str, Answered]]:
+        """Events: where an input stands, whenever that changes; the last is its answer."""
+        questions = [Question(*self.engine.point(x))]
+        recalled = await self._recalled(questions)
+        if recalled[0] is not None:
+            yield "answer", recalled[0]
+            return
+        questions = await self._with_plans(questions)
+        bell = _Bell()
+        (ask,) = self.engine.ask_all(
+            caller, questions, votes=wanted.votes, rule=wanted.rule(), on_change=bell.ring
+        )
+        try:
+            if wanted.copies:
+                yield "copies", {"inputs": self._copies(ask, wanted.copies)}
+            until = bell.now() + self._seconds(wanted)
+            last = None
+            while not ask.done:
+                if ask.standing is not last and ask.standing.chosen is not None:
+                    last = ask.standing
+                    yield "votes", standing_json(last, self.names)
+                    await asyncio.sleep(min(_EVENTS_APART, max(0.0, until - bell.now())))
+                if not ask.done and not await bell.wait(until):
+                    self.engine.end(ask, "deadline")
+            yield "answer", await self._finished(ask)
+        finally:
+            self._let_go([ask])
+
+    async def _answers(
+        self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted, rule: StopRule | None
+    ) -> list[Answered]:
+        questions = [Question(*self.engine.point(x)) for x in inputs]
+        found: list[Answered | None] = await self._recalled(questions)
+        open_ = [place for place, one in enumerate(found) if one is None]
+        asked = await self._with_plans([questions[place] for place in open_])
+        bell = _Bell()
+        asks = self.engine.ask_all(caller, asked, votes=wanted.votes, rule=rule, on_change=bell.ring)
+        try:
+            until = bell.now() + self._seconds(wanted)
+            while not all(ask.done for ask in asks):
+                if not await bell.wait(until):
+                    for ask in asks:
+                        self.engine.end(ask, "deadline")
+            for place, ask in zip(open_, asks):
+                found[place] = await self._finished(ask)
+        finally:
+            self._let_go(asks)
+        return [one for one in found if one is not None]
+
+    async def _finished(self, ask: Ask) -> Answered:
+        if ask.error is not None:
+            self.metrics.answer("failed")
+            raise ask.error
+        remembered = None
+        certification = ask.certification
+        if self.memory is not None and certification is not None:
+            remembered = await asyncio.to_thread(self._remember, ask)
+        answer = result_json(ask, self.names, remembered)
+        self.metrics.answer("abstained" if answer["abstained"] else "certified")
+        return answer
+
+    def _remember(self, ask: Ask) -> MemoryAnswer:
+        assert self.memory is not None
+        assert ask.certification is not None
+        certification = ask.certification
+        facts = {
+            "alpha": self.engine.plan.alpha,
+            "votes": ask.standing.votes,
+            "bound": self.engine.plan.bound,
+        }
+        return self.memory.answer(ask.x, lambda _: certification, lambda _: facts)
+
+    async def _recalled(self, questions: Sequence[Question]) -> list[Answered | None]:
+        """What the memory says of each input; None where it says nothing."""
+        memory = self.memory
+        if memory is None:
+            return [None] * len(questions)
+        found = await asyncio.to_thread(lambda: [memory.look_up(question.x) for question in questions])
+        told: list[Answered | None] = []
+        for answer in found:
+            if answer is not None:
+                self.metrics.answer("remembered")
+            told.append(
+                None
+                if answer is None
+                else recalled_json(answer, self.engine.plan, self.engine.prepared.classes, self.names)
+            )
+        return told
+
+    async def _with_plans(self, questions: list[Question]) -> list[Question]:
+        """Each question with the plan at the input's own σ, where σ is searched; one search at a time."""
+        if self.engine.plan.search is None or not questions:
+            return questions
+        plans = await asyncio.to_thread(self._search, questions)
+        return [replace(question, plan=plans[question.index]) for question in questions]
+
+    def _search(self, questions: Sequence[Question]) -> dict[int, CertifyPlan]:
+        engine, plan = self.engine, self.engine.plan
+        assert plan.search is not None
+
+        def problem() -> Problem:
+            return Problem(
+                base=engine.classifier.base,
+                prepared=engine.prepared,
+                noise=plan.noise,
+                bound=plan.confidence_bound,
+                n=plan.n,
+                alpha=plan.alpha,
+                seed=plan.known_seed,
+                execution=engine.execution,
+                grid=plan.grid,
+            )
+
+        different = {question.index: question.x for question in questions}
+        with self._searching:
+            return {
+                index: replace(plan, noise=found.noise_like(plan.noise), search=None)
+                for index, _, found in search_each(plan.search, problem, iter(different.items()))
+            }
+
+    def _copies(self, ask: Ask, count: int) -> list[Any]:
+        """The first noisy versions of the input that the model is shown to certify it."""
+        shown: list[Any] = noisy_copies(self.engine, ask, count).tolist()
+        return shown
+
+    def _seconds(self, wanted: Wanted) -> float:
+        return min(self.limits.longest, wanted.deadline or self.limits.deadline)
+
+    def _let_go(self, asks: Sequence[Ask]) -> None:
+        for ask in asks:
+            if not ask.done:
+                self.metrics.answer("left")
+                self.engine.end(ask)
+
+    def _spend(self, caller: str, votes: int) -> None:
+        self.votes.spend(caller, votes)
+
+
+def noisy_copies(engine: VotingEngine, ask: Ask, count: int) -> NDArray[np.float64]:
+    """The first rows of the first block of an input's estimation stream, as the model sees them."""
+    plan, prepared = ask.voting.plan, engine.prepared
+    noise, dtype = on_grid(plan.noise, plan.grid, ask.x.shape), prepared.numerics.noise_dtype()
+    steps = torch.from_numpy(noise.point(ask.x).steps).to(dtype)
+    copies = NoisyCopies(plan.noise, steps, noise.divisor(dtype), noise.sampler)
+    layout = prepared.numerics.layout()
+    # As many as are drawn together when votes are cast: numbers depend on it.
+    together = layout.chunk * min(layout.passes, max(1, _NUMBERS_TOGETHER // (layout.chunk * ask.x.size)))
+    size = layout.block if layout.passes == 1 else together
+    rows = torch.zeros((size, *ask.x.shape), dtype=dtype)
+    stream = Stream(plan.known_seed, ask.voting.index, Phase.ESTIMATION)
+    Block(copies, stream, 0, 0, len(rows)).fill(rows, BlockBits())
+    return rows[:count].double().numpy()
+
+
+class _Bell:
+    """Rung by the engine's thread, heard in the loop's."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+
+    def now(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    def ring(self) -> None:
+        """Wake whoever waits; of a loop that is closed nobody does."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._event.set)
+
+    async def wait(self, until: float) -> bool:
+        """Whether it was rung before the time was up."""
+        try:
+            await asyncio.wait_for(self._event.wait(), max(0.0, until - self.now()))
+        except TimeoutError:
+            return False
+        self._event.clear()
+        return True

@@ -1,0 +1,92 @@
+"""`smoothcert serve` from outside: it starts, answers, refuses what it should, and ends in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.client import Client
+from smoothcert.commands import main
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+
+@contextmanager
+def serving(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server of its own process, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "serve", *words, "--port", "0", "--json"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read() if process.stderr else ""
+        yield process, json.loads(line)["url"]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model: Path, tmp_path: Path) -> None:
+    words = ("--n", "4000", "--seed", "7", "--workers", "1")
+    with serving(str(digits_model), *words, cwd=tmp_path) as (process, url):
+        client = Client(url)
+        assert client.plan()["model"]["input_shape"] == [1, 8, 8]
+        assert client.certify(np.zeros((1, 8, 8)), votes=1000).votes == 1000
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 0, told
+        assert "--seed 7 fixes every vote" in told
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *words])
+    assert ended.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_mistakes_are_told_before_anything_is_served(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(digits_model)
+    assert "--api-keys FILE" in mistake(capsys, model, "--host", "0.0.0.0")
+    assert "leave one out" in mistake(capsys, model, "--open", "--api-keys", str(tmp_path / "keys"))
+    assert "no such file" in mistake(capsys, model, "--api-keys", str(tmp_path / "keys"))
+    assert "leave one out" in mistake(capsys, model, "--seed", "1", "--secret-file", str(tmp_path / "secret"))
+    assert "a server stops when" in mistake(capsys, model, "--bound", "two-class")
+    assert "--memory" in mistake(capsys, model, "--sigma-search", "ladder")
+    assert "1,28,28" in mistake(capsys, model, "--input-shape", "wide")
+    assert "0 to 65535" in mistake(capsys, model, "--port", "70000")
+
+
+def test_a_port_that_is_taken_is_one_message(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        told = mistake(capsys, str(digits_model), "--port", str(taken.getsockname()[1]))
+    assert "can't listen at 127.0.0.1" in told
+
+
+def test_a_key_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["serve-key", "alice", "--api-keys", str(tmp_path / "keys")])
+    key = capsys.readouterr().out.strip()
+    assert key.startswith("smoothcert_")
+    assert key not in (tmp_path / "keys").read_text()

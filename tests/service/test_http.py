@@ -1,0 +1,414 @@
+"""Over HTTP: what is answered, and what every wrong, huge, slow or truncated request gets."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+from smoothcert.errors import DataError
+from smoothcert.service import server as server_module
+from smoothcert.service.application import HEADERS
+from smoothcert.service.engine import EngineLimits
+from smoothcert.service.keys import Keys, new_key
+from smoothcert.service.limits import Limits
+from tests.service.made import Edge, Live, live
+
+FAR = [-1.0, 0.0]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Live]:
+    with live(limits=Limits(body=10_000, inputs=4, body_seconds=0.5, requests_per_minute=10_000)) as server:
+        yield server
+
+
+def npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def until(condition) -> None:
+    for _ in range(2000):
+        if condition():
+            return
+        time.sleep(0.005)
+    raise AssertionError("it doesn't happen")
+
+
+def test_certify_and_predict_answer_in_order(served: Live) -> None:
+    status, _, found = served.post("/v1/certify", {"inputs": [FAR, [3.0, 0.0]]})
+    assert status == 200
+    assert [one["predicted"] for one in found["results"]] == [0, 1]
+    assert all(one["radius"] > 0.5 and one["votes"] == 2048 for one in found["results"])
+    assert found["alpha"] == 0.001
+    assert found["plan"] == served.service.engine.plan_hash
+    status, _, found = served.post("/v1/predict", {"inputs": [[-2.0, 0.0]], "votes": 1000})
+    assert status == 200
+    assert found["results"][0]["predicted"] == 0
+    assert found["results"][0]["ended"] == "rule"
+    status, _, found = served.post("/v1/certify", {"inputs": [[0.5, 0.0]], "votes": 64})
+    (tie,) = found["results"]
+    assert (tie["predicted"], tie["abstained"], tie["radius"]) == (-1, True, 0.0)
+
+
+def test_a_radius_asked_for_stops_the_voting(served: Live) -> None:
+    _, _, found = served.post("/v1/certify?radius=0.25", {"inputs": [[-3.0, 0.0]]})
+    (one,) = found["results"]
+    assert one["radius"] >= 0.25
+    assert one["votes"] < 2048
+    assert one["reason"] == "decided: radius at least 0.25"
+
+
+def test_npy_files_are_inputs_too(served: Live) -> None:
+    for array, count in ((np.array(FAR, ">f4"), 1), (np.array([FAR, FAR]), 2), (np.array([[1, 2]], "u1"), 1)):
+        status, _, found = served.post("/v1/certify", npy(array), content_type="application/x-npy")
+        assert status == 200, found
+        assert len(found["results"]) == count
+
+
+def test_a_stream_is_events_that_end_with_the_answer(served: Live) -> None:
+    body = json.dumps({"inputs": [[-1.0, 5.0]], "copies": 2}).encode()
+    status, headers, found = served.ask("POST", "/v1/certify/stream", body, content_type="application/json")
+    assert status == 200
+    assert headers["content-type"].startswith("text/event-stream")
+    events = [part.split("\n") for part in found.decode().strip().split("\n\n")]
+    named = [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]
+    assert named[0][0] == "copies"
+    assert np.shape(named[0][1]["inputs"]) == (2, 2)
+    assert {name for name, _ in named[1:-1]} == {"votes"}
+    states = [data for name, data in named if name == "votes"]
+    assert [state["votes"] for state in states] == sorted({state["votes"] for state in states})
+    assert named[-1][0] == "answer"
+    assert named[-1][1]["votes"] == 2048
+    _, _, again = served.post("/v1/certify", {"inputs": [[-1.0, 5.0]]})
+    assert again["results"][0]["radius"] == named[-1][1]["radius"]
+
+
+def test_plan_health_and_metrics(served: Live) -> None:
+    status, _, found = served.ask("GET", "/v1/plan")
+    plan = json.loads(found)
+    assert status == 200
+    assert "0.999" in plan["promise"]
+    assert plan["plan"]["bound"] == "mixture-two-class"
+    assert "seed" not in plan["plan"]
+    assert str(served.service.engine.secret.seed) not in found.decode()
+    assert plan["sha256"] == served.service.engine.plan_hash
+    assert served.ask("GET", "/healthz")[2] == b"ok\n"
+    assert served.ask("GET", "/readyz")[2] == b"ready\n"
+    text = served.ask("GET", "/metrics")[2].decode()
+    assert 'smoothcert_requests_total{path="/v1/plan",status="200"}' in text
+    assert "smoothcert_votes_total" in text
+
+
+WRONG = {
+    "no JSON": (b"{", "application/json", 422),
+    "no object": (b"[1, 2]", "application/json", 422),
+    "no inputs": (b"{}", "application/json", 422),
+    "an unknown field": (b'{"inputs": [[0, 0]], "model": "os:system"}', "application/json", 422),
+    "an empty list": (b'{"inputs": []}', "application/json", 422),
+    "another shape": (b'{"inputs": [[1, 2, 3]]}', "application/json", 422),
+    "ragged lists": (b'{"inputs": [[1, [2]]]}', "application/json", 422),
+    "texts": (b'{"inputs": [["1", "2"]]}', "application/json", 422),
+    "truth values": (b'{"inputs": [[true, false]]}', "application/json", 422),
+    "NaN": (b'{"inputs": [[NaN, 0]]}', "application/json", 422),
+    "1e999": (b'{"inputs": [[1e999, 0]]}', "application/json", 422),
+    "numbers too large for the noise": (b'{"inputs": [[1e30, 0]]}', "application/json", 422),
+    "an endless integer": (b'{"inputs": [[1' + b"0" * 5000 + b", 0]]}", "application/json", 422),
+    "nesting without end": (b'{"inputs": ' + b"[" * 4900, "application/json", 422),
+    "no UTF-8": (b'{"inputs": "\xff\xfe"}', "application/json", 422),
+    "votes beyond the plan's": (b'{"inputs": [[0, 0]], "votes": 100000}', "application/json", 422),
+    "votes as a text": (b'{"inputs": [[0, 0]], "votes": "9"}', "application/json", 422),
+    "a deadline of nothing": (b'{"inputs": [[0, 0]], "deadline": 0}', "application/json", 422),
+    "a deadline next year": (b'{"inputs": [[0, 0]], "deadline": 9999}', "application/json", 422),
+    "too many inputs": (b'{"inputs": [[0, 0], [0, 0], [0, 0], [0, 0], [0, 0]]}', "application/json", 413),
+    "a body too large": (b'{"inputs": [' + b" " * 10_000 + b"]}", "application/json", 413),
+    "no kind": (b'{"inputs": [[0, 0]]}', "", 415),
+    "a pickle": (b"\x80\x04.", "application/python-pickle", 415),
+    "a form": (b"a=b", "multipart/form-data", 415),
+    "a text that a page may send unasked": (b'{"inputs": [[0, 0]]}', "text/plain", 415),
+    "a .npy of objects": (npy(np.array([{}, []], dtype=object)), "application/x-npy", 422),
+    "a .npy of texts": (npy(np.array(["a", "b"])), "application/x-npy", 422),
+    "a .npy cut off": (npy(np.zeros(2))[:-1], "application/x-npy", 422),
+    "a picture for a model of numbers": (b"\x89PNG", "image/png", 422),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_body_is_refused_with_its_reason(served: Live, what: str) -> None:
+    body, kind, expected = WRONG[what]
+    before = served.service.engine.load().votes_cast
+    status, _, found = served.ask("POST", "/v1/certify", body, content_type=kind)
+    assert status == expected, found
+    assert len(json.loads(found)["error"]) > 10
+    assert "Traceback" not in found.decode()
+    assert served.service.engine.load().votes_cast == before, "it cost nothing"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("votes=0", 422), ("votes=x", 422), ("radius=nan", 422), ("radius=-1", 422), ("deadline=1e99", 422)],
+)
+def test_wrong_options_are_refused(served: Live, query: str, expected: int) -> None:
+    assert served.post(f"/v1/certify?{query}", {"inputs": [FAR]})[0] == expected
+    assert served.post("/v1/certify?votes=5", {"inputs": [FAR], "votes": 5})[0] == 422
+
+
+def test_other_paths_and_methods_are_refused(served: Live) -> None:
+    assert served.ask("GET", "/v1/../etc/passwd")[0] == 404
+    assert served.ask("GET", "/page/../../../etc/passwd")[0] == 404
+    assert served.ask("GET", "/docs")[0] == 404
+    assert served.ask("DELETE", "/v1/plan")[0] == 405
+    assert served.ask("GET", "/v1/certify")[0] == 405
+    assert served.post("/v1/certify/stream", {"inputs": [FAR, FAR]})[0] == 422
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/page.js", "/page.css", "/healthz", "/v1/plan", "/nothing", "/v1/certify"]
+)
+def test_every_answer_has_safe_headers(served: Live, path: str) -> None:
+    _, headers, _ = served.ask("GET", path)
+    for name, value in HEADERS.items():
+        assert headers[name.decode()] == value.decode()
+    assert "server" not in headers
+
+
+def raw(server: Live, content: bytes, more: bytes = b"", pause: float = 0.0) -> bytes:
+    """What comes back for bytes as they are, until the server closes."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+        line.sendall(content)
+        if pause:
+            time.sleep(pause)
+        if more:
+            line.sendall(more)
+        line.shutdown(socket.SHUT_WR)
+        found = b""
+        while part := line.recv(65536):
+            found += part
+        return found
+
+
+HEAD = b"POST /v1/certify HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def test_malformed_requests_get_400_or_an_end(served: Live) -> None:
+    for content in (
+        b"\x00\x01\x02\x03\r\n\r\n",
+        b"GET / HTTP/1.1\r\nNo colon\r\n\r\n",
+        HEAD + b"Content-Length: nine\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        HEAD + b"X: " + b"a" * 70_000 + b"\r\n\r\n",
+    ):
+        found = raw(served, content)
+        assert not found or found.startswith(b"HTTP/1.1 400"), found[:100]
+    assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_slow_body_gets_408(served: Live) -> None:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+        line.sendall(HEAD + b'Content-Length: 100\r\n\r\n{"inp')
+        assert line.recv(65536).startswith(b"HTTP/1.1 408")
+
+
+def test_a_truncated_body_leaves_nothing_behind(served: Live) -> None:
+    raw(served, HEAD + b'Content-Length: 100\r\n\r\n{"inputs"')
+    assert served.service.engine.load().inputs == 0
+    assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_chunked_body_is_counted_as_it_comes(served: Live) -> None:
+    chunk = b"2000\r\n" + b" " * 0x2000 + b"\r\n"
+    found = raw(served, HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 2)
+    assert found.startswith(b"HTTP/1.1 413")
+
+
+def test_a_connection_that_says_nothing_is_closed(served: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_HEADER_SECONDS", 0.2)
+    for begun in (b"", b"GET / HT"):
+        with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
+            line.sendall(begun)
+            assert line.recv(10) == b""
+
+
+def test_a_deadline_answers_with_what_there_is() -> None:
+    model = Edge()
+    with live(model, n=2**20) as server:
+        server.post("/v1/certify", {"inputs": [FAR], "votes": 512})
+        model.open.clear()
+        status, _, found = server.post("/v1/certify", {"inputs": [FAR], "deadline": 0.2})
+        model.open.set()
+        assert status == 200
+        (one,) = found["results"]
+        assert one["ended"] == "deadline"
+        assert one["votes"] >= 512
+        assert one["radius"] > 0
+
+
+def test_a_full_queue_is_429_and_says_when() -> None:
+    model = Edge()
+    limits = Limits(engine=EngineLimits(queue=2, per_caller=2))
+    with live(model, limits=limits) as server:
+        model.open.clear()
+        threads = [
+            threading.Thread(target=server.post, args=("/v1/certify", {"inputs": [[-1.0, place]]}))
+            for place in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: server.service.engine.load().inputs == 2)
+        status, headers, found = server.post("/v1/certify", {"inputs": [FAR]})
+        assert status == 429
+        assert int(headers["retry-after"]) >= 1
+        assert "waiting" in found["error"]
+        model.open.set()
+        for thread in threads:
+            thread.join()
+        assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
+
+
+def test_a_caller_has_so_many_requests_and_votes_a_minute() -> None:
+    with live(limits=Limits(requests_per_minute=3)) as server:
+        found = [server.post("/v1/predict", {"inputs": [FAR]})[0] for _ in range(4)]
+        assert found == [200, 200, 200, 429]
+        assert server.ask("GET", "/healthz")[0] == 200
+    with live(limits=Limits(votes_per_minute=1000)) as server:
+        assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
+        status, headers, found = server.post("/v1/certify", {"inputs": [[-1.0, 1.0]]})
+        assert status == 429
+        assert "votes a minute" in found["error"]
+        assert 30 < int(headers["retry-after"]) < 120
+
+
+@pytest.mark.parametrize("path", ["/v1/certify", "/v1/certify/stream"])
+def test_a_client_that_leaves_frees_its_votes(path: str) -> None:
+    model = Edge()
+    with live(model, n=2**22) as server:
+        model.open.clear()
+        body = json.dumps({"inputs": [FAR]}).encode()
+        lines = []
+        for _ in range(5):
+            line = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+            line.sendall(HEAD.replace(b"/v1/certify", path.encode()))
+            line.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            lines.append(line)
+        until(lambda: server.service.engine.load().inputs == 5)
+        for line in lines:
+            line.close()
+        model.open.set()
+        until(lambda: server.service.engine.load().inputs == 0)
+        assert server.service.engine.load().votes_cast < 2**20
+        until(lambda: not server.service.engine._votings)
+
+
+def test_keys_are_asked_for_and_kept_as_hashes(tmp_path) -> None:
+    path = tmp_path / "keys"
+    key = new_key(path, "alice")
+    other = new_key(path, "bob")
+    assert key not in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with live(keys=Keys.read(path)) as server:
+        assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 401
+        assert server.post("/v1/certify", {"inputs": [FAR]}, authorization="Bearer nobody's")[0] == 401
+        assert server.post("/v1/certify", {"inputs": [FAR]}, authorization=f"Bearer {key}")[0] == 200
+        assert server.post("/v1/certify", {"inputs": [FAR]}, x_api_key=other)[0] == 200
+        assert server.ask("GET", "/metrics")[0] == 401
+        assert server.ask("GET", "/v1/plan")[0] == 401
+        assert server.ask("GET", "/healthz")[0] == 200
+        assert server.ask("GET", "/")[0] == 200
+    with pytest.raises(DataError, match="letters, digits"):
+        new_key(path, "two words")
+    path.write_text("alice nonsense\n")
+    with pytest.raises(DataError, match="line 1"):
+        Keys.read(path)
+    with pytest.raises(DataError, match="no such file"):
+        Keys.read(tmp_path / "none")
+
+
+def test_names_of_other_hosts_are_refused_where_there_are_no_keys() -> None:
+    """A page elsewhere may give its own name this machine's address; the browser then asks by that name."""
+    with live(hosts=server_module.LOOPBACK) as server:
+        assert server.ask("GET", "/healthz", host="localhost:1234")[0] == 200
+        assert server.ask("GET", "/healthz", host="[::1]:1234")[0] == 200
+        assert server.ask("GET", "/healthz", host="evil.example")[0] == 421
+        assert server.post("/v1/certify", {"inputs": [FAR]}, host="evil.example")[0] == 421
+
+
+def test_an_input_that_the_model_can_not_vote_on_is_422(served: Live) -> None:
+    status, _, found = served.post("/v1/certify", {"inputs": [[0.0, 200.0]]})
+    assert status == 422
+    assert "NaN" in found["error"]
+    body = json.dumps({"inputs": [[0.0, 201.0]]}).encode()
+    status, _, found = served.ask("POST", "/v1/certify/stream", body, content_type="application/json")
+    assert status == 422
+    assert served.ask("GET", "/readyz")[0] == 200
+
+
+def test_shutdown_answers_what_it_holds_and_refuses_the_rest() -> None:
+    model = Edge()
+    with live(model, n=2**22) as server:
+        answers = []
+        thread = threading.Thread(
+            target=lambda: answers.append(server.post("/v1/certify", {"inputs": [FAR], "deadline": 60}))
+        )
+        thread.start()
+        until(lambda: server.service.engine.load().votes_cast > 1000)
+    thread.join()
+    ((status, _, found),) = answers
+    assert status == 200
+    assert found["results"][0]["ended"] == "shutdown"
+    assert found["results"][0]["radius"] > 0
+
+
+def test_pictures_are_inputs_and_bombs_are_refused() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    from smoothcert.service.bodies import TooLargeError, read_body
+
+    def png(size: tuple[int, int], mode: str = "L") -> bytes:
+        file = io.BytesIO()
+        pillow.new(mode, size, 200).save(file, "PNG")
+        return file.getvalue()
+
+    ((same,), _) = read_body(png((8, 6)), "image/png", (1, 6, 8), 1, 1000)
+    assert same.shape == (1, 6, 8)
+    assert np.all(same == 200 / 255)
+    ((colour,), _) = read_body(png((16, 12)), "image/png", (3, 6, 8), 1, 1000)
+    assert colour.shape == (3, 6, 8)
+    with pytest.raises(TooLargeError, match="pixels"):
+        read_body(png((5000, 5000)), "image/png", (1, 6, 8), 1, 1 << 20)
+    with pytest.raises(DataError, match="can't be read"):
+        read_body(png((8, 6))[:40], "image/png", (1, 6, 8), 1, 1000)
+    with pytest.raises(DataError, match="can't be read"):
+        read_body(b"%!PS-Adobe-3.0 EPSF-3.0\n", "image/png", (1, 6, 8), 1, 1000)
+
+
+def test_the_copies_shown_are_those_the_model_saw() -> None:
+    from smoothcert.service.service import noisy_copies
+
+    seen = []
+
+    class Recording(Edge):
+        def __call__(self, batch: np.ndarray) -> np.ndarray:
+            seen.append(np.array(batch))
+            return super().__call__(batch)
+
+    from smoothcert.sampling import Numerics
+    from tests.service.made import running
+
+    for numerics in (Numerics("float32", "eager", 64, 16), Numerics("float32", "eager", 16, 64)):
+        with running(Recording(), numerics=numerics) as engine:
+            seen.clear()
+            ask = engine.ask("a", np.array(FAR), votes=64)
+            ask.wait(30)
+            rows = {row.tobytes() for batch in seen for row in batch.astype(np.float32)}
+            shown = noisy_copies(engine, ask, 4).astype(np.float32)
+            assert all(row.tobytes() in rows for row in shown)

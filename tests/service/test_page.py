@@ -1,0 +1,145 @@
+"""The page in a real browser: drawn, certified, the radius rises; no error, and no request off the machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from smoothcert.architectures.weights import load_model
+from smoothcert.sampling import Execution
+from smoothcert.service.limits import Limits
+from smoothcert.service.service import Service
+from smoothcert.smoothing import SmoothedClassifier
+from tests.service.made import Live, live
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"width": 360, "height": 740}
+DESKTOP = {"width": 1200, "height": 900}
+SHOTS = os.environ.get("SMOOTHCERT_SCREENSHOTS")
+"""A folder to leave pictures for the docs in."""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = os.environ.get("SMOOTHCERT_CHROMIUM") or shutil.which("chromium")
+    if not program:
+        pytest.skip("no chromium: put one on the path or name it in SMOOTHCERT_CHROMIUM")
+    with api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=program, chromium_sandbox=False)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def digits(digits_model: Path) -> Iterator[Live]:
+    module, spec = load_model(digits_model)
+    model = SmoothedClassifier(
+        module, sigma=0.25, n=20_000, bound="mixture-two-class", execution=Execution(workers=1)
+    )
+    server = Live(Service(model, spec.input_shape, limits=Limits(deadline=60)))
+    yield server
+    server.stop()
+
+
+def visited(browser: Any, url: str, **options: Any) -> tuple[Any, list[str], list[str]]:
+    """A page, what it said and what it asked for."""
+    context = browser.new_context(**options)
+    page, said, asked = context.new_page(), [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: request.url.startswith("data:") or asked.append(request.url))
+    page.goto(url + "/")
+    page.wait_for_selector("#go:enabled")
+    return page, said, asked
+
+
+def draw_a_one(page: Any) -> None:
+    box = page.locator("#drawing").bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"]
+    page.mouse.move(x, y + box["height"] * 0.1)
+    page.mouse.down()
+    page.mouse.move(x, y + box["height"] * 0.9, steps=12)
+    page.mouse.up()
+
+
+@pytest.mark.parametrize(
+    ("shot", "options"),
+    [
+        ("desktop", {"viewport": DESKTOP}),
+        ("phone", {"viewport": PHONE, "has_touch": True}),
+        ("dark", {"viewport": DESKTOP, "color_scheme": "dark"}),
+    ],
+)
+def test_a_drawn_digit_is_certified_while_one_watches(
+    browser: Any, digits: Live, shot: str, options: dict[str, Any]
+) -> None:
+    page, said, asked = visited(browser, digits.url, **options)
+    draw_a_one(page)
+    page.evaluate(
+        "() => { window.seen = []; new MutationObserver(() => seen.push(document.getElementById('radius').value))"
+        ".observe(document.getElementById('radius-text'), { childList: true, characterData: true, subtree: true }); }"
+    )
+    # Each visitor draws the same: what was voted on before is there at once.
+    page.click("#go")
+    page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
+    radii = [value for value in page.evaluate("() => window.seen") if value]
+    assert radii
+    if shot == "desktop":
+        assert len(set(radii)) > 2
+        assert radii[-1] > radii[0] > 0
+    assert page.locator("#verdict").inner_text().startswith("It is ")
+    assert page.locator("#told").inner_text().startswith("Answer: It is")
+    assert page.locator("#copies canvas").count() == 4
+    page.locator("#size").fill(page.locator("#size").get_attribute("max"))
+    assert "nothing is promised" in page.locator("#size-words").inner_text()
+    page.locator("#size").fill("0.01")
+    assert "no change of this size" in page.locator("#size-words").inner_text()
+    page.locator("#size").fill(str(radii[-1] * 0.95))
+    assert page.evaluate("document.scrollingElement.scrollWidth") <= options["viewport"]["width"]
+    assert said == []
+    assert {one.split("/")[2] for one in asked} == {digits.url.removeprefix("http://")}
+    if SHOTS:
+        page.screenshot(path=Path(SHOTS) / f"serve-{shot}.png", full_page=True)
+    page.context.close()
+
+
+def test_by_keyboard_alone(browser: Any, digits: Live) -> None:
+    page, said, _ = visited(browser, digits.url, viewport=DESKTOP)
+    page.focus("#drawing")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("Space")
+    assert "numbers above 0" in page.locator("#drawing").get_attribute("aria-label")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
+    page.focus("#clear")
+    page.keyboard.press("Enter")
+    assert page.locator("#verdict").inner_text() == "Nothing asked yet."
+    assert said == []
+    page.context.close()
+
+
+def test_a_row_of_numbers_and_an_honest_abstention(browser: Any) -> None:
+    with live(n=64) as server:
+        page, said, asked = visited(browser, server.url, viewport=PHONE)
+        page.fill("#row", "0.5 nonsense")
+        page.click("#go")
+        assert "takes 2 numbers" in page.locator("#verdict").inner_text()
+        page.fill("#row", "0.5, 0")
+        page.click("#go")
+        page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
+        assert page.locator("#verdict").inner_text().startswith("Can’t tell.")
+        assert said == []
+        assert {one.split("/")[2] for one in asked} == {server.url.removeprefix("http://")}
+        page.context.close()
