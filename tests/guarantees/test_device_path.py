@@ -204,14 +204,18 @@ def test_replay_draws_by_the_runs_own_generator(
     )  # fmt: skip
     words = ["verify", "run", "--replay", "3", "--model", *source]
     main(words)
-    assert "cast again" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "cast again" in told
+    assert "another machine or device" not in told
     manifest = read_run(tmp_path / "run").manifest
     assert (manifest.plan.generator, manifest.plan.dtype) == ("philox", "autocast-bfloat16")
     # Votes that are said to be of the other generator are found out.
-    edit_plan(tmp_path / "run", generator="sfc64")
+    edit_plan(tmp_path / "run", generator="sfc64", device="cuda")
     with pytest.raises(SystemExit):
         main(words)
-    assert "cast again they are" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "cast again they are" in told
+    assert "another machine or device, which may round differently" in " ".join(told.split())
 
 
 def test_models_that_answer_by_the_batch_or_nothing_at_all_are_refused() -> None:

@@ -60,7 +60,12 @@ def test_devices_are_those_named_or_all_there_are(monkeypatch: pytest.MonkeyPatc
 )
 def test_devices_that_cannot_be_are_refused(device: str, words: str) -> None:
     with pytest.raises(InvalidValueError, match=words):
-        check_device(device)
+        Execution(device).check_devices()
+
+
+def test_who_needs_one_device_gets_no_list() -> None:
+    with pytest.raises(InvalidValueError, match="device 'cpu,cpu' can't be used"):
+        check_device("cpu,cpu")
 
 
 def test_tasks_of_accelerators_are_longer() -> None:

@@ -71,10 +71,9 @@ def execution_of(options: DeviceOptions) -> Execution:
     """The options as the engine takes them, on a device that can be reached."""
     from smoothcert.extras import require
     from smoothcert.sampling import Execution
-    from smoothcert.sampling.execution import check_device
 
-    check_device(options.device)
     execution = Execution(**vars(options))
+    execution.check_devices()
     if execution.backend == "ray":
         require("ray", "--backend ray")
     return execution

@@ -23,7 +23,7 @@ import torch
 from smoothcert.bounds import VoteKind
 from smoothcert.noise import Grid, on_grid
 from smoothcert.sampling.backends import BACKENDS, Cast
-from smoothcert.sampling.execution import Execution, check_device
+from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import ActiveInput, Lanes, OwnBlock, blocks_of
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
@@ -43,7 +43,7 @@ class Engine:
     def __init__(
         self, prepared: Prepared, votes: VoteKind, seed: int, execution: Execution, grid: Grid
     ) -> None:
-        check_device(execution.device)
+        execution.check_devices()
         self.passes = Passes(prepared, votes, execution)
         self.seed = seed
         self.execution = execution

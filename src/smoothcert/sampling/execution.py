@@ -70,6 +70,11 @@ class Execution:
             return tuple(f"cuda:{number}" for number in range(torch.cuda.device_count())) or named
         return named
 
+    def check_devices(self) -> None:
+        """Refuse devices that torch doesn't know or can't reach."""
+        for device in self.devices():
+            check_device(device)
+
     @property
     def main_device(self) -> str:
         """Where what isn't votes is computed: searches, fits, attacks."""
@@ -102,8 +107,7 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        for one in Execution(device).devices():
-            torch.empty(1, device=one)
+        torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use --device cpu") from None

@@ -79,7 +79,9 @@ class Numerics:
         "which execution of a torch model; auto: onnxruntime or folded (with batch norm), channels-last or eager, the "
         "first that works",
     )
-    chunk: int | None = knob(None, "rows of every forward pass (default: from the model's size)")
+    chunk: int | None = knob(
+        None, "rows of every forward pass (default: from the model's size; measured on accelerators)"
+    )
     block: int | None = None
     """Votes that share one random state, a multiple or a divisor of ``chunk``."""
     generator: str = knob(

@@ -109,10 +109,10 @@ class Replay:
             "all labels are those of the data",
         ]
         report.believed = believed(self.statement, report)
-        if self._versions_differ():
+        if self._versions_differ() or self._device_differs():
             report.notes.append(
-                "the run was made with other versions or on another machine, which may round differently: single votes "
-                "can differ for that reason alone"
+                "the run was made with other versions or on another machine or device, which may round differently: "
+                "single votes can differ for that reason alone"
             )
 
     def _check_alike(
@@ -179,6 +179,10 @@ class Replay:
                     f"{self.directory} was cast with {name} {stated[name]}, here it would be {value}: its votes can't "
                     "be cast again by this version"
                 )
+
+    def _device_differs(self) -> bool:
+        here = self.execution.device_kind
+        return bool(self.plan.fields.get("device", here) != here)
 
     def _versions_differ(self) -> bool:
         stated: Any = self.statement.fields.get("versions")

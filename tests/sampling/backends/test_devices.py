@@ -155,3 +155,9 @@ def test_one_device_that_is_fed_casts_the_same_votes(monkeypatch: pytest.MonkeyP
     expected = cast(Execution(workers=1))
     monkeypatch.setattr(threads, "_feeds_devices", lambda passes, execution: True)
     assert cast(Execution()) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
+def test_processes_draw_by_the_plans_generator() -> None:
+    assert cast(Execution(workers=2, backend="processes")) == cast(Execution(workers=1))

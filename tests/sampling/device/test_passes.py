@@ -17,6 +17,7 @@ from smoothcert.sampling.device import DevicePasses, passes
 from smoothcert.sampling.device.transfers import Arrival
 from smoothcert.sampling.lanes import Block, Round
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.streams import NoisyCopies
 from smoothcert.tally import Phase, Stream
@@ -188,3 +189,10 @@ def test_votes_that_have_no_number_are_refused() -> None:
     own.launch([[block(0, 2**29 - 1, 0, 8)]]).collect()
     with pytest.raises(InvalidValueError, match=r"4294967296 votes of an input.*--generator sfc64"):
         own.launch([[block(0, 2**29, 0, 1)]])
+
+
+def test_a_probability_that_is_none_is_noticed_without_looking_at_it() -> None:
+    """Elsewhere than on the CPU looking would mean waiting: it becomes NaN, which is refused with the counts."""
+    assert two_columns(torch.empty(6, device="meta"), "probabilities").shape == (6, 2)
+    with pytest.raises(ModelError, match="declared a probability"):
+        two_columns(torch.tensor([0.5, 1.5]), "probabilities")

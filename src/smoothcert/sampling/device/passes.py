@@ -26,7 +26,8 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise.sampler import CellSampler
 from smoothcert.sampling.device.cells import DeviceCells
 from smoothcert.sampling.device.counting import DeviceCounts
-from smoothcert.sampling.device.philox import MOST_VOTES, check_known_answers, stream_key, uniform_bits
+from smoothcert.sampling.device.fused import bits_on
+from smoothcert.sampling.device.philox import MOST_VOTES, check_known_answers, stream_key
 from smoothcert.sampling.device.transfers import Arrival, Transfers, sent
 from smoothcert.sampling.failures import failure, naming
 from smoothcert.sampling.lanes import Block, Round, Task, blocks_of
@@ -34,9 +35,9 @@ from smoothcert.sampling.models.base import Prepared, check_answers
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import NoisyCopies
 
-# Numbers whose words are computed together: what stays in a cache, or keeps an accelerator busy
+# Numbers whose words are computed together, in whole rows: what stays in a cache, or keeps an accelerator busy
 _TOGETHER = {"cpu": 1 << 15}
-_TOGETHER_ELSEWHERE = 1 << 21
+_TOGETHER_ELSEWHERE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,13 @@ class DevicePasses:
         self.layout = prepared.numerics.layout()
         self.transfers = Transfers()
         self._size = math.prod(prepared.input_shape)
-        self._together = _TOGETHER.get(torch.device(prepared.device).type, _TOGETHER_ELSEWHERE)
+        together = _TOGETHER.get(torch.device(prepared.device).type, _TOGETHER_ELSEWHERE)
+        self._together = min(max(1, together // self._size), self.layout.chunk)
         self._benches = Lending(self._new_bench)
         check_known_answers(prepared.device)
+        counts = {self._together, self.layout.chunk % self._together} - {0}
+        with torch.inference_mode(), self._current():
+            self._uniform_bits = bits_on(prepared.device, counts, self._size)
 
     def launch(self, task: Task) -> Pending:
         """Draw, show and count a task's votes; nothing is waited for."""
@@ -221,11 +226,10 @@ class DevicePasses:
             begin, copies = end, list(alike)
             end += len(copies) * size
             runs.append((begin, end, *bench.tables(copies[0])))
-        fitting = max(1, self._together // self._size)
-        for first in range(0, self.layout.chunk, fitting):
-            last = min(first + fitting, self.layout.chunk)
+        for first in range(0, self.layout.chunk, self._together):
+            last = min(first + self._together, self.layout.chunk)
             together = slice(first, last)
-            lower, upper = uniform_bits(rows.keys[together], rows.votes[together], self._size)
+            lower, upper = self._uniform_bits(rows.keys[together], rows.votes[together], self._size)
             points = steps.index_select(0, rows.inputs[together])
             for begin, end, cells, divisor in runs:
                 own = slice(max(begin - first, 0), min(end, last) - first)

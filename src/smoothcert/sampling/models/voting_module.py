@@ -95,9 +95,19 @@ def two_columns(answers: torch.Tensor, kind: OutputKind) -> torch.Tensor:
         answers = answers[:, 0]
     if answers.ndim != 1:
         return answers
-    if kind == "probabilities" and not bool(((answers >= 0) & (answers <= 1)).all()):
+    if kind == "probabilities":
+        answers = _in_range(answers)
+    return torch.stack([1 - answers if kind == "probabilities" else torch.zeros_like(answers), answers], 1)
+
+
+def _in_range(shares: torch.Tensor) -> torch.Tensor:
+    """Refuse what is no probability: at once, or as NaN among votes where looking would mean waiting for a device."""
+    inside = (shares >= 0) & (shares <= 1)
+    if shares.device.type != "cpu":
+        return shares.where(inside, torch.nan)
+    if not bool(inside.all()):
         raise ModelError(
             'one number a row was declared a probability (outputs="probabilities"), and the model returned one outside '
             'of [0, 1], or NaN: a logit is outputs="scores"'
         )
-    return torch.stack([1 - answers if kind == "probabilities" else torch.zeros_like(answers), answers], 1)
+    return shares
