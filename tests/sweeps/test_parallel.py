@@ -132,6 +132,11 @@ def test_workers_elsewhere_are_noticed(tmp_path: Path, monkeypatch: pytest.Monke
         run_cells(CELLS, replace(TRIAL, execution=Execution(backend="ray")), tmp_path)
 
 
+class _Sent:
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+
+
 class _FakeRay:
     """Does tasks when they are waited for, and loses the first of them."""
 
@@ -145,7 +150,7 @@ class _FakeRay:
         return True
 
     def remote(self, **_: Any) -> Callable[[Any], Any]:
-        return lambda function: SimpleNamespace(remote=lambda job: (function, job))
+        return lambda _: SimpleNamespace(remote=_Sent)
 
     def wait(self, references: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
         self.most = max(self.most, len(references))
@@ -155,7 +160,7 @@ class _FakeRay:
         if not self.lost:
             self.lost = 1
             raise self.exceptions.RayError("a node died")
-        return "done", reference[1].cell.folder
+        return "done", reference.job.cell.folder
 
 
 def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
