@@ -132,14 +132,20 @@ def driver_memory(folder: Path, inputs: int, looks: Sequence[int]) -> list[tuple
         execution=Execution(workers=1),
     )
     rows: list[tuple[str, str]] = []
-    done, began = 0, time.perf_counter()
+    done, began, used = 0, time.perf_counter(), time.process_time()
 
     def look(_: Record) -> None:
         nonlocal done
         done += 1
         if done in looks:
-            seconds = time.perf_counter() - began
-            rows.append((f"after {done} inputs", f"{status_bytes('VmRSS') / 1e6:.1f} MB, {seconds:.0f} s"))
+            seconds, cpu = time.perf_counter() - began, time.process_time() - used
+            rows.append(
+                (
+                    f"after {done} inputs",
+                    f"{status_bytes('VmRSS') / 1e6:.1f} MB resident, {seconds:.0f} s, of the processor "
+                    f"{1e3 * cpu / done:.2f} ms an input",
+                )
+            )
 
     certify_dataset(classifier, data, folder / "run", progress=Progress(record=look))
     rows.append(("after all were read", f"{status_bytes('VmRSS') / 1e6:.1f} MB"))

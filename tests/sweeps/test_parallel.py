@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -129,6 +130,51 @@ def test_workers_elsewhere_are_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(parallel, "_ray", lambda jobs, _: ((job, ("done", "")) for job in jobs))
     with pytest.raises(RunError, match="file system that all of them share"):
         run_cells(CELLS, replace(TRIAL, execution=Execution(backend="ray")), tmp_path)
+
+
+class _Sent:
+    def __init__(self, job: _Job) -> None:
+        self.job = job
+
+
+class _FakeRay:
+    """Does tasks when they are waited for, and loses the first of them."""
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception): ...
+
+    def __init__(self) -> None:
+        self.most, self.lost = 0, 0
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def remote(self, **_: Any) -> Callable[[Any], Any]:
+        return lambda _: SimpleNamespace(remote=_Sent)
+
+    def wait(self, references: list[Any], num_returns: int) -> tuple[list[Any], list[Any]]:
+        self.most = max(self.most, len(references))
+        return references[:1], references[1:]
+
+    def get(self, reference: Any) -> Any:
+        if not self.lost:
+            self.lost = 1
+            raise self.exceptions.RayError("a node died")
+        return "done", reference.job.cell.folder
+
+
+def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from smoothcert.sweeps import parallel
+
+    fake = _FakeRay()
+    monkeypatch.setattr(parallel, "require", lambda *_: fake)
+    cells = plan_cells(["gaussian"], [0.25], [0, 1, 2], {"dataset": "digits"})
+    jobs = [_Job(cell, TRIAL, tmp_path, str(tmp_path), 1) for cell in cells]
+    done = [job.cell for job, _ in parallel._ray(jobs, Execution(workers=2, backend="ray"))]
+    assert sorted(cell.seed for cell in done) == [0, 1, 2]
+    assert (fake.most, fake.lost) == (2, 1)
 
 
 def test_shards_make_the_table_that_one_command_makes(tmp_path: Path) -> None:

@@ -117,11 +117,12 @@ def _processes(jobs: Iterable[_Job], execution: Execution) -> Iterator[tuple[_Jo
         while waiting or running:
             while waiting and len(running) < execution.worker_count():
                 receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(target=_work, args=(sender, waiting[0]))
+                job = waiting.popleft()
+                process = context.Process(target=_work, args=(sender, job))
                 with without_main():
                     process.start()
                 sender.close()
-                running[process.sentinel] = process, receiver, waiting.popleft()
+                running[process.sentinel] = process, receiver, job
             for sentinel in wait(list(running)):
                 assert isinstance(sentinel, int)
                 process, receiver, job = running.pop(sentinel)
@@ -158,7 +159,8 @@ def _ray(jobs: Iterable[_Job], execution: Execution) -> Iterator[tuple[_Job, _RE
         task = ray.remote(num_cpus=1, num_gpus=execution.gpus_per_worker, max_retries=0)(_work_remotely)
         while waiting or running:
             while waiting and len(running) < most:
-                running[task.remote(waiting[0])] = waiting.popleft()
+                job = waiting.popleft()
+                running[task.remote(job)] = job
             (ready,), _ = ray.wait(list(running), num_returns=1)
             job = running.pop(ready)
             try:
