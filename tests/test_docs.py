@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -275,7 +276,17 @@ def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) 
     assert acr > 0.5
 
 
+def test_every_command_of_the_page_on_serving_parses() -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.DOTALL)
+    commands = re.findall(r"^smoothcert ([^>&\n]*)", "".join(blocks), re.MULTILINE)
+    assert len(commands) == 4
+    app = make_app()
+    for command in commands:
+        app.parse_args(shlex.split(command), exit_on_error=False, print_error=True)
+
+
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_the_lines_of_the_page_on_serving_work_as_written(tmp_path: Path) -> None:
     """Each as bash runs it, but for the ports, and with an end to the servers."""
     pytest.importorskip("sklearn")

@@ -124,6 +124,7 @@ WRONG = {
     "NaN": (b'{"inputs": [[NaN, 0]]}', "application/json", 422),
     "1e999": (b'{"inputs": [[1e999, 0]]}', "application/json", 422),
     "numbers too large for the noise": (b'{"inputs": [[1e30, 0]]}', "application/json", 422),
+    "numbers whose squares overflow": (b'{"inputs": [[-2.6e206, 0]]}', "application/json", 422),
     "an endless integer": (b'{"inputs": [[1' + b"0" * 5000 + b", 0]]}", "application/json", 422),
     "nesting without end": (b'{"inputs": ' + b"[" * 4900, "application/json", 422),
     "no UTF-8": (b'{"inputs": "\xff\xfe"}', "application/json", 422),

@@ -75,8 +75,8 @@ def draw_a_one(page: Any) -> None:
     ("shot", "options"),
     [
         ("desktop", {"viewport": DESKTOP}),
-        ("phone", {"viewport": PHONE, "has_touch": True}),
-        ("dark", {"viewport": DESKTOP, "color_scheme": "dark"}),
+        pytest.param("phone", {"viewport": PHONE, "has_touch": True}, marks=pytest.mark.campaign),
+        pytest.param("dark", {"viewport": DESKTOP, "color_scheme": "dark"}, marks=pytest.mark.campaign),
     ],
 )
 def test_a_drawn_digit_is_certified_while_one_watches(
@@ -93,7 +93,7 @@ def test_a_drawn_digit_is_certified_while_one_watches(
     page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
     radii = [value for value in page.evaluate("() => window.seen") if value]
     assert radii
-    if shot == "desktop":
+    if shot == "desktop":  # the first who draws it
         assert len(set(radii)) > 2
         assert radii[-1] > radii[0] > 0
     assert page.locator("#verdict").inner_text().startswith("It is ")
@@ -112,6 +112,7 @@ def test_a_drawn_digit_is_certified_while_one_watches(
     page.context.close()
 
 
+@pytest.mark.campaign
 def test_by_keyboard_alone(browser: Any, digits: Live) -> None:
     page, said, _ = visited(browser, digits.url, viewport=DESKTOP)
     page.focus("#drawing")

@@ -189,7 +189,7 @@ def make_application(
         return await answer(request, await asked(request, votes, radius, deadline, None), service.certify)
 
     events: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events."}
+        200: {"content": {"text/event-stream": {}}, "description": "Events."}
     }
 
     @application.post(

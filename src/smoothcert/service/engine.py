@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError, ModelError, SmoothcertError, check_count
@@ -126,7 +127,8 @@ class VotingEngine:
         """The number of an input's streams, and the input checked; refuses what can't be voted on."""
         array = checked_input(0, x, self.input_shape)
         noise = on_grid(self.plan.noise, self.plan.grid, array.shape)
-        found = noise.point(array)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused by the next line
+            found = noise.point(array)
         noise.check_exact(found, self.plan.numerics.noise_dtype_name, 0)
         # Each input's own noise has a grid of its own: two inputs that one grid can't tell apart, another can.
         exact = found.steps if self.plan.search is None else exact_point(array)
