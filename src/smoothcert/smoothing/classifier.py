@@ -408,6 +408,11 @@ class SmoothedClassifier:
             yield i, x, own, found.drawn(own.noise)
 
     @property
+    def class_order(self) -> tuple[int, ...] | None:
+        """Class c is the model's class ``class_order[c]``; None where they are numbered alike."""
+        return self._order
+
+    @property
     def class_names(self) -> tuple[Any, ...] | None:
         """What the model calls its classes, in the order of their numbers here."""
         names, order = self.base.class_names, self._order
