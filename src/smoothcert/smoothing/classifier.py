@@ -105,6 +105,16 @@ class SmoothedClassifier:
         """The model's name and the plan."""
         return f"SmoothedClassifier({self.base.name}, {self.plan!r})"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
+        return vars(self) | {"_prepared": None}
+
+    def __copy__(self) -> SmoothedClassifier:
+        """What was made ready is shared by the copies of one process."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
     def in_order(self, order: tuple[int, ...] | None) -> SmoothedClassifier:
         """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
         if order is None:
