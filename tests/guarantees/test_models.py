@@ -644,6 +644,8 @@ def test_whole_number_names_are_labels(tmp_path: Path) -> None:
         ((2, 1, 0), ("a", "b"), (2, 1, 0)),
         ((False, True), ("no", "yes"), None),
         (("a", "b", "c"), ("c", "a"), (2, 0, 1)),
+        (("1", "2", "3"), ("0", "1"), DataError),  # label 1: the class "1", or the second?
+        (("4", "5"), ("0", "1"), None),
         ((0, 1), ("1", "0"), DataError),  # labels or names?
         ((0, 1), ("a", "b", "c"), DataError),
         (("a", "b"), ("a", "a"), DataError),

@@ -18,9 +18,11 @@ from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
 from smoothcert.region_memory import RegionMemory, Statement
+from smoothcert.region_memory.errors import StoreError
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.layout import RunFiles
+from smoothcert.sampling.models import TorchClassifier
 from smoothcert.sigma_search import EllipsoidSearch
 from smoothcert.sigma_search.log import read_found
 
@@ -189,3 +191,29 @@ def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path)
         if old.index in stretched and not new.abstained:
             assert new.volume_radius is not None
             assert new.volume_radius >= new.radius
+
+
+def test_runs_that_number_the_classes_otherwise_have_memories_of_their_own(tmp_path: Path) -> None:
+    """One model, two data sets: "no" is class 0 of the one and class 1 of the other."""
+
+    class Named(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.stack([0.5 - x[:, 0], x[:, 0] - 0.5], 1)
+
+    answers = {}
+    for order in (("no", "yes"), ("yes", "no")):
+        base = TorchClassifier(Named(), class_names=("no", "yes"))
+        data = Dataset("points", POINTS, np.array([0, 1, 1, 0]), order)
+        folder = tmp_path / order[0]
+        run = certify_dataset(SmoothedClassifier(base, sigma=0.25, n=500, seed=0), data, folder / "run")
+        answers[order] = [None if k < 0 else order[k] for k in run.records.predicted]
+        if order == ("no", "yes"):
+            remember(run, data, tmp_path / "memory", folder / "out")
+        else:
+            with pytest.raises(StoreError, match="classes numbered 1, 0"):
+                remember(run, data, tmp_path / "memory", folder / "out")
+            kept, _ = remember(run, data, tmp_path / "other", folder / "out2")
+            assert len(kept.records) == len(POINTS)
+    first, second = answers.values()
+    assert first == second, "they agree by name, and by number they don't"
+    assert len(set(first)) > 1

@@ -189,7 +189,7 @@ def test_a_bar_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_loaders() -> None:
-    from torch.utils.data import DataLoader, TensorDataset
+    from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset, WeightedRandomSampler
 
     inputs = torch.from_numpy(X)
     for data in (TensorDataset(inputs, torch.zeros(4)), TensorDataset(inputs)):
@@ -197,6 +197,11 @@ def test_loaders() -> None:
         assert answers.radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
         with pytest.raises(InvalidValueError, match="shuffle=False"):
             smoothed().certify(DataLoader(data, shuffle=True))  # type: ignore[arg-type]
+        for sampler in (SubsetRandomSampler(range(4)), WeightedRandomSampler([1.0] * 4, 4)):
+            with pytest.raises(InvalidValueError, match="nobody could tell which answer is whose"):
+                smoothed().certify(DataLoader(data, sampler=sampler))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match=r"inputs of several shapes: \(2,\), \(3,\)"):
+        smoothed().certify(DataLoader([torch.zeros(2), torch.zeros(3)]))  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match="neither inputs nor"):
         smoothed().certify(DataLoader([{"x": row} for row in X]))  # type: ignore[arg-type,list-item]
     assert smoothed().certify(inputs).radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
@@ -252,3 +257,21 @@ def test_labels_beyond_the_classes_are_a_mistake() -> None:
 def test_radii_are_numbers_from_zero_on(radii: Any) -> None:
     with pytest.raises(InvalidValueError, match="radii must be numbers that aren't negative"):
         certified().accuracy([0, 1, 0, 0], radii)
+
+
+@pytest.mark.parametrize("names", [["1", "2"], [1, 2], ["yes", "no"], [True, False]])
+def test_labels_that_stop_the_voting_are_those_of_accuracy(names: list[Any]) -> None:
+    """By their numbers, 1 would be the second class, and every right answer a wrong one."""
+    named = smoothed(Named(names), stop=("wrong",))
+    y = [names[0], names[1], names[0], names[1]]  # the last is wrong
+    answers = named.certify(X, labels=y)
+    assert answers.abstained.tolist() == [False, False, True, True]  # type: ignore[union-attr]
+    assert answers.accuracy(y) == 0.5  # type: ignore[union-attr]
+    with pytest.raises(InvalidValueError, match="labels must be 4 of the classes"):
+        named.certify(X, labels=["maybe"] * 4)
+
+
+def test_the_label_of_a_stream_goes_by_name() -> None:
+    named = smoothed(Named([1, 2]), stop=("wrong",), bound="mixture")
+    *_, last = named.certify_stream(X[0], label=1)
+    assert last.certification.label == 1  # type: ignore[union-attr]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import numpy as np
@@ -193,6 +195,14 @@ def test_bad_inputs_are_refused(x: Any, message: str) -> None:
 def test_what_is_no_array_of_numbers_is_refused(x: Any, reason: str) -> None:
     with pytest.raises(InvalidValueError, match=reason):
         smoothed().certify(x)
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_classifier_that_has_voted_can_be_copied_and_sent(again: Any) -> None:
+    classifier = smoothed(seed=None)
+    before = classifier.certify(np.array([0.5, 0.0]))
+    after = again(classifier).certify(np.array([0.5, 0.0]))
+    assert (after.seed, after.estimation) == (before.seed, before.estimation)  # type: ignore[union-attr]
 
 
 def test_points_are_looked_up_as_inputs_are_given() -> None:

@@ -18,7 +18,7 @@ from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import Statement, numbering
 from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
@@ -193,6 +193,7 @@ def _statement(run: Run, dataset: Dataset) -> Statement:
         input_shape=dataset.input_shape,
         noise=run.manifest.plan.known(PlanStatement.noise),
         norm=run.norm,
+        preprocessing="none" + numbering(run.manifest.model.order),
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
+from smoothcert.checksums import checksum
 from smoothcert.errors import InvalidValueError
 from smoothcert.files import parse_json
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 NORMS = ("l1", "l2")
+_SHOWN = 16  # numbers of classes
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Statement:
             input_shape=input_shape,
             noise=plan.noise.name,
             norm=plan.certificate.norm,
-            preprocessing=preprocessing,
+            preprocessing=preprocessing + numbering(classifier.class_order),
         )
 
     @property
@@ -79,6 +82,14 @@ class Statement:
             for name in names
             if theirs.get(name) != mine.get(name)
         ]
+
+
+def numbering(order: Sequence[int] | None) -> str:
+    """What a statement adds where class c is the model's class order[c]: other numbers are other classes."""
+    if order is None:
+        return ""
+    shown = ", ".join(map(str, order[:_SHOWN]))
+    return f"; classes numbered {shown}" + (f", … ({checksum(list(order))})" if len(order) > _SHOWN else "")
 
 
 def check_statement(name: str, statement: Statement, stored: str | None) -> None:

@@ -223,6 +223,8 @@ class ModelStatement(Statement):
     """The coordinates of an input, counted through, that have no noise: certificates are about the others."""
     declared = Stated(_anything)
     """What the caller said of it; it is a part of the hash, too."""
+    order = Stated(_places)
+    """Class c of the run is the model's class order[c]; not there where they are numbered alike."""
 
 
 class DataStatement(Statement):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
@@ -22,7 +21,7 @@ from smoothcert.runs.record_figures import (
 )
 from smoothcert.runs.records import Record
 from smoothcert.smoothing.answers import Certification
-from smoothcert.smoothing.inputs import as_numpy
+from smoothcert.smoothing.inputs import as_numpy, class_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -161,35 +160,18 @@ class Certifications(list[Certification]):
 
     def _numbers(self, y: ArrayLike) -> list[int]:
         """The number of each label: its place among the model's names, or the number that it is."""
-        given = as_numpy(y).reshape(-1)
-        if len(given) != len(self):
-            raise InvalidValueError(f"y must have a label for each of {len(self)} answers, got {len(given)}")
-        return [self._number(label) for label in given.tolist()]
-
-    def _number(self, label: Any) -> int:
-        found = self._places.get(label)
-        if found is not None:
-            return found
         names = self.class_names
-        # Names that are text leave numbers free to be numbers; of others a number that isn't there is a mistake, and so
-        # is one that another class spells.
-        numbered = names is None or all(isinstance(name, str) for name in names)
-        whole = isinstance(label, int | float) and not isinstance(label, bool) and 0 <= label == label // 1
-        if numbered and whole and label < self._classes:
-            number = int(label)
-            if self._places.get(str(number), number) == number:
-                return number
-        known = f"0 to {self._classes - 1}" if names is None else ", ".join(map(repr, names[:8]))
-        raise InvalidValueError(f"y holds {label!r}, which is no class of the model; it has {known}")
-
-    @property
-    def _classes(self) -> int:
-        """How many there are: votes are counted for each."""
-        return len(self[0].estimation.counts)
-
-    @cached_property
-    def _places(self) -> dict[Any, int]:
-        return {name: place for place, name in enumerate(self.class_names or ())}
+        classes = len(self[0].estimation.counts) if self else 0  # votes are counted for each
+        found = class_numbers(y, names, classes)
+        if len(found) != len(self):
+            raise InvalidValueError(f"y must have a label for each of {len(self)} answers, got {len(found)}")
+        numbers = []
+        for label, number in found:
+            if number is None:
+                known = f"0 to {classes - 1}" if names is None else ", ".join(map(repr, names[:8]))
+                raise InvalidValueError(f"y holds {label!r}, which is no class of the model; it has {known}")
+            numbers.append(number)
+        return numbers
 
 
 def record_of(answer: Certification, index: int, label: int, base: int | None = None) -> Record:

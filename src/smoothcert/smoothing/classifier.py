@@ -42,7 +42,14 @@ from smoothcert.smoothing.adaptive import (
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.holding import HoldingClassifier
-from smoothcert.smoothing.inputs import as_array, by_column, from_loader, naming_rows, numbered_inputs
+from smoothcert.smoothing.inputs import (
+    as_array,
+    by_column,
+    class_numbers,
+    from_loader,
+    naming_rows,
+    numbered_inputs,
+)
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.smoothing.progress import with_progress
@@ -108,6 +115,16 @@ class SmoothedClassifier:
     def __repr__(self) -> str:
         """The model's name and the plan."""
         return f"SmoothedClassifier({self.base.name}, {self.plan!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
+        return vars(self) | {"_prepared": None}
+
+    def __copy__(self) -> SmoothedClassifier:
+        """What was made ready is shared by the copies of one process."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
 
     def in_order(self, order: tuple[int, ...] | None) -> SmoothedClassifier:
         """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
@@ -206,7 +223,8 @@ class SmoothedClassifier:
         One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
         otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
         stream (of the first input); by default it follows from the input's values, so equal inputs get equal
-        answers and different ones independent noise. ``labels`` are for plans that stop at wrong classes.
+        answers and different ones independent noise. ``labels``, as the model calls its classes, are for plans that
+        stop at wrong ones.
         """
         inputs, single = self.split(x)
         answers = self.certify_batch(inputs, index, labels, progress=progress)
@@ -222,7 +240,7 @@ class SmoothedClassifier:
     ) -> Certifications:
         """Certify every input of a batch, in order."""
         numbered = numbered_inputs(as_array(inputs), index)
-        label_of = None if labels is None else _label_of([i for i, _ in numbered], labels)
+        label_of = None if labels is None else _label_of([i for i, _ in numbered], labels, self.class_names)
         with naming_rows(numbered, index):
             answers = self.certify_each(numbered, labels=label_of)
             if progress:
@@ -256,7 +274,7 @@ class SmoothedClassifier:
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def certify_stream(
-        self, x: ArrayLike, index: int | None = None, label: int | None = None
+        self, x: ArrayLike, index: int | None = None, label: Any = None
     ) -> Iterator[CertifyState]:
         """Certify one input step by step: votes so far, class, bounds and radius; the last state has the answer.
 
@@ -273,6 +291,8 @@ class SmoothedClassifier:
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
             )
         ((index, one),) = numbered_inputs(inputs, index)
+        if label is not None:
+            label = _label_of([index], [label], self.class_names)(index)
         plan = self.prepare(one.shape)
         assert self._prepared is not None
         states = certify_states(plan, self._prepared, self.execution, x=one, index=index, label=label)
@@ -441,6 +461,11 @@ class SmoothedClassifier:
             yield i, x, own, found.drawn(own.noise)
 
     @property
+    def class_order(self) -> tuple[int, ...] | None:
+        """Class c is the model's class ``class_order[c]``; None where they are numbered alike."""
+        return self._order
+
+    @property
     def class_names(self) -> tuple[Any, ...] | None:
         """What the model calls its classes, in the order of their numbers here."""
         names, order = self.base.class_names, self._order
@@ -488,13 +513,15 @@ class SmoothedClassifier:
         return (array[np.newaxis], True) if single else (array, False)
 
 
-def _label_of(indices: list[int], labels: ArrayLike) -> Callable[[int], int]:
-    """Labels by index, as many as inputs."""
-    values = np.asarray(labels).reshape(-1)
-    if len(values) != len(indices) or not np.issubdtype(values.dtype, np.integer):
-        raise InvalidValueError(f"labels must be {len(indices)} whole numbers, got {labels!r}")
+def _label_of(indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None) -> Callable[[int], int]:
+    """Numbers of labels by index, as many as inputs; labels go by name where the model's classes have names."""
+    numbers = [number for _, number in class_numbers(labels, names)]
+    if len(numbers) != len(indices) or None in numbers:
+        known = "whole numbers" if names is None else f"of the classes {', '.join(map(repr, names[:8]))}"
+        raise InvalidValueError(f"labels must be {len(indices)} {known}, got {labels!r}")
     found: dict[int, int] = {}
-    for index, value in zip(indices, values.tolist()):
+    for index, value in zip(indices, numbers):
+        assert value is not None
         if found.setdefault(index, value) != value:
             raise InvalidValueError(
                 f"two equal inputs have the labels {found[index]} and {value}: give one index="

@@ -66,7 +66,8 @@ def from_loader(x: Any) -> Any:
     """All inputs of a torch ``DataLoader``, in its order, without their targets; anything else as it is."""
     if not (hasattr(x, "dataset") and hasattr(x, "__iter__")):
         return x
-    if type(getattr(x, "sampler", None)).__name__ == "RandomSampler":
+    sampler = getattr(x, "sampler", None)
+    if "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False):
         raise InvalidValueError(
             "the loader shuffles, and nobody could tell which answer is whose: give one with shuffle=False"
         )
@@ -79,6 +80,10 @@ def from_loader(x: Any) -> Any:
         )
     if not arrays:
         raise InvalidValueError("there is no input to certify: the loader is empty")
+    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
+        raise InvalidValueError(
+            f"the loader has inputs of several shapes: {', '.join(map(str, sorted(shapes)))}"
+        )
     return np.concatenate(arrays)
 
 
@@ -103,6 +108,31 @@ def _names_of_row(x: Any) -> Any:
     if names is None or callable(names) or getattr(x, "ndim", None) != 1:  # lists have a method of that name
         return None
     return names if any(isinstance(name, str) for name in names) else None
+
+
+def class_numbers(
+    labels: ArrayLike, names: Sequence[Any] | None, classes: int | None = None
+) -> list[tuple[Any, int | None]]:
+    """Each label and the number of its class: its place among ``names``, or the number that it is; None of no class.
+
+    Names that are text leave numbers free to be numbers, but for one that another class spells. Where names are
+    numbers, a number that isn't among them is a mistake.
+    """
+    places = {name: place for place, name in enumerate(names or ())}
+    numbered = names is None or all(isinstance(name, str) for name in names)
+    most = classes if names is None else len(names)
+
+    def number_of(label: Any) -> int | None:
+        found = places.get(label)
+        if found is not None or not numbered:
+            return found
+        if isinstance(label, bool) or not isinstance(label, int | float) or not 0 <= label == label // 1:
+            return None
+        number = int(label)
+        fits = (most is None or number < most) and places.get(str(number), number) == number
+        return number if fits else None
+
+    return [(label, number_of(label)) for label in as_numpy(labels).reshape(-1).tolist()]
 
 
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:

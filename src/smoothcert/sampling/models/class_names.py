@@ -31,6 +31,7 @@ def class_order(base: BaseClassifier, dataset: Dataset) -> tuple[int, ...] | Non
     if None in values:
         found = _matched([str(name) for name in names], classes)
         if found is None and (_unnamed(names) or _unnamed(classes)):
+            _check_spelling(base, dataset)
             return None
     else:
         found = _matched(values, range(len(classes)))
@@ -50,6 +51,18 @@ def class_order(base: BaseClassifier, dataset: Dataset) -> tuple[int, ...] | Non
         )
     order = (*found, *(place for place in range(len(names)) if place not in found))
     return None if order == tuple(range(len(order))) else order
+
+
+def _check_spelling(base: BaseClassifier, dataset: Dataset) -> None:
+    """Refuse names that spell other numbers than their own where labels are numbers alone."""
+    names = [str(name) for name in base.class_names or ()]
+    for place, name in enumerate(names):
+        if name not in map(str, range(len(dataset.classes))) or int(name) == place:
+            continue
+        raise DataError(
+            f"{dataset.name} has numbers for labels, and {base.name} knows {_shown(names)}: label {name} may be the "
+            f"class {name!r}, or the one with that number, {names[int(name)]!r}. Name the classes of the data"
+        )
 
 
 def _matched(names: Sequence[Any], wanted: Iterable[Any]) -> tuple[int, ...] | None:
