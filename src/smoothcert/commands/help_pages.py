@@ -27,7 +27,7 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
     "fit-noise": ("model", "out", "init", "dataset", "scale", "max", "data-dir", "device", *_OUTPUT),
     "certify": ("model", "out", "dataset", "sigma", "noise", "n", "alpha", "bound", "stop", "sigma-search", *_DATA,
                 "device", *_OUTPUT),
-    "plan": ("model", "dataset", "sigma", "noise", "n", "alpha", "stop", "workers", "device", "pilot-inputs",
+    "plan": ("model", "dataset", "sigma", "n", "alpha", "stop", "workers", "device", "pilot-inputs",
              "price-per-hour", *_DATA, "format", "quiet"),
     "predict": ("model", "dataset", "sigma", "noise", "n", "alpha", "seed", *_DATA, "device", *_OUTPUT),
     "serve": ("model", "sigma", "n", "alpha", "memory", "host", "port", "api-keys", "deadline", "device", *_OUTPUT),
