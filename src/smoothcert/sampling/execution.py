@@ -18,7 +18,7 @@ _ROUNDS_ELSEWHERE = 32  # at most: of small inputs many numbers are very many bl
 class Execution:
     """Where and how wide to work."""
 
-    device: str = knob("cpu", "where the model runs: cpu, cuda (all), cuda:0,cuda:2, mps")
+    device: str = knob("cpu", "where the model runs: cpu, cuda, cuda:0,cuda:2, mps")
     workers: int | None = knob(
         None, "how many evaluate the model at once (default: one per core; one on an accelerator)"
     )
