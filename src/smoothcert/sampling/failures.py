@@ -20,6 +20,6 @@ def naming(purpose: str, indices: Sequence[int]) -> Iterator[None]:
     """Whatever goes wrong is reported with the inputs."""
     try:
         yield
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a model that exits would end a command as if all were done
         reason = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
         raise failure(purpose, indices, reason) from error
