@@ -22,3 +22,8 @@ def test_foreign_errors_keep_their_kind_and_ours_their_words() -> None:
         {}["a"]
     with pytest.raises(ModelError, match=r"^voting on input 1: no$"), naming("voting on {which}", [1]):
         raise ModelError("no")
+    with (
+        pytest.raises(ModelError, match=r"^voting on input 1: SystemExit: 0$"),
+        naming("voting on {which}", [1]),
+    ):
+        raise SystemExit(0)
