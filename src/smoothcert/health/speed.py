@@ -79,7 +79,7 @@ def _rates(classifier: SmoothedClassifier, network: RandomNetwork, least: float)
         return sum(tally.n for _, tally in classifier.cast_each(inputs, votes))
 
     images = torch.from_numpy(network.images(2))
-    batches = noisy_batches(prepared, images, classifier.execution.device)
+    batches = noisy_batches(prepared, images, classifier.execution.main_device)
 
     def compute(rows: int) -> float:
         return bare_rows(prepared, batches, -(-rows // layout.chunk), workers)

@@ -450,7 +450,7 @@ def _settled(
         )
     plan.check_shape(input_shape)
     plan.warn_if_hopeless()
-    prepared = classifier.base.prepare(plan.numerics, input_shape, classifier.execution.device)
+    prepared = classifier.base.prepare(plan.numerics, input_shape, classifier.execution.main_device)
     plan = replace(plan, numerics=prepared.numerics, seed=secret.seed).for_shape(input_shape)
     return plan, prepared
 
