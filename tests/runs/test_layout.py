@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from smoothcert.errors import DataError, RunError
+from smoothcert.evaluation import certify_dataset
 from smoothcert.runs.layout import RunFiles
-from tests.guarantees.damages import certified_specimens, other_specimens
+from smoothcert.runs.publishing import publish
+from tests.guarantees.damages import _classifier, certified_specimens, other_specimens, points
 
 WEIGHTS = {"model.json", "model.safetensors"}
 """Of any directory that a model is saved to."""
-PUBLISHED = {"published.json"}
-"""Of copies in object storage (tests/runs/test_publishing.py)."""
 
 
 def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> None:
@@ -23,7 +23,11 @@ def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> Non
         found = {path.name.removesuffix("-wal") for path in specimen.path.iterdir()}
         assert found <= names, specimen.path
         seen |= found
-    assert seen == names - PUBLISHED
+    certify_dataset(_classifier("plain"), points(), tmp_path / "finished")
+    publish(tmp_path / "finished", f"file://{tmp_path / 'store'}")
+    published = {path.name for path in (tmp_path / "store").iterdir()}
+    assert published <= names
+    assert seen | published == names
 
 
 @pytest.mark.parametrize("name", ["sigmas.npy", "sigma_search.jsonl", "sigmas/12.npy", "pilots.jsonl"])
