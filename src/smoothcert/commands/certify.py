@@ -36,6 +36,7 @@ def certify(
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
     shard: str | None = None,
+    memory: str | None = None,
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -75,6 +76,9 @@ def certify(
     shard
         I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
         one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
+    memory
+        Then pass the certificates through this memory, as `smoothcert remember` does, so that no two answers contradict
+        each other: the answers go to `--out`, the certificates to a directory beside it, OUT-certificates.
     """
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.bounds import BOUNDS
@@ -82,6 +86,7 @@ def certify(
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
     from smoothcert.commands.noise_argument import foreign_fit
+    from smoothcert.commands.remember import remember_with_bar
     from smoothcert.evaluation import Choice
     from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
@@ -89,6 +94,8 @@ def certify(
     from smoothcert.smoothing.adaptive import expected_votes
     from smoothcert.smoothing.plan import AUTO
 
+    if memory is not None:
+        _check_memory(memory, hold, shard, out)
     execution, searched = execution_of(speed), search.search()
     choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
     named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
@@ -169,11 +176,37 @@ def certify(
         origin[TRAINED] = dict(named.trained)
     columns = held_columns(hold)
     voting = classifier if columns is None else classifier.holding(columns)
-    run = certify_with_bar(voting, inputs, out, choice, origin, quiet=quiet)
-    show_run(run, output)
+    certified = out if memory is None else _certificates_of(out)
+    run = certify_with_bar(voting, inputs, certified, choice, origin, quiet=quiet)
+    if memory is None:
+        show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found
 
         done = set(run.records.index.tolist())
-        found = [one for index, one in read_found(out).items() if index in done]
+        found = [one for index, one in read_found(certified).items() if index in done]
         note(in_words(found, classifier.plan.noise.sigma), quiet)
+    if memory is not None:
+        remember_with_bar(run, inputs, memory, out, output)
+
+
+def _certificates_of(out: Path) -> Path:
+    """Where certificates go that a memory is asked about afterwards."""
+    return out.with_name(f"{out.name}-certificates")
+
+
+def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path) -> None:
+    """Refuse, before any vote, what no memory takes, and one that isn't installed."""
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.region_memory.stores import store_for
+
+    if hold is not None:
+        raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
+    if shard is not None:
+        raise InvalidValueError(
+            "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "
+            "with smoothcert remember"
+        )
+    if not out.name:
+        raise InvalidValueError(f"--out must be a directory with a name, got {str(out)!r}")
+    store_for(memory.removeprefix("sqlite:"))
