@@ -36,6 +36,7 @@ def certify(
     search: SearchOptions = SearchOptions(),
     data: DataOptions = DataOptions(),
     shard: str | None = None,
+    memory: str | None = None,
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
     speed: SpeedOptions = SpeedOptions(),
@@ -75,19 +76,26 @@ def certify(
     shard
         I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
         one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
+    memory
+        Then pass the certificates through this memory, as `smoothcert remember` does, so that no two answers contradict
+        each other: the answers go to `--out`, the certificates to a directory beside it, OUT-certificates.
     """
     from smoothcert.analysis.trained import TRAINED
     from smoothcert.commands.asked import asked_for
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.noise_argument import foreign_fit
+    from smoothcert.commands.remember import remember_with_bar
     from smoothcert.hints import beside, command
     from smoothcert.noise import NOISES
     from smoothcert.smoothing.adaptive import expected_votes
     from smoothcert.smoothing.holding import HoldingClassifier
     from smoothcert.smoothing.plan import former_default
 
-    bound = bound or former_default(out)
+    if memory is not None:
+        _check_memory(memory, hold, shard, out)
+    certified = out if memory is None else _certificates_of(out)
+    bound = bound or former_default(certified)
     asked = asked_for(
         model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
     )  # fmt: skip
@@ -157,11 +165,36 @@ def certify(
         origin["method"] = named.method
     if named.trained:
         origin[TRAINED] = dict(named.trained)
-    run = certify_with_bar(voting, inputs, out, asked.choice, origin, quiet=quiet)
-    show_run(run, output)
+    run = certify_with_bar(voting, inputs, certified, asked.choice, origin, quiet=quiet)
+    if memory is None:
+        show_run(run, output)
     if classifier.plan.search is not None:
         from smoothcert.sigma_search.log import in_words, read_found
 
         done = set(run.records.index.tolist())
-        found = [one for index, one in read_found(out).items() if index in done]
+        found = [one for index, one in read_found(certified).items() if index in done]
         note(in_words(found, classifier.plan.noise.sigma), quiet)
+    if memory is not None:
+        remember_with_bar(run, inputs, memory, out, output)
+
+
+def _certificates_of(out: Path) -> Path:
+    """Where certificates go that a memory is asked about afterwards."""
+    return out.with_name(f"{out.name}-certificates")
+
+
+def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path) -> None:
+    """Refuse, before any vote, what no memory takes, and one that isn't installed."""
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.region_memory.stores import store_for
+
+    if hold is not None:
+        raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
+    if shard is not None:
+        raise InvalidValueError(
+            "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "
+            "with smoothcert remember"
+        )
+    if not out.name:
+        raise InvalidValueError(f"--out must be a directory with a name, got {str(out)!r}")
+    store_for(memory.removeprefix("sqlite:"))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from smoothcert.commands.options import OutputOptions
 from smoothcert.commands.run_argument import RunPath
+
+if TYPE_CHECKING:
+    from smoothcert.datasets.base import Dataset
+    from smoothcert.runs import Run
 
 
 def remember(
@@ -46,15 +50,21 @@ def remember(
     data_dir
         Where its files are.
     """
-    from smoothcert.commands.certify_view import show_run
-    from smoothcert.commands.console import note, progress_bar
-    from smoothcert.databases import public_address
-    from smoothcert.region_memory.runs import remember as remember_run
     from smoothcert.runs import read_run
     from smoothcert.runs.data_check import open_inputs_of
 
     whole = read_run(run)
-    inputs = open_inputs_of(whole, dataset, split, data_dir)
+    remember_with_bar(whole, open_inputs_of(whole, dataset, split, data_dir), memory, out, output)
+
+
+def remember_with_bar(whole: Run, inputs: Dataset, memory: str, out: Path, output: OutputOptions) -> None:
+    """Pass a run through a memory while a bar shows how far it is, and say how its answers came about."""
+    from smoothcert.commands.certify_view import show_run
+    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.databases import public_address
+    from smoothcert.region_memory.runs import remember as remember_run
+
+    address = memory.removeprefix("sqlite:")
     with progress_bar("remembering", "inputs", output.silent) as bar:
         bar.begin(len(whole.records), len(whole.records))
 
@@ -62,7 +72,7 @@ def remember(
             bar.advance(1)
             bar.item()
 
-        made, sources = remember_run(whole, inputs, memory, out, answered)
+        made, sources = remember_run(whole, inputs, address, out, answered)
     show_run(made, output)
     words = {
         "certified": "kept their certificate",
@@ -72,6 +82,6 @@ def remember(
     }
     told = ", ".join(f"{sources[source]} {text}" for source, text in words.items() if sources[source])  # type: ignore[index]
     note(
-        f"{told}. Stateful: holds for questions asked of {public_address(memory)} from now on.",
+        f"{told}. Stateful: holds for questions asked of {public_address(address)} from now on.",
         output.silent,
     )

@@ -155,7 +155,7 @@ def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: boo
 
     if not loopback and api_keys is None and not everybody:
         raise InvalidValueError(
-            f"--host {host} can be reached by others: give --api-keys FILE (smoothcert serve-key makes keys), or "
+            f"--host {host} can be reached by others: give --api-keys FILE (`serve-key` makes keys), or "
             "--open to let everybody in"
         )
     if api_keys is not None and everybody:

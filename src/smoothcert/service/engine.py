@@ -35,6 +35,7 @@ _GROWTH = (
     0.25  # of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less
 )
 _MOST_ROUNDS = 8  # of a lease: what a newcomer waits for is bounded
+_ROUNDS_READY = 4
 _SMOOTHING = 5.0  # seconds over which the speed is averaged
 _LONGEST_WAIT, _SHORTEST_WAIT = 600, 1  # seconds that a refused caller is told to wait
 
@@ -97,8 +98,8 @@ class VotingEngine:
         self.secret = secret or Secret.fresh()
         self.limits = limits or EngineLimits()
         self.classifier = classifier
-        self.execution: Execution = classifier.execution
         self.plan, self.prepared = _settled(classifier, tuple(input_shape), self.secret)
+        self.execution = _deep(classifier.execution, self.prepared)
         self.statement = statement_of(self.plan, classifier, tuple(input_shape))
         self.plan_hash = self.statement["sha256"]
         self._engine: Engine = engine_for(self.plan, self.prepared, "hard", self.execution)
@@ -432,6 +433,14 @@ def _job(voting: Voting, lease: Lease) -> Job[Tally]:
 def _without_numbers(error: SmoothcertError, index: int) -> str:
     """The message without the number of the input's streams, which is nobody's business."""
     return str(error).replace(f"voting on input {index}: ", "").replace(str(index), "…")
+
+
+def _deep(execution: Execution, prepared: Prepared) -> Execution:
+    """Some rounds kept ready where rounds have slots: of many small leases, few are then left empty."""
+    layout = prepared.numerics.layout()
+    if execution.batch is not None or layout.slots == 1:
+        return execution
+    return replace(execution, batch=_ROUNDS_READY * layout.rows)
 
 
 def _settled(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from smoothcert.errors import DataError
 from smoothcert.files import append_line, read_file
+from smoothcert.hints import command
 
 _PREFIX = "smoothcert_"
 _LINE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63}) +sha256:([0-9a-f]{64})")
@@ -35,9 +36,7 @@ class Keys:
         try:
             lines = read_file(path, _LARGEST).decode("ascii", errors="replace").splitlines()
         except FileNotFoundError:
-            raise DataError(
-                f"--api-keys {path}: no such file; smoothcert serve-key NAME --api-keys {path} makes it"
-            ) from None
+            raise DataError(f"--api-keys {path}: no such file; `{_made_by(path)}` makes it") from None
         found: dict[str, str] = {}
         for number, line in enumerate(lines, 1):
             if not line.strip() or line.startswith("#"):
@@ -47,7 +46,7 @@ class Keys:
                 raise DataError(f"--api-keys {path}, line {number}: expected NAME sha256:HASH")
             found[match[2]] = match[1]
         if not found:
-            raise DataError(f"--api-keys {path} holds no key: smoothcert serve-key NAME --api-keys {path}")
+            raise DataError(f"--api-keys {path} holds no key: `{_made_by(path)}` makes one")
         return cls(found)
 
 
@@ -60,6 +59,10 @@ def new_key(path: Path, name: str) -> str:
     append_line(path, line)
     path.chmod(0o600)
     return key
+
+
+def _made_by(path: Path) -> str:
+    return command("serve-key", "NAME", api_keys=path)
 
 
 def _hash(key: str) -> str:

@@ -46,7 +46,7 @@ class Secret:
     def of_seed(cls, seed: int) -> Secret:
         """Reproducible, and known to whoever knows the seed: he can look for inputs that it flatters."""
         check_count("seed", seed, least=0)
-        return cls(hashlib.sha256(f"smoothcert serve seed {seed}".encode()).digest(), "seed")
+        return cls(hashlib.sha256(f"smoothcert service, seed {seed}".encode()).digest(), "seed")
 
     @classmethod
     def in_file(cls, path: Path) -> Secret:
