@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -90,3 +91,28 @@ def test_a_key_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     key = capsys.readouterr().out.strip()
     assert key.startswith("smoothcert_")
     assert key not in (tmp_path / "keys").read_text()
+
+
+def test_a_run_of_certificates_says_how_its_model_is_served(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    few = ("--n", "300", "--n0", "20", "--alpha", "0.01", "--sigma", "0.3", "--max", "2", "--quiet")
+    main(["certify", str(digits_model), *few, "--out", str(run)])
+    assert f"--like {run}" in mistake(capsys, str(run)).replace("- ", "-")
+    assert "leave --sigma" in mistake(capsys, str(digits_model), "--like", str(run), "--sigma", "1")
+    made = []
+
+    class Ended:
+        async def serve(self) -> None:
+            """Nobody asks."""
+
+    def remembered(application: Any, *_: Any) -> Ended:
+        made.append(application.state.service)
+        return Ended()
+
+    monkeypatch.setattr("smoothcert.service.server.make_server", remembered)
+    main(["serve", str(digits_model), "--like", str(run), "--quiet"])
+    plan = made[0].engine.plan
+    assert (plan.noise.sigma, plan.n, plan.n0, plan.alpha) == (0.3, 300, 20, 0.01)
+    assert plan.bound == "mixture-two-class"

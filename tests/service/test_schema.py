@@ -6,6 +6,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_every_path_and_answer_is_described() -> None:
 
 @pytest.mark.slow
 @pytest.mark.campaign
-def test_nothing_that_schemathesis_thinks_of_is_an_error_of_the_server() -> None:
+def test_nothing_that_schemathesis_thinks_of_is_an_error_of_the_server(tmp_path: Path) -> None:
     if importlib.util.find_spec("schemathesis") is None:
         pytest.skip("schemathesis is not installed")
     with live(limits=GENEROUS, n=256) as server:
@@ -46,6 +47,7 @@ def test_nothing_that_schemathesis_thinks_of_is_an_error_of_the_server() -> None
             capture_output=True,
             text=True,
             timeout=600,
+            cwd=tmp_path,  # it leaves a folder there
         )
         assert done.returncode == 0, done.stdout[-3000:]
         assert server.ask("GET", "/readyz")[0] == 200

@@ -18,7 +18,9 @@ from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.commands.model_argument import NamedModel
+    from smoothcert.sampling import Execution
     from smoothcert.service.randomness import Secret
+    from smoothcert.smoothing import SmoothedClassifier
 
 _PICTURES, _OTHERS = 1.0, 100.0  # the largest number to expect, where the model doesn't say
 
@@ -32,6 +34,7 @@ def serve(
     bound: BoundName | None = None,
     search: SearchOptions = SearchOptions(),
     memory: str | None = None,
+    like: Path | None = None,
     input_shape: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
@@ -67,6 +70,9 @@ def serve(
     memory
         Remember every answer, so that none contradicts another: an SQLite file, made if missing (sqlite:FILE), or
         postgresql://USER@HOST/DATABASE#SCHEMA, which several servers may share. Needed for --sigma-search.
+    like
+        A run made by certify on this very model: its noise, σ, n0, n and α are taken, and a bound that holds whenever
+        voting stops.
     input_shape
         Of an input, such as 1,28,28; for models that don't say.
     host
@@ -105,18 +111,27 @@ def serve(
     keys = None if api_keys is None else Keys.read(api_keys)
     secret = _secret(seed, secret_file)
     execution, searched = execution_of(speed), search.search()
+    _check_model(model)
     named = load_named_model(model, model_options, "hard")
     shape = _shape(named, input_shape)
-    classifier = named.smoothed(
-        execution,
-        sigma,
-        noise=named.noise_or(noise),
-        levels=numerics.levels,
-        bound=bound or ANYTIME_BOUND,
-        **vars(votes),
-        numerics=numerics_of(numerics),
-        search=searched,
-    )
+    if like is not None:
+        if sigma is not None or noise is not None or searched is not None or votes != VoteOptions():
+            raise InvalidValueError(
+                "--like takes noise, σ and votes from a run: leave --sigma, --noise, --n0, --n, --alpha and "
+                "--sigma-search out"
+            )
+        classifier = _like(like, named, shape, execution, bound or ANYTIME_BOUND)
+    else:
+        classifier = named.smoothed(
+            execution,
+            sigma,
+            noise=named.noise_or(noise),
+            levels=numerics.levels,
+            bound=bound or ANYTIME_BOUND,
+            **vars(votes),
+            numerics=numerics_of(numerics),
+            search=searched,
+        )
     expected = named.trained_range or (0.0, _PICTURES if len(shape) == 3 else _OTHERS)
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
@@ -148,6 +163,46 @@ def serve(
         ) from None
     finally:
         service.close()
+
+
+def _check_model(model: str) -> None:
+    """Refuse a run of certificates in the model's place: what it names isn't opened unasked."""
+    from smoothcert.errors import RunError
+    from smoothcert.runs import Manifest
+    from smoothcert.runs.layout import RunFiles
+
+    path = Path(model)
+    if not path.is_dir() or not RunFiles(path).statement.exists():
+        return
+    manifest = Manifest.load(path)
+    if manifest.kind != "train":
+        raise RunError(
+            f"{model} is a run of kind {manifest.kind!r}, which names a model but holds none: give the model, and "
+            f"--like {model} to take its noise and votes"
+        )
+
+
+def _like(
+    path: Path, named: NamedModel, shape: tuple[int, ...], execution: Execution, bound: str
+) -> SmoothedClassifier:
+    """The model smoothed as a run of certificates says; refused for a run of another model."""
+    from dataclasses import replace
+
+    from smoothcert.errors import RunError
+    from smoothcert.runs import read_run
+    from smoothcert.sampling import Numerics
+    from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
+
+    run = read_run(path)
+    if run.manifest.model.held is not None:
+        raise RunError(f"{path} certifies with some coordinates held, which isn't served")
+    if run.manifest.model.sha256 != named.classifier.fingerprint(shape):
+        raise RunError(
+            f"{path} is of another model ({run.manifest.model.name}): give the one that it certified"
+        )
+    stated = CertifyPlan.from_statement(run.manifest.plan, path)
+    plan = replace(stated, bound=bound, stop=(), seed=None, numerics=Numerics(stated.numerics.dtype))
+    return SmoothedClassifier(named.classifier, plan, execution=execution)
 
 
 def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: bool) -> None:

@@ -126,7 +126,7 @@ def make_server(
         ws="none",
         lifespan="on",
         access_log=False,
-        log_level="critical",
+        log_level="error",  # faults of ours, with where in the code; never what was asked
         proxy_headers=False,
         server_header=False,
         limit_concurrency=service.limits.connections,
