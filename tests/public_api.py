@@ -22,9 +22,12 @@ from smoothcert.knobs import help_of
 ROOT = Path(__file__).parent.parent
 SNAPSHOT, PAGE = ROOT / "tests" / "public_api.txt", ROOT / "docs" / "api.md"
 ESTIMATOR = "smoothcert.estimator.SmoothedEstimator"
+CLIENT = tuple(
+    f"smoothcert.client.{name}" for name in ("Client", "AsyncClient", "ServedAnswer", "ServiceError")
+)
 HEAD = """# The public API
 
-What `import smoothcert` offers, and one module more. A test holds every name, signature and field on this page: they
+What `import smoothcert` offers, and two modules more. A test holds every name, signature and field on this page: they
 change by decision, and the change log says so. Everything else may change without notice, members of these classes that
 aren't listed among it; it is imported from where it lives ([architecture](architecture.md)). Names are imported when
 they are first used, so that `import smoothcert` takes no time.
@@ -57,6 +60,7 @@ GROUPS = {
         "plot_curves",
     ),
     "scikit-learn": (ESTIMATOR,),
+    "Callers of a server": CLIENT,
     "Errors": ("SmoothcertError",),
 }
 # Methods and properties of classes that have others as well, for the rest of the package; fields are public anyway.
@@ -139,7 +143,7 @@ def members_of(cls: type) -> Iterator[tuple[str, str, str]]:
 def snapshot() -> str:
     """Every public name, its signature and its members, a line each."""
     lines = []
-    for name in [*smoothcert.__all__, ESTIMATOR]:
+    for name in [*smoothcert.__all__, ESTIMATOR, *CLIENT]:
         one = found(name)
         if inspect.isclass(one):
             lines.append(f"class {name}{signature_of(one)}")
