@@ -121,4 +121,4 @@ def test_mistakes_end_with_two(
 def test_it_takes_the_options_of_certify() -> None:
     """But for where results go, and columns that are held."""
     asked = inspect.signature(certify).parameters.keys() - inspect.signature(plan).parameters.keys()
-    assert asked == {"out", "hold", "output"}
+    assert asked == {"out", "hold", "memory", "output"}

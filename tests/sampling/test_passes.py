@@ -100,9 +100,8 @@ def test_noise_for_a_model_is_drawn_in_one_place() -> None:
 
 def test_threads_that_evaluate_a_model_are_started_in_one_place() -> None:
     readers = {"datasets/read_ahead.py", "datasets/lazy_images.py"}  # they evaluate nothing
-    watchers = {
-        "sampling/backends/processes.py",
-        "sampling/backends/ray.py",
-    }  # nor do these, of workers elsewhere
+    # Nor do these, who wait for workers elsewhere or hand votes to the passes.
+    watchers = {"sampling/backends/processes.py", "sampling/backends/ray.py", "sweeps/parallel.py"}
+    watchers |= {"client.py", "service/engine.py"}
     found = places_with(r"ThreadPoolExecutor\(|threading\.Thread\(")
     assert found - readers - watchers == {"sampling/threads.py"}
