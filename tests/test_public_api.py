@@ -26,6 +26,7 @@ from smoothcert import (
     certify_dataset,
 )
 from tests.public_api import (
+    CLIENT,
     ESTIMATOR,
     GROUPS,
     PAGE,
@@ -39,7 +40,7 @@ from tests.public_api import (
 )
 
 UPDATE = "is this change of the public API a decision? Then: python -m tests.public_api, and a line in CHANGELOG.md"
-NAMES = [*smoothcert.__all__, ESTIMATOR]
+NAMES = [*smoothcert.__all__, ESTIMATOR, *CLIENT]
 
 
 def public(name: str) -> Any:

@@ -115,4 +115,4 @@ def test_a_run_of_certificates_says_how_its_model_is_served(
     main(["serve", str(digits_model), "--like", str(run), "--quiet"])
     plan = made[0].engine.plan
     assert (plan.noise.sigma, plan.n, plan.n0, plan.alpha) == (0.3, 300, 20, 0.01)
-    assert plan.bound == "mixture-two-class"
+    assert plan.bound == "mixture-top-two"

@@ -192,7 +192,11 @@ def check_nothing_lost(memory: RegionMemory, diary: list[dict[str, object]], nor
     assert any(entry["source"] == "shrunk" for entry in diary)
 
 
-KILLS = [("l2", 4), pytest.param("l1", 6, marks=pytest.mark.campaign)]
+KILLS = [
+    ("l2", 2),
+    pytest.param("l2", 6, marks=pytest.mark.campaign),
+    pytest.param("l1", 6, marks=pytest.mark.campaign),
+]
 
 
 @pytest.mark.slow

@@ -78,7 +78,9 @@ def test_certificates_hold_at_a_sigma_found_by_gradients() -> None:
 @pytest.mark.parametrize(
     "search",
     [
-        GradientSearch(steps=10, lr=0.05, check_votes=0),
+        pytest.param(
+            GradientSearch(steps=10, lr=0.05, check_votes=0), marks=[pytest.mark.slow, pytest.mark.campaign]
+        ),
         GridSearch(budget=24, samples=4, top=2.0, check_votes=0, soft=True, whole=True),
     ],
     ids=["ascent", "grid"],

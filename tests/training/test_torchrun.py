@@ -44,7 +44,21 @@ def torchrun(*words):
     "method",
     [
         ["--objective", "gaussian", "--max", "300"],
-        ["--objective", "smoothadv", "--steps", "2", "--copies", "2", "--max", "100", "--ramp", "epsilon:3"],
+        pytest.param(
+            [
+                "--objective",
+                "smoothadv",
+                "--steps",
+                "2",
+                "--copies",
+                "2",
+                "--max",
+                "100",
+                "--ramp",
+                "epsilon:3",
+            ],
+            marks=[pytest.mark.slow, pytest.mark.campaign],
+        ),
     ],
     ids=["gaussian", "smoothadv"],
 )
