@@ -7,14 +7,14 @@ import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import VoteKind, least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
+from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise, exact_type
 from smoothcert.sampling import (
     BaseClassifier,
     Draw,
@@ -70,6 +70,9 @@ class SmoothedClassifier:
     input from a batch where the number of dimensions can't (see :meth:`certify`).
     """
 
+    takes_levels: ClassVar[bool] = False
+    """Whether plans with σ levels are for this class."""
+
     def __init__(
         self,
         model: Any,
@@ -94,6 +97,8 @@ class SmoothedClassifier:
             plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)
         elif plan_fields:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
+        if plan.sigma_levels is not None and not self.takes_levels:
+            raise InvalidValueError("a plan with sigma levels is for a LevelledClassifier, which has a chooser")
         self.plan = plan
         self.base: BaseClassifier = adapt(
             model,
@@ -194,11 +199,23 @@ class SmoothedClassifier:
         if plan.seed is None:
             plan = replace(plan, seed=0)
         if plan.numerics.dtype == AUTO_DTYPE:
-            dtype = exact_type(plan.noise, plan.grid, largest)
+            dtype = max(exact_type(noise, plan.grid, largest) for noise in self.noises())
             plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
         if plan.numerics != self.plan.numerics:
             self._prepared = None
         self.plan = plan
+
+    def noises(self) -> list[Noise]:
+        """Everything that is added to inputs."""
+        return [self.plan.noise]
+
+    def fingerprint(self, input_shape: tuple[int, ...]) -> str:
+        """A hash that changes when the model's function changes."""
+        return self.base.fingerprint(input_shape)
+
+    def take_prepared(self, prepared: Prepared) -> None:
+        """Use a model that was made ready elsewhere, with the plan's numerics."""
+        self._prepared = prepared
 
     @property
     def classes(self) -> int:
@@ -270,7 +287,7 @@ class SmoothedClassifier:
             Job(i, x, plan.noise, self._certifying(i, x, plan, found, labels, forecast))
             for i, x, plan, found in self._with_sigma(prepared, on_votes)
         )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self.run_jobs(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def certify_stream(
@@ -313,7 +330,7 @@ class SmoothedClassifier:
             Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self.run_jobs(jobs, self.plan.confidence_bound.votes, on_votes):
             yield done.job.index, done.answer
 
     def cast_each(
@@ -328,7 +345,7 @@ class SmoothedClassifier:
             Job(i, x, self.plan.noise, one_draw(Draw(Phase.PILOT, votes)))
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self.run_jobs(jobs, self.plan.confidence_bound.votes, on_votes):
             yield done.job.index, done.answer
 
     def certify_allocated(
@@ -349,7 +366,7 @@ class SmoothedClassifier:
             )
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self.run_jobs(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def base_class(self, x: NDArray[Any]) -> int:
@@ -403,7 +420,7 @@ class SmoothedClassifier:
             )
             for i, x in self._prepared_inputs(inputs)
         )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self.run_jobs(jobs, self.plan.confidence_bound.votes, on_votes):
             yield self._named(replace(done.answer, seconds=done.seconds))
 
     def _certifying(
@@ -476,9 +493,10 @@ class SmoothedClassifier:
         names, predicted = self.class_names, answer.predicted
         return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
 
-    def _run(
+    def run_jobs(
         self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
     ) -> Iterator[Finished[Any]]:
+        """What procedures of one's own find out by the plan's streams; taking the first job must prepare the model."""
         first = next(jobs, None)
         if first is None:
             return

@@ -21,6 +21,7 @@ from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE, SFC64
+from smoothcert.sigma_levels import SigmaLevels
 from smoothcert.sigma_search import SEARCHES, SigmaSearch
 from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
@@ -69,6 +70,8 @@ class CertifyPlan:
     """What chooses each input's own σ."""
     stop: Iterable[Stop | str] = ()
     """Rules that end an input's voting early, and budgets."""
+    sigma_levels: SigmaLevels | None = None
+    """The levels among which a chooser gives each point its σ: one classifier, for a LevelledClassifier."""
     levels: int | None = knob(
         None,
         "inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; 255 for "
@@ -99,6 +102,8 @@ class CertifyPlan:
                 f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
                 "the search out, or give noise of one scale"
             )
+        if self.sigma_levels is not None:
+            self._check_levels(self.sigma_levels)
 
     def __repr__(self) -> str:
         """Noise, bound, votes and level, and whatever else isn't as by default."""
@@ -217,6 +222,7 @@ class CertifyPlan:
             **self.numerics.as_json(),
             **({"stop": [each.text for each in self.stops]} if self.stops else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
+            **({} if self.sigma_levels is None else self.sigma_levels.as_json(self.alpha)),
         }
 
     def point(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -254,6 +260,21 @@ class CertifyPlan:
         if self.dimension is None:
             return grid
         return grid | {"dimension": self.dimension, "sampler_error": self.sampler_error}
+
+    def _check_levels(self, levels: SigmaLevels) -> None:
+        if self.noise.stretched or self.noise.sigma != levels.sigmas[-1]:
+            raise InvalidValueError(
+                f"a plan with sigma levels has noise of one scale, that of its largest level ({levels.sigmas[-1]:g}), got "
+                f"{self.noise!r}"
+            )
+        if self.search is not None:
+            raise InvalidValueError("sigma levels choose each point's σ themselves: leave the search out")
+        if self.budget.spreads:
+            raise InvalidValueError(f"{self.budget.text} spreads votes at one sigma: leave it or the sigma levels out")
+        if self.confidence_bound.votes == "soft":
+            raise InvalidValueError(
+                f"sigma levels are certified by hard votes, and {self.bound} is about soft ones: choose {FIXED_BOUND}"
+            )
 
     def _check_bound_allows_stopping(self) -> None:
         bound, budget = self.confidence_bound, self.budget
@@ -295,6 +316,7 @@ class CertifyPlan:
             if search is not None and search in SEARCHES
             else None,
             plan.stops,
+            _levels_of(plan),
             **_grid_of(plan),
         )
 
@@ -331,6 +353,12 @@ def _numerics_of(plan: PlanStatement) -> Numerics:
     return Numerics(
         plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block, plan.generator or SFC64
     )
+
+
+def _levels_of(plan: PlanStatement) -> SigmaLevels | None:
+    if plan.sigma_levels is None:
+        return None
+    return SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser))
 
 
 def _grid_of(plan: PlanStatement) -> dict[str, Any]:
