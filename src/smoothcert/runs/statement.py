@@ -134,7 +134,7 @@ def _sizes(value: object) -> TypeGuard[list[float]]:
     return isinstance(value, list) and bool(value) and all(map(_size, value))
 
 
-def _fields(value: object) -> TypeGuard[dict[str, Any]]:
+def _fields(value: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, dict)
 
 

@@ -102,7 +102,7 @@ class VotingEngine:
         self.execution = _deep(classifier.execution, self.prepared)
         self.statement = statement_of(self.plan, classifier, tuple(input_shape))
         self.plan_hash = self.statement["sha256"]
-        self._engine: Engine = engine_for(self.plan, self.prepared, "hard", self.execution)
+        self._engine: Engine = engine_for(self.plan, self.prepared, self.execution)
         self._on_votes = on_votes
         self._lock = threading.Condition()
         self._schedule = Schedule()

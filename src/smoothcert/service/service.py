@@ -26,8 +26,8 @@ from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.limits import Limits, Quota
 from smoothcert.service.metrics import Metrics
 from smoothcert.service.randomness import Secret
-from smoothcert.sigma_search import Problem, search_each
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
+from smoothcert.smoothing.voting import with_own_plans
 from smoothcert.stopping import Decide, Grid, StopRule
 from smoothcert.tally import Phase, Stream
 
@@ -199,28 +199,14 @@ class Service:
         return [replace(question, plan=plans[question.index]) for question in questions]
 
     def _search(self, questions: Sequence[Question]) -> dict[int, CertifyPlan]:
-        engine, plan = self.engine, self.engine.plan
-        assert plan.search is not None
-
-        def problem() -> Problem:
-            return Problem(
-                base=engine.classifier.base,
-                prepared=engine.prepared,
-                noise=plan.noise,
-                bound=plan.confidence_bound,
-                n=plan.n,
-                alpha=plan.alpha,
-                seed=plan.known_seed,
-                execution=engine.execution,
-                grid=plan.grid,
-            )
-
+        engine = self.engine
         different = {question.index: question.x for question in questions}
+        inputs = iter(different.items())
         with self._searching:
-            return {
-                index: replace(plan, noise=found.noise_like(plan.noise), search=None)
-                for index, _, found in search_each(plan.search, problem, iter(different.items()))
-            }
+            own = with_own_plans(
+                engine.plan, engine.classifier.base, engine.prepared, engine.execution, inputs
+            )
+            return {index: plan for index, _, plan, _ in own}
 
     def _copies(self, ask: Ask, count: int) -> list[Any]:
         """The first noisy versions of the input that the model is shown to certify it."""

@@ -30,8 +30,8 @@ class ConstantChooser:
 class StatisticChooser:
     """The level is how many of the ``edges`` a statistic of the noisy input exceeds.
 
-    ``mean``, ``spread`` (standard deviation) or ``energy`` (mean square) of all its numbers. Noise adds σ² to the energy;
-    edges are to be chosen for noisy inputs.
+    ``mean``, ``spread`` (standard deviation) or ``energy`` (mean square) of all its numbers. Noise adds σ² to the
+    energy: edges are to be chosen for noisy inputs.
     """
 
     statistic: str
@@ -43,7 +43,9 @@ class StatisticChooser:
                 f"no statistic is called {self.statistic!r}; there are {', '.join(_STATISTICS)}"
             )
         if not self.edges or any(a >= b for a, b in pairwise(self.edges)):
-            raise InvalidValueError(f"the edges of {self.statistic} must be increasing numbers, got {self.edges}")
+            raise InvalidValueError(
+                f"the edges of {self.statistic} must be increasing numbers, got {self.edges}"
+            )
 
     @property
     def levels(self) -> int:

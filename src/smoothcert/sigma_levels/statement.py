@@ -14,8 +14,8 @@ from smoothcert.sampling import Numerics
 CHOOSER_PART = 32
 """The chooser's bounds get α/32, those of the levels' classes the rest.
 
-As for the rival of ``top-two``: a bound's distance grows with √ln(1/α) only, and where the chooser is sure, its reach is
-larger than the radius anyway. A power of two, because α/32 is then exact.
+As for the rival of ``top-two``: a bound's distance grows with √ln(1/α) only, and where the chooser is sure, its reach
+is larger than the radius anyway. A power of two, because α/32 is then exact.
 """
 
 CHOOSER_BOUND = "mixture"
@@ -55,9 +55,8 @@ class SigmaLevels:
         for sigma in self.sigmas:
             check_positive("a sigma level", sigma)
         if not 1 <= len(self.sigmas) <= _MOST_LEVELS or any(a >= b for a, b in pairwise(self.sigmas)):
-            raise InvalidValueError(
-                f"sigma levels must be 1 to {_MOST_LEVELS} increasing numbers, got {', '.join(f'{s:g}' for s in self.sigmas)}"
-            )
+            got = ", ".join(f"{sigma:g}" for sigma in self.sigmas)
+            raise InvalidValueError(f"sigma levels must be 1 to {_MOST_LEVELS} increasing numbers, got {got}")
         if self.constant is not None:
             if not 0 <= self.constant < len(self.sigmas):
                 raise InvalidValueError(

@@ -153,7 +153,9 @@ def _check_evidence(plan: CertifyPlan, evidence: LevelEvidence) -> None:
     levels = levels_of(plan)
     looked = [one.level for one in evidence.votes]
     if not looked or looked[0] != evidence.home or len(set(looked)) < len(looked):
-        raise InvalidValueError(f"the votes must be of the home level {evidence.home} first, and of each level once")
+        raise InvalidValueError(
+            f"the votes must be of the home level {evidence.home} first, and of each level once"
+        )
     if max(looked) >= len(levels.sigmas):
         raise InvalidValueError(f"there is no level {max(looked)}: the plan has {len(levels.sigmas)}")
     if levels.constant is not None:
@@ -173,4 +175,6 @@ def _check_evidence(plan: CertifyPlan, evidence: LevelEvidence) -> None:
         if tally.stream.index != evidence.index:
             raise InvalidValueError(f"the chooser's votes are of input {tally.stream.index}")
         if tally.n > (own.n0 if phase == Phase.SELECTION else own.n):
-            raise InvalidValueError(f"{tally.n} {phase.name.lower()} votes of the chooser are more than planned")
+            raise InvalidValueError(
+                f"{tally.n} {phase.name.lower()} votes of the chooser are more than planned"
+            )

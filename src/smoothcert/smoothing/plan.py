@@ -264,13 +264,15 @@ class CertifyPlan:
     def _check_levels(self, levels: SigmaLevels) -> None:
         if self.noise.stretched or self.noise.sigma != levels.sigmas[-1]:
             raise InvalidValueError(
-                f"a plan with sigma levels has noise of one scale, that of its largest level ({levels.sigmas[-1]:g}), got "
-                f"{self.noise!r}"
+                f"a plan with sigma levels has noise of one scale, that of its largest level, {levels.sigmas[-1]:g}; "
+                f"got {self.noise!r}"
             )
         if self.search is not None:
             raise InvalidValueError("sigma levels choose each point's σ themselves: leave the search out")
         if self.budget.spreads:
-            raise InvalidValueError(f"{self.budget.text} spreads votes at one sigma: leave it or the sigma levels out")
+            raise InvalidValueError(
+                f"{self.budget.text} spreads votes at one sigma: leave it or the sigma levels out"
+            )
         if self.confidence_bound.votes == "soft":
             raise InvalidValueError(
                 f"sigma levels are certified by hard votes, and {self.bound} is about soft ones: choose {FIXED_BOUND}"
