@@ -74,6 +74,11 @@ class SigmaLevels:
         """Standard deviation of the chooser's noise; the largest level unless another is given."""
         return self.sigmas[-1] if self.chooser_sigma is None else self.chooser_sigma
 
+    @property
+    def all_sigmas(self) -> tuple[float, ...]:
+        """Of every noise that is drawn: the levels', and the chooser's unless it is constant."""
+        return self.sigmas if self.constant is not None else (*self.sigmas, self.noise_sigma)
+
     def chooser_alpha(self, alpha: float) -> float:
         """The chooser's part of α."""
         return alpha / CHOOSER_PART

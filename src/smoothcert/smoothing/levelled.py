@@ -132,9 +132,7 @@ class LevelledClassifier(SmoothedClassifier):
 
     def noises(self) -> list[Noise]:
         """Everything that is added to inputs."""
-        levels = levels_of(self.plan)
-        sigmas = [*levels.sigmas, *([] if levels.constant is not None else [levels.noise_sigma])]
-        return [NOISES[self.plan.noise.name](sigma) for sigma in sigmas]
+        return [NOISES[self.plan.noise.name](sigma) for sigma in levels_of(self.plan).all_sigmas]
 
     def certify_each(
         self,
