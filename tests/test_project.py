@@ -28,6 +28,7 @@ FLOORS = [
         "empirical",
         "region_memory",
         "noise_fit",
+        "level_fit",
         "verification",
         "estimator",
     },

@@ -34,6 +34,7 @@ COMMANDS = (
     "train",
     "sweep",
     "fit-noise",
+    "fit-levels",
     "plan",
     "certify",
     "merge",

@@ -25,6 +25,8 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
     "sweep": ("dataset", "methods", "sigmas", "seeds", "out", "architecture", "epochs", "lr", "n", *_DATA, "device",
               *_OUTPUT),
     "fit-noise": ("model", "out", "init", "dataset", "scale", "max", "data-dir", "device", *_OUTPUT),
+    "fit-levels": ("model", "out", "sigma-levels", "level-models", "dataset", "chooser-sigma", "inputs", "votes",
+                   "network", "max", "data-dir", "device", *_OUTPUT),
     "certify": ("model", "out", "dataset", "sigma", "noise", "n", "alpha", "bound", "stop", "sigma-search", *_DATA,
                 "device", *_OUTPUT),
     "plan": ("model", "dataset", "sigma", "n", "alpha", "stop", "workers", "device", "pilot-inputs",

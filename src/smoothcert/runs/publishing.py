@@ -137,6 +137,8 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
     manifest = Manifest.load(directory)
     if manifest.kind == "fit-noise":
         raise RunError(f"{directory} is a fit of noise: publish the runs that were certified with it")
+    if manifest.kind == "fit-levels":
+        raise RunError(f"{directory} is a chooser of levels: publish the runs that were certified with it")
     if manifest.kind == "train":
         if not (directory / WEIGHTS_NAME).is_file():
             raise RunError(f"{directory} is a training that isn't finished: give its command again first")

@@ -126,6 +126,8 @@ def read_run(path: Path) -> Run:
         )
     if manifest.kind == "fit-noise":
         raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
+    if manifest.kind == "fit-levels":
+        raise RunError(f"{path} is a chooser of levels: certify with it first (--chooser {path})")
     # Before the journal, which may be growing: it has at least as many.
     at_least = _noted_records(path)
     file = RunFiles(path).journal

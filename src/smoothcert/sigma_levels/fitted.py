@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.checksums import sealed, unsealed
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import DataError, InvalidValueError, ModelError
 from smoothcert.files import parse_json, read_file, write_atomically
 from smoothcert.runs.layout import RunFiles
 from smoothcert.sigma_levels.statement import SigmaLevels
@@ -25,14 +25,24 @@ def write_chooser_statement(
     write_atomically(RunFiles(directory).chooser, (text + "\n").encode())
 
 
-def read_chooser_statement(directory: Path) -> tuple[tuple[float, ...], float] | None:
-    """Levels and σ of the noise; None where the path isn't a fitted chooser's. Nothing that it names is opened."""
+def read_chooser_fields(directory: Path) -> dict[str, Any] | None:
+    """All that is stated beside a chooser's weights; None where nothing is."""
     path = RunFiles(directory).chooser
     if not path.is_file():
         return None
     try:
-        fields = unsealed(parse_json(read_file(path, _MOST).decode()))
+        return unsealed(parse_json(read_file(path, _MOST).decode()))
+    except (ValueError, DataError) as error:
+        raise ModelError(f"{path} is damaged ({error}); fit the chooser again") from None
+
+
+def read_chooser_statement(directory: Path) -> tuple[tuple[float, ...], float] | None:
+    """Levels and σ of the noise; None where the path isn't a fitted chooser's. Nothing that it names is opened."""
+    if (fields := read_chooser_fields(directory)) is None:
+        return None
+    try:
         levels = SigmaLevels(tuple(fields["sigma_levels"]), fields["chooser_sigma"])
     except (ValueError, KeyError, TypeError, InvalidValueError) as error:
+        path = RunFiles(directory).chooser
         raise ModelError(f"{path} is damaged ({error}); fit the chooser again") from None
     return levels.sigmas, levels.noise_sigma

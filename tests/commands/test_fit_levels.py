@@ -1,0 +1,109 @@
+"""`fit-levels` and what it leaves for `certify --chooser`, as typed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import MISSING, fields
+from pathlib import Path
+
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.commands.fit_levels import _show
+from smoothcert.commands.level_fit_options import LevelFitOptions, level_fit_plan
+from smoothcert.commands.options import OutputOptions
+from smoothcert.knobs import knobs_of
+from smoothcert.level_fit import LevelFitPlan, LevelReport
+from smoothcert.runs import read_run
+from smoothcert.sigma_levels.fitted import read_chooser_statement
+
+from .test_bad_input import refusal
+
+FEW = ["--inputs", "80", "--validation", "20", "--votes", "32", "--epochs", "1", "--copies", "2"]
+LEVELS = ["--sigma-levels", "0.12", "0.25", "0.5"]
+
+
+@pytest.fixture(scope="module")
+def chooser(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("choosers") / "chooser"
+    main(["fit-levels", str(digits_model), *LEVELS, *FEW, "--quiet", "--out", str(out)])
+    return out
+
+
+def test_the_same_command_again_and_another_one(
+    digits_model: Path, chooser: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fit-levels", digits_model, *LEVELS, *FEW, "--out", chooser]
+    main([str(word) for word in [*words, "--json"]])
+    told = json.loads(capsys.readouterr().out)
+    assert told["sigma_levels"] == [0.12, 0.25, 0.5]
+    assert told["chooser_sigma"] == 0.5
+    assert len(told["fixed"]) == len(told["shares"]) == 3
+    assert told["inputs"] == 20
+    assert told["next"].startswith("smoothcert certify")
+    assert "plan.seed: the run has 0, now 1" in refusal(capsys, *words, "--seed", "1")
+
+
+def test_certify_takes_it_with_its_levels(digits_model: Path, chooser: Path, tmp_path: Path) -> None:
+    words = ["certify", digits_model, "--chooser", chooser, "--n", "300", "--max", "3", "--quiet"]
+    main([str(word) for word in [*words, "--out", tmp_path / "run"]])
+    run = read_run(tmp_path / "run")
+    assert run.manifest.plan.sigma_levels == [0.12, 0.25, 0.5]
+    assert run.manifest.plan.chooser is not None
+    assert run.manifest.plan.chooser["sigma"] == 0.5
+    assert run.manifest.origin.split != "train"
+
+
+def test_a_model_for_each_level(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = ["fit-levels", digits_model, "--sigma-levels", "0.12", "0.25"]
+    words = [*start, *FEW]
+    two = ["--level-models", digits_model, digits_model]
+    main([str(word) for word in [*words, *two, "--chooser-sigma", "0.4", "--out", tmp_path / "two"]])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "estimated mean radius on 20 inputs kept apart from the fit" in shown
+    assert "Next: smoothcert certify" in shown
+    assert "--level-models" in shown
+    assert read_chooser_statement(tmp_path / "two") == ((0.12, 0.25), 0.4)
+    out = ["--out", tmp_path / "refused"]
+    assert "must be MODEL" in refusal(capsys, *words, "--level-models", digits_model, "other", *out)
+    three = ["--level-models", *[digits_model] * 3]
+    assert "one for each of 2, got 3" in refusal(capsys, *words, *three, *out)
+    assert "must be less than the 9 inputs" in refusal(capsys, *start, *out, "--inputs", "9")
+    assert "increasing" in refusal(capsys, "fit-levels", digits_model, "--sigma-levels", "1", "0.5", *out)
+    assert "unknown architecture 'lenett'" in refusal(capsys, *words, *out, "--network", "lenett")
+    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.parametrize("gain", [0.1, 0.0, -0.1])
+def test_it_says_where_one_sigma_is_better(
+    gain: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = LevelFitPlan(sigmas=(0.25, 0.5))
+    report = LevelReport(9, (0.2, 0.5), 0.5 + gain, 0.6, 0.7, (0.25, 0.75), 0.01)
+    _show(tmp_path, plan, report, "smoothcert certify it", OutputOptions())
+    shown = " ".join(capsys.readouterr().out.split())
+    assert ("is not better than σ = 0.5 for all inputs" in shown) == (gain <= 0)
+    assert ("take that, --chooser constant:1" in shown) == (gain <= 0)
+    assert f"{gain:+.4f} ± 0.0100" in shown
+
+
+def test_options_are_the_plans() -> None:
+    assert level_fit_plan(LevelFitOptions(), [0.1, 0.2]) == LevelFitPlan(sigmas=(0.1, 0.2))
+    assert [field.name for field in fields(LevelFitOptions)] == [
+        field.name for field in fields(LevelFitPlan)
+    ][1:]
+
+
+def test_help_shows_every_field_and_its_default(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    main(["fit-levels", "--help-all"])
+    lines = capsys.readouterr().out.splitlines()
+    for knob in knobs_of(LevelFitPlan)[1:]:
+        name = knob.spellings[0] if knob.spellings else knob.name.replace("_", "-")
+        (line,) = (line for line in lines if line.lstrip("│ *").startswith(f"--{name} "))
+        if knob.default not in (MISSING, None):
+            assert f"[default: {knob.default}]" in line, name
