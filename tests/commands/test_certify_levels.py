@@ -99,6 +99,7 @@ def test_predictions_of_the_same_classifier(digits_model: Path, capsys: pytest.C
         ([*CHOOSER, "--bound", "bernstein"], "hard votes"),
         ([*CHOOSER, "--total-votes", "100000"], "leave it or the sigma levels out"),
         ([*CHOOSER, "--hold", "0"], "can't be held"),
+        ([*CHOOSER, "--backend", "processes"], "by threads"),
         (["--chooser", "spread:0.66", "--sigma-levels", "0.1", "0.2", "0.3"], "make 2 levels"),
         (["--chooser", "constant:3", "--sigma-levels", "0.1", "0.2"], "got 3"),
         ([*CHOOSER, "--level-models", "a", "b"], "must be MODEL"),

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -118,6 +118,10 @@ class LevelledClassifier(SmoothedClassifier):
             numbered._order, numbered._prepared, numbered._stages = order, None, None
         return numbered
 
+    def of(self, base: BaseClassifier) -> Self:
+        """Refused: a level's model is one of several, beside its chooser."""
+        raise InvalidValueError(f"make a new LevelledClassifier for {base.name}")
+
     def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
         """Refused: levels are certified for whole inputs."""
         raise InvalidValueError(f"sigma levels are for whole inputs: {columns!r} can't be held")
@@ -192,6 +196,11 @@ class LevelledClassifier(SmoothedClassifier):
         return self._stages[1]
 
     def _made_stages(self, shape: tuple[int, ...]) -> Stages:
+        if self.execution.backend != "threads":
+            raise InvalidValueError(
+                f"sigma levels are voted on stage by stage, by threads: leave backend={self.execution.backend!r} "
+                "(--backend) out; shards (--shard) use several processes or machines"
+            )
         several = len(self.bases) > 1
         prepared = [self._prepare(base, shape) for base in self.bases] if several else [self.prepared(shape)]
         self._prepared = prepared[-1]
