@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from smoothcert.commands.level_options import LevelOptions
     from smoothcert.commands.model_argument import NamedModel
     from smoothcert.commands.options import DataOptions, ModelOptions
     from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions
@@ -44,6 +45,7 @@ def asked_for(
     model_options: ModelOptions,
     numerics: NumericsOptions,
     speed: SpeedOptions,
+    levels: LevelOptions,
 ) -> Asked:
     """Options as the library takes them; what can't be is refused before anything long begins."""
     from smoothcert.bounds import BOUNDS
@@ -59,10 +61,13 @@ def asked_for(
     noise = named.noise_or(noise)
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
-    classifier = named.smoothed(
+    classifier = levels.smoothed(
+        model,
+        named,
+        model_options,
         execution,
         sigma,
-        noise=noise,
+        noise,
         levels=numerics.levels,
         bound=bound or AUTO,
         **vars(votes),

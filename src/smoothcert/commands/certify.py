@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import (
     BoundName,
     DataName,
@@ -34,6 +35,7 @@ def certify(
     hold: Held = None,
     stopping: StopOptions = StopOptions(),
     search: SearchOptions = SearchOptions(),
+    levels: LevelOptions = LevelOptions(),
     data: DataOptions = DataOptions(),
     shard: str | None = None,
     memory: str | None = None,
@@ -54,7 +56,8 @@ def certify(
     With `--stop` an input gets as many votes as it needs, at most `n`: often a few percent of them, and the promise
     is the same (docs/adaptive.md).
 
-    With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`.
+    With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`. With `--chooser`, σ
+    follows the input as part of the classifier itself (docs/levels.md).
 
     Example: `smoothcert certify runs/digits --sigma 0.25 --n 10000 --out runs/digits-cert`
 
@@ -97,7 +100,8 @@ def certify(
     certified = out if memory is None else _certificates_of(out)
     bound = bound or former_default(certified)
     asked = asked_for(
-        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
+        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed,
+        levels,
     )  # fmt: skip
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
     classifier, execution = asked.classifier, asked.classifier.execution
@@ -105,7 +109,8 @@ def certify(
     quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
     planned = classifier.plan.noise
-    for departure in named.departures(planned.name, planned.sigma, inputs):
+    one_sigma = planned.sigma if classifier.plan.sigma_levels is None else None
+    for departure in named.departures(planned.name, one_sigma, inputs):
         warn(departure, output.quiet)
     if (expected := expected_votes(classifier.plan)) is not None and expected >= classifier.plan.n:
         warn(
@@ -155,7 +160,12 @@ def certify(
     }
     if named.trained_range is not None:
         origin["trained_range"] = list(named.trained_range)
-    described = {**vars(model_options), "hold": hold}
+    described = {
+        **vars(model_options),
+        "hold": hold,
+        "chooser": levels.chooser,
+        "level_models": levels.level_models,
+    }
     origin |= {
         key: str(value) if isinstance(value, Path) else value
         for key, value in described.items()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import (
     BoundName,
     DataName,
@@ -92,7 +93,8 @@ def plan(
     if price_per_hour is not None:
         check_not_negative("price per hour (--price-per-hour)", price_per_hour)
     asked = asked_for(
-        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
+        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed,
+        LevelOptions(),
     )  # fmt: skip
     classifier, inputs = asked.classifier, asked.inputs
     indices = asked.choice.indices(len(inputs))

@@ -50,6 +50,8 @@ class RunFiles:
     """A folder for those that have one for each coordinate."""
     levels = _File("levels.jsonl")
     """The votes of the chooser and of every level that was looked at, for each input."""
+    chooser = _File("chooser.json")
+    """The levels that a fitted chooser chooses among, and its noise."""
     pilots = _File("pilots.jsonl")
     allocation = _File("allocation.json")
     """How a total of votes is spread over the inputs."""

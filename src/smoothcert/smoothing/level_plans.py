@@ -40,8 +40,9 @@ def stage_seed(seed: int, stage: str) -> int:
 
 def home_plan(plan: CertifyPlan, level: int) -> CertifyPlan:
     """CERTIFY at the level that the chooser gives: the plan's own bound, votes and rules."""
-    levels = levels_of(plan)
-    seed = None if plan.seed is None else stage_seed(plan.seed, f"level {level}")
+    levels, seed = levels_of(plan), plan.seed
+    if seed is not None and levels.constant is None:  # a constant chooser's level is an ordinary certificate
+        seed = stage_seed(seed, f"level {level}")
     return replace(
         plan,
         noise=NOISES[plan.noise.name](levels.sigmas[level]),
