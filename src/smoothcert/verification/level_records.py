@@ -56,7 +56,7 @@ class LevelJudge(Judge):
             return
         wrong = [*self._home_problems(record, line)]
         if not wrong:
-            seed = stage_seed(self.plan.seed, f"level {line.home}")
+            seed = self.seed_of(line.home)
             wrong += self._vote_problems(record, record.selection, record.estimation, seed)
             wrong += self._chooser_problems(record.index, line)
             for one in line.votes[1:]:
@@ -78,6 +78,11 @@ class LevelJudge(Judge):
         if line is None or not 0 <= line.home < len(self.levels.sigmas):
             raise UnreadableError(f"{LEVELS} doesn't say which level it has")
         return Noise(self.plan.noise, (self.levels.sigmas[line.home],))
+
+    def seed_of(self, level: int) -> int:
+        """The seed of a level's streams: the plan's own where there is but one level."""
+        constant = self.levels.chooser is None
+        return self.plan.seed if constant else stage_seed(self.plan.seed, f"level {level}")
 
     def _home_problems(self, record: StatedRecord, line: LevelLine) -> Iterator[str]:
         """A home level that the chooser didn't give, or of which record and line say different things."""
@@ -125,7 +130,7 @@ class LevelJudge(Judge):
 
     def _other_problems(self, index: int, candidate: int, one: LevelVotes) -> Iterator[str]:
         """Votes of a level that isn't home: they end at once where its class is another than the home level's."""
-        seed = stage_seed(self.plan.seed, f"level {one.level}")
+        seed = self.seed_of(one.level)
         for votes, phase in ((one.selection, "selection"), (one.estimation, "estimation")):
             yield from stream_problems(votes, phase, index, seed, "hard")
             if len(votes.counts) != self.classes:
