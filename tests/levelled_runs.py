@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from smoothcert.checksums import sealed
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
 from smoothcert.sigma_levels import ConstantChooser
@@ -65,14 +66,14 @@ def lines(run: Path) -> dict[int, dict[str, Any]]:
 
 
 def edit_line(run: Path, index: int, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change one input's line, and take the checksums out."""
+    """Change one input's line, with the checksum that belongs to it."""
     edited = lines(run)
     change(edited[index])
     write_lines(run, edited)
 
 
 def write_lines(run: Path, edited: dict[int, dict[str, Any]]) -> None:
-    """Write these lines without their checksums."""
+    """Write these lines, each with its checksum: anybody can compute one."""
     for line in edited.values():
         line.pop("checksum", None)
-    (run / "levels.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in edited.values()))
+    (run / "levels.jsonl").write_text("".join(f"{json.dumps(sealed(line))}\n" for line in edited.values()))
