@@ -58,7 +58,7 @@ class SigmaLevels:
             got = ", ".join(f"{sigma:g}" for sigma in self.sigmas)
             raise InvalidValueError(f"sigma levels must be 1 to {_MOST_LEVELS} increasing numbers, got {got}")
         if self.constant is not None:
-            if not 0 <= self.constant < len(self.sigmas):
+            if type(self.constant) is not int or not 0 <= self.constant < len(self.sigmas):
                 raise InvalidValueError(
                     f"the constant level must be one of 0 to {len(self.sigmas) - 1}, got {self.constant}"
                 )
@@ -73,6 +73,11 @@ class SigmaLevels:
     def noise_sigma(self) -> float:
         """Standard deviation of the chooser's noise; the largest level unless another is given."""
         return self.sigmas[-1] if self.chooser_sigma is None else self.chooser_sigma
+
+    @property
+    def all_sigmas(self) -> tuple[float, ...]:
+        """Of every noise that is drawn: the levels', and the chooser's unless it is constant."""
+        return self.sigmas if self.constant is not None else (*self.sigmas, self.noise_sigma)
 
     def chooser_alpha(self, alpha: float) -> float:
         """The chooser's part of α."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import NOISES, Noise, on_grid
+from smoothcert.noise import NOISES, on_grid
 from smoothcert.regions import BALLS
 from smoothcert.rounding import down
 from smoothcert.sampling import Numerics
@@ -80,19 +80,9 @@ def chooser_plan(plan: CertifyPlan) -> CertifyPlan:
     )
 
 
-def coarsest_noise(plan: CertifyPlan) -> Noise:
-    """The noise with the coarsest grid: its points are points of every other stage's grid."""
-    levels = levels_of(plan)
-    sigmas = [*levels.sigmas, *([] if levels.constant is not None else [levels.noise_sigma])]
-    return min(
-        (NOISES[plan.noise.name](sigma) for sigma in sigmas),
-        key=lambda noise: plan.grid.steps_per_unit(noise.sigma),
-    )
-
-
 def common_point(x: ArrayLike, plan: CertifyPlan) -> NDArray[np.float64]:
     """The point next to an input on the grid that all stages have in common."""
-    return on_grid(coarsest_noise(plan), plan.grid, np.shape(x)).point(x).values
+    return on_grid(plan.coarsest_noise, plan.grid, np.shape(x)).point(x).values
 
 
 def reaches_of(plan: CertifyPlan, votes: Tally | None, home: int) -> list[float]:
@@ -144,7 +134,7 @@ def _moved(x: ArrayLike, plan: CertifyPlan) -> tuple[float, float]:
     """The input's shift to its common grid point, and how far any input's own point can be from that beside."""
     if np.size(x) != plan.dimension:  # recertified votes know no input
         return 0.0, 0.0
-    noise, norm = on_grid(coarsest_noise(plan), plan.grid, np.shape(x)), plan.certificate.norm
+    noise, norm = on_grid(plan.coarsest_noise, plan.grid, np.shape(x)), plan.certificate.norm
     point = noise.point(x)
     return point.shift[norm], point.distance[norm] + noise.half_diagonal(norm)
 

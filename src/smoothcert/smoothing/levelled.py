@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
+from smoothcert.sampling.models import FunctionClassifier
 from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
 from smoothcert.smoothing.adaptive import CertifyState
 from smoothcert.smoothing.answers import Certification, Prediction
@@ -101,7 +102,13 @@ class LevelledClassifier(SmoothedClassifier):
         if constant is not None:
             return None
         if isinstance(chooser, StatisticChooser):
-            return adapt(chooser, "hard", "labels", len(levels.sigmas))
+            if chooser.levels != len(levels.sigmas):
+                raise InvalidValueError(
+                    f"{chooser.text} has {len(chooser.edges)} edges, which make {chooser.levels} levels, and there are "
+                    f"{len(levels.sigmas)}"
+                )
+            # Its name is a part of its hash: edges that lie close to each other answer probes alike.
+            return FunctionClassifier(chooser, "labels", chooser.levels, chooser.text, thread_safe=True)
         return adapt(chooser, "hard")
 
     def in_order(self, order: tuple[int, ...] | None) -> LevelledClassifier:
@@ -132,9 +139,7 @@ class LevelledClassifier(SmoothedClassifier):
 
     def noises(self) -> list[Noise]:
         """Everything that is added to inputs."""
-        levels = levels_of(self.plan)
-        sigmas = [*levels.sigmas, *([] if levels.constant is not None else [levels.noise_sigma])]
-        return [NOISES[self.plan.noise.name](sigma) for sigma in sigmas]
+        return [NOISES[self.plan.noise.name](sigma) for sigma in levels_of(self.plan).all_sigmas]
 
     def certify_each(
         self,

@@ -16,7 +16,7 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error
 from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
@@ -164,6 +164,14 @@ class CertifyPlan:
         return Grid.of(self.levels)
 
     @property
+    def coarsest_noise(self) -> Noise:
+        """The noise, or of several levels' and their chooser's the one whose grid is in all the others' grids."""
+        if self.sigma_levels is None:
+            return self.noise
+        noises = [NOISES[self.noise.name](sigma) for sigma in self.sigma_levels.all_sigmas]
+        return min(noises, key=lambda noise: self.grid.steps_per_unit(noise.sigma))
+
+    @property
     def sampler_error(self) -> float:
         """How far probabilities under what is drawn may be from those under the true noise: bounds pay it."""
         if not self.on_grid:
@@ -239,7 +247,7 @@ class CertifyPlan:
         """
         if not self.on_grid or (levels is not None and self.grid.levels % levels == 0):
             return 0.0
-        noise = self.noise
+        noise = self.coarsest_noise
         shape = noise.scales().shape or (self.dimension or 1,)
         return 2 * on_grid(noise, self.grid, shape).half_diagonal(self.certificate.norm)
 
