@@ -100,10 +100,10 @@ def test_a_line_that_is_missing_or_of_other_votes_is_refused(source: Run, tmp_pa
 
     run = altered(source, tmp_path / "chooser")
     edit_line(run, 7, lambda line: line["chooser"].update(counts=[0, 0, 1000]))
-    with pytest.raises(RunError, match="input 7 .* doesn't follow from its votes"):
+    with pytest.raises(RunError, match=r"input 7 .* doesn't follow from its votes"):
         recertify(read_run(run), tmp_path / "new")
 
     run = altered(source, tmp_path / "seed")
     edit_line(run, 7, lambda line: line["chooser"].update(seed=3))
-    with pytest.raises(RunError, match="input 7 .* votes of seed 3 aren't the chooser's"):
+    with pytest.raises(RunError, match=r"input 7 .* votes of seed 3 aren't the chooser's"):
         recertify(read_run(run), tmp_path / "new")

@@ -31,8 +31,9 @@ def recertify(
 
     A run keeps the votes of every input, so this takes seconds and no model. Certificates hold as if the run had been
     certified this way from the start, and are the same to the last bit where each input has n votes (no `--stop` but
-    wrong); other rules, and choosers of σ levels, would have ended the voting elsewhere. Another σ, noise, n, n0 or seed needs new votes: that
-    is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the votes.
+    wrong); other rules, and choosers of σ levels, would have ended the voting elsewhere. Another σ, noise, n, n0 or
+    seed needs new votes: that is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the
+    votes.
 
     **Choose alpha and bound for the whole run, and before you see what they give.** Trying several and keeping the
     best, or choosing per input, voids the promise: certificates would be wrong more often than alpha says. The new

@@ -11,6 +11,7 @@ nothing here can tell, so the new run says what it was made from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,8 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
         records.append(_decided(record, new, votes))
     stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
     if new.sigma_levels is not None and new.sigma_levels.constant is None:
-        share = new.sigma_levels.chooser_alpha(new.alpha)
-        stated = stated.but(chooser={**stated.known(PlanStatement.chooser), "alpha": share})
+        chooser: Mapping[str, Any] = stated.known(PlanStatement.chooser)
+        stated = stated.but(chooser={**chooser, "alpha": new.sigma_levels.chooser_alpha(new.alpha)})
     source = {"results_sha256": run.records.digest, "bound": old.bound, "alpha": old.alpha}
     if earlier := run.manifest.plan.recertified_from:
         source["recertified_from"] = earlier
