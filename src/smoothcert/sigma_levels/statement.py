@@ -110,8 +110,7 @@ class SigmaLevels:
         if "constant" in chooser:
             return cls(tuple(sigmas), constant=chooser["constant"])
         try:
-            known = {"dtype", "route", "chunk", "block", "generator"} & chooser.keys()
-            numerics = Numerics(**{name: chooser[name] for name in known}) if known else None
+            numerics = Numerics.from_json(chooser) if "dtype" in chooser else None
             return cls(
                 tuple(sigmas),
                 float(chooser["sigma"]),
