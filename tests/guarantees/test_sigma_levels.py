@@ -17,13 +17,22 @@ from scipy import stats
 from scipy.special import ndtr
 
 from smoothcert import SmoothedClassifier
+from smoothcert.architectures.weights import load_model
 from smoothcert.bounds import BOUNDS, ClassBounds
 from smoothcert.certificates import certificate_for
+from smoothcert.datasets.base import DATASETS
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES, on_grid
 from smoothcert.sampling import Execution
 from smoothcert.sampling.models import FunctionClassifier
-from smoothcert.sigma_levels import CHOOSER_BOUND, CHOOSER_PART, ConstantChooser, LevelEvidence, reaches
+from smoothcert.sigma_levels import (
+    CHOOSER_BOUND,
+    CHOOSER_PART,
+    ConstantChooser,
+    LevelEvidence,
+    StatisticChooser,
+    reaches,
+)
 from smoothcert.sigma_levels.median import combined_radius
 from smoothcert.smoothing import level_plans, level_stages
 from smoothcert.smoothing.levelled import LevelledClassifier
@@ -119,6 +128,19 @@ def test_certificates_are_false_no_more_often_than_alpha(name: str) -> None:
     ]
     assert_rate_within(len(false), TRIALS, ALPHA)
     assert sum(not a.abstained for a in answers) > TRIALS / 4  # or there would be nothing to be wrong about
+
+
+@pytest.mark.parametrize("name", ["the chooser limits", "another level limits", "below, too"])
+def test_the_same_under_uniform_noise(name: str) -> None:
+    """A probability falls by the distance over 2λ: reaches and radii are exact here, too."""
+    line, true_radius = LINES[name]
+    answers = certificates(line, noise="uniform")
+    assert {answer.norm for answer in answers} == {"l1"}
+    false = [
+        a for a in answers if not a.abstained and (a.predicted != line.answer(0.0) or a.radius > true_radius)
+    ]
+    assert_rate_within(len(false), TRIALS, ALPHA)
+    assert sum(not a.abstained for a in answers) > TRIALS / 4
 
 
 def broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,6 +362,24 @@ def test_inputs_lie_on_the_grid_of_every_stage() -> None:
     assert answer.shift == pytest.approx(abs(0.1234567 - point[0]))
 
 
+def test_an_array_that_is_filled_again_was_certified_as_it_was() -> None:
+    line, _ = LINES["three levels"]
+    room = np.zeros(1)
+
+    def changing() -> Any:
+        for i in range(20):
+            room[:] = 0.25 if i % 2 else 0.0
+            yield i, room
+
+    centers = {
+        a.index: a.region.center[0]
+        for a in line.classifier().certify_each(changing())
+        if a.region is not None
+    }
+    assert len(centers) > 5
+    assert all(abs(center - (0.25 if i % 2 else 0.0)) < 0.01 for i, center in centers.items())  # of the grid
+
+
 def test_an_input_that_certifies_nothing_costs_no_more_votes() -> None:
     line, _ = LINES["home limits"]
     classifier = line.classifier(alpha=0.001)
@@ -348,3 +388,30 @@ def test_an_input_that_certifies_nothing_costs_no_more_votes() -> None:
     assert answer.levels is not None
     assert answer.levels.chooser is None
     assert answer.levels.n == 20 + 20 + 120
+
+
+def test_real_inputs_moved_towards_each_other(digits_model: Any) -> None:
+    """From each certified digit most of its radius towards digits of other classes: G's answer stays."""
+    dataset = DATASETS["digits"]("test", None)
+    inputs = [np.asarray(dataset.input(i)) for i in range(0, 160, 8)]
+    model, _ = load_model(digits_model)
+    classifier = LevelledClassifier(
+        model,
+        StatisticChooser("spread", (0.45,)),
+        sigmas=(0.12, 0.25),
+        n=2000,
+        seed=2,
+        input_shape=inputs[0].shape,
+    )
+    certified = classifier.certify_batch(np.stack(inputs))
+    assert {one.levels.home for one in certified if one.levels is not None} == {0, 1}
+    moved = [
+        (one.predicted, x + 0.98 * one.radius * (other - x) / np.linalg.norm(other - x))
+        for one, x in zip(certified, inputs)
+        for other, target in zip(inputs, certified)
+        if not one.abstained and target.predicted not in (one.predicted, ABSTAIN)
+    ][::7]
+    answers = classifier.predict(np.stack([x for _, x in moved]), n=500)
+    assert isinstance(answers, list)
+    assert sum(not answer.abstained for answer in answers) > len(moved) / 2
+    assert not [c for answer, (c, _) in zip(answers, moved) if answer.predicted not in (c, ABSTAIN)]

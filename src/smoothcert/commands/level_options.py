@@ -137,10 +137,7 @@ class LevelOptions:
 
     def _chosen(self) -> tuple[Any, list[float], float | None]:
         """The chooser, the levels and the σ of its noise."""
-        from smoothcert.commands.model_argument import load_named_model
-        from smoothcert.commands.options import ModelOptions
         from smoothcert.errors import InvalidValueError
-        from smoothcert.sigma_levels import chooser_named
         from smoothcert.sigma_levels.fitted import read_chooser_statement
 
         if self.chooser is None:
@@ -155,7 +152,13 @@ class LevelOptions:
                 f"--sigma-levels is missing, and the chooser {self.chooser} doesn't say which σ it chooses among"
             )
         sigma = self.chooser_sigma if fitted is None or self.chooser_sigma is not None else fitted[1]
-        chooser: Any = chooser_named(self.chooser)
-        if chooser is None:
-            chooser = load_named_model(self.chooser, ModelOptions(), "hard").classifier
-        return chooser, sigmas, sigma
+        return load_chooser(self.chooser), sigmas, sigma
+
+
+def load_chooser(text: str) -> Any:
+    """The chooser that an option names: one without training, or a model of levels."""
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.options import ModelOptions
+    from smoothcert.sigma_levels import chooser_named
+
+    return chooser_named(text) or load_named_model(text, ModelOptions(), "hard").classifier

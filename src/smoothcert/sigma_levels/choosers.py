@@ -24,6 +24,7 @@ class ConstantChooser:
     """The same level everywhere: certificates are exactly those of that σ, and no vote is spent on choosing."""
 
     level: int
+    """Counted from 0."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class StatisticChooser:
     """
 
     statistic: str
+    """``mean``, ``spread`` or ``energy``."""
     edges: tuple[float, ...]
+    """Ascending; one fewer than there are levels."""
 
     def __post_init__(self) -> None:
         if self.statistic not in _STATISTICS:
@@ -46,6 +49,11 @@ class StatisticChooser:
             raise InvalidValueError(
                 f"the edges of {self.statistic} must be increasing numbers, got {self.edges}"
             )
+
+    @property
+    def text(self) -> str:
+        """As it is written: ``spread:0.3,0.4``."""
+        return f"{self.statistic}:{','.join(map(repr, self.edges))}"
 
     @property
     def levels(self) -> int:

@@ -45,7 +45,7 @@ class LevelEvidence:
         """What keeps the radius from being larger: ``home``, another ``level``, or the ``chooser``."""
         bounded = list(map(max, self.reaches, self.radii))
         level = bounded.index(min(bounded))
-        if level == self.home:
+        if bounded[self.home] == bounded[level]:
             return "home"
         return "level" if self.radii[level] > self.reaches[level] else "chooser"
 

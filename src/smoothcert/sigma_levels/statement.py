@@ -58,7 +58,7 @@ class SigmaLevels:
             got = ", ".join(f"{sigma:g}" for sigma in self.sigmas)
             raise InvalidValueError(f"sigma levels must be 1 to {_MOST_LEVELS} increasing numbers, got {got}")
         if self.constant is not None:
-            if not 0 <= self.constant < len(self.sigmas):
+            if type(self.constant) is not int or not 0 <= self.constant < len(self.sigmas):
                 raise InvalidValueError(
                     f"the constant level must be one of 0 to {len(self.sigmas) - 1}, got {self.constant}"
                 )
@@ -110,8 +110,7 @@ class SigmaLevels:
         if "constant" in chooser:
             return cls(tuple(sigmas), constant=chooser["constant"])
         try:
-            known = {"dtype", "route", "chunk", "block", "generator"} & chooser.keys()
-            numerics = Numerics(**{name: chooser[name] for name in known}) if known else None
+            numerics = Numerics.from_json(chooser) if "dtype" in chooser else None
             return cls(
                 tuple(sigmas),
                 float(chooser["sigma"]),

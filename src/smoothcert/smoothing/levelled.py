@@ -7,20 +7,21 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
+from smoothcert.sampling.models import FunctionClassifier
 from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
 from smoothcert.smoothing.adaptive import CertifyState
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.level_plans import chooser_plan, decide_levels, levels_of
-from smoothcert.smoothing.level_stages import OnVotes, Stages, agreed
+from smoothcert.smoothing.level_stages import OnVotes, Stages, Underway, agreed
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.planned_model import PlannedModel
 
@@ -101,7 +102,13 @@ class LevelledClassifier(SmoothedClassifier):
         if constant is not None:
             return None
         if isinstance(chooser, StatisticChooser):
-            return adapt(chooser, "hard", "labels", len(levels.sigmas))
+            if chooser.levels != len(levels.sigmas):
+                raise InvalidValueError(
+                    f"{chooser.text} has {len(chooser.edges)} edges, which make {chooser.levels} levels, and there are "
+                    f"{len(levels.sigmas)}"
+                )
+            # Its name is a part of its hash: edges that lie close to each other answer probes alike.
+            return FunctionClassifier(chooser, "labels", chooser.levels, chooser.text, thread_safe=True)
         return adapt(chooser, "hard")
 
     def in_order(self, order: tuple[int, ...] | None) -> LevelledClassifier:
@@ -110,6 +117,10 @@ class LevelledClassifier(SmoothedClassifier):
         if order is not None:
             numbered._order, numbered._prepared, numbered._stages = order, None, None
         return numbered
+
+    def of(self, base: BaseClassifier) -> Self:
+        """Refused: a level's model is one of several, beside its chooser."""
+        raise InvalidValueError(f"make a new LevelledClassifier for {base.name}")
 
     def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
         """Refused: levels are certified for whole inputs."""
@@ -144,10 +155,7 @@ class LevelledClassifier(SmoothedClassifier):
         self.settle_seed()
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
-        remaining = iter(inputs)
-        while window := list(itertools.islice(remaining, _TOGETHER)):
-            stages = self._stages_for(window[0][1].shape)
-            together = [stages.enter(i, x, None if labels is None else labels(i)) for i, x in window]
+        for stages, together in self._windows(inputs, labels):
             stages.certify(together, on_votes)
             for one in together:
                 answer = decide_levels(one.x, stages.plan, one.evidence())
@@ -169,13 +177,22 @@ class LevelledClassifier(SmoothedClassifier):
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
         check_probability("alpha", alpha)
-        remaining = iter(inputs)
-        while window := list(itertools.islice(remaining, _TOGETHER)):
-            stages = self._stages_for(window[0][1].shape)
-            together = [stages.enter(i, x) for i, x in window]
+        for stages, together in self._windows(inputs):
             stages.predict(together, n, alpha, on_votes)
             for one in together:
                 yield self._named(replace(agreed(one.answers), seconds=one.seconds))
+
+    def _windows(
+        self, inputs: Iterable[tuple[int, NDArray[Any]]], labels: Labels | None = None
+    ) -> Iterator[tuple[Stages, list[Underway]]]:
+        """Inputs that go through the stages together; each is entered when it is taken, as its array may change."""
+        remaining = iter(inputs)
+        for index, x in remaining:
+            stages = self._stages_for(x.shape)
+            together = [stages.enter(index, x, None if labels is None else labels(index))]
+            for i, other in itertools.islice(remaining, _TOGETHER - 1):
+                together.append(stages.enter(i, other, None if labels is None else labels(i)))
+            yield stages, together
 
     def _stages_for(self, shape: tuple[int, ...]) -> Stages:
         """What each stage needs for inputs of this shape, made once for a plan."""
@@ -185,6 +202,11 @@ class LevelledClassifier(SmoothedClassifier):
         return self._stages[1]
 
     def _made_stages(self, shape: tuple[int, ...]) -> Stages:
+        if self.execution.backend != "threads":
+            raise InvalidValueError(
+                f"sigma levels are voted on stage by stage, by threads: leave backend={self.execution.backend!r} "
+                "(--backend) out; shards (--shard) use several processes or machines"
+            )
         several = len(self.bases) > 1
         prepared = [self._prepare(base, shape) for base in self.bases] if several else [self.prepared(shape)]
         self._prepared = prepared[-1]
