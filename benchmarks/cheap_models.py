@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", action="append", choices=list(estimators()), help="default: all")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    table = Table("data", "model", "rows a pass", "predict, µs a row", "certify / predict", "certify / (noise, predict)")
+    table = Table(
+        "data", "model", "rows a pass", "predict, µs a row", "certify / predict", "certify / (noise, predict)"
+    )
     for name, make in DATA.items():
         x, y = make()
         for called, estimator in estimators().items():
@@ -92,7 +94,12 @@ DATA: dict[str, Callable[[], tuple[Any, Any]]] = {"wine, 13 numbers": _wine, "di
 def _measured(estimator: Any, x: Any, options: argparse.Namespace) -> list[str]:
     rows = x[: options.inputs].astype(np.float32)
     smoothed = SmoothedClassifier(
-        estimator, sigma=SIGMA, n=options.n, seed=0, input_shape=rows.shape[1:], execution=Execution(workers=1)
+        estimator,
+        sigma=SIGMA,
+        n=options.n,
+        seed=0,
+        input_shape=rows.shape[1:],
+        execution=Execution(workers=1),
     )
     smoothed.prepare(rows.shape[1:])
     plan = smoothed.prepare(rows.shape[1:])
@@ -122,7 +129,11 @@ def _measured(estimator: Any, x: Any, options: argparse.Namespace) -> list[str]:
     rounds = interleave(contenders, options.repeats, processor_time=True)
     cost = 1e6 / Ratio.of([turn.rate for turn in rounds["predict"]]).median
     ratios = [speedup(rounds, "certify", other) for other in ("predict", "both")]
-    return [str(chunk), f"{cost:.3f}", *(f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios)]
+    return [
+        str(chunk),
+        f"{cost:.3f}",
+        *(f"{one.median:.2f} ({one.low:.2f}–{one.high:.2f})" for one in ratios),
+    ]
 
 
 if __name__ == "__main__":

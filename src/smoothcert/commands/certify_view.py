@@ -13,7 +13,7 @@ from smoothcert.analysis.about import sigma_mark
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
-from smoothcert.commands.console import progress_bar, stdout
+from smoothcert.commands.console import print_figures, progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
@@ -65,7 +65,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
     for radius in radii:
         table.add_column(radius, justify="right")
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
-    console.print(table)
+    print_figures(table)
     abstained = int(run.records.abstained.sum())
     used = votes_used(run)
     mark = sigma_mark(summary.sigma_search, summary.sigma_per)

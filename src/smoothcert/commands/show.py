@@ -91,7 +91,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from smoothcert.analysis.tables.cells import sigma_text
     from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures, stdout
 
     console = stdout()
     summary = whole.summary
@@ -115,7 +115,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     if (used := votes_used(run)) is not None:
         console.print(f"  votes: {used.in_words()}", soft_wrap=True)
     console.print(_spread_line(whole), soft_wrap=True)
-    console.print(_class_table(whole, typed))
+    print_figures(_class_table(whole, typed))
     if (printed := printed_radii(run)) is not None:
         console.print(
             f"Radii are as the log prints them, rounded to {printed.digits} digits; statements and intervals allow for "

@@ -146,6 +146,18 @@ class Statement:
         return asked[number - 1 :: of]
 
     @property
+    def says_which(self) -> bool:
+        """Whether it says how many inputs, or which part of them, were asked for."""
+        stated = type(self.data.get("planned")) is int or self._shard is not None
+        return stated and self.problem_of_planned is None
+
+    @property
+    def limited(self) -> bool:
+        """Whether fewer were asked for than the data and the step allow, though not for being a shard."""
+        planned, allowed = self.data.get("planned"), self.positions
+        return self.says_which and type(planned) is int and allowed is not None and planned < len(allowed)
+
+    @property
     def _shard(self) -> tuple[int, int] | None:
         """(I, N) where the run is of every N-th input from the I-th on."""
         found = re.fullmatch(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", str(self.data.get("shard")))
