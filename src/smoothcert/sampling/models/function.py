@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,8 +150,13 @@ class EstimatorClassifier(FunctionClassifier):
     """A fitted scikit-learn style classifier: hard votes are its ``predict``, soft ones its ``predict_proba``.
 
     Class c of a certificate is ``estimator.classes_[c]``. ``outputs="probabilities"`` lets ``predict_proba`` decide
-    hard votes as well.
+    hard votes as well. ``columns`` of its tables are the same in every row: arrays of one value, in their own types.
     """
+
+    remedy = (
+        "scaling belongs into a pipeline. Columns that are categories get no noise, and stay what the model knows, if "
+        "they are held: .holding([…]) (--hold)"
+    )
 
     def __init__(
         self,
@@ -160,11 +166,16 @@ class EstimatorClassifier(FunctionClassifier):
         thread_safe: bool | None = None,
         *,
         input_dtype: str | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
-        given = _as_fitted(self.feature_names)
+        given = _as_fitted(self.feature_names, columns or {})
+        self._made = partial(
+            EstimatorClassifier, estimator, votes, outputs, thread_safe, input_dtype=input_dtype
+        )
+        self._columns = "".join(f" {each}={values[0]!r}" for each, values in sorted((columns or {}).items()))
         kind: OutputKind = outputs or ("probabilities" if votes == "soft" else "labels")
         if kind == "scores":
             raise InvalidValueError(
@@ -201,9 +212,13 @@ class EstimatorClassifier(FunctionClassifier):
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
+    def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
+        """The same function, with these columns of its tables at one value each, whatever a row holds there."""
+        return self._made(columns=columns)
+
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""
-        return super().identity() + repr(self.class_names).encode()
+        return super().identity() + repr(self.class_names).encode() + self._columns.encode()
 
     def mixing_cause(self) -> str:
         """Estimators have no training mode."""
@@ -234,12 +249,14 @@ def _layers(estimator: Any) -> list[NDArray[Any]]:
 
 
 def _feature_names(estimator: Any) -> tuple[str, ...] | None:
-    """The columns that an estimator was fitted with, where they had names."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else tuple(str(name) for name in names)
+    """The columns that an estimator was fitted with, where they had names; CatBoost calls nameless ones 0, 1, …"""
+    found = getattr(estimator, "feature_names_in_", None)
+    if found is None and isinstance(theirs := getattr(estimator, "feature_names_", None), list):
+        found = None if theirs == [str(place) for place in range(len(theirs))] else theirs
+    return None if found is None else tuple(str(name) for name in found)
 
 
-def _as_fitted(names: tuple[str, ...] | None) -> Callable[[NDArray[Any]], Any]:
+def _as_fitted(names: tuple[str, ...] | None, columns: Mapping[str, Any]) -> Callable[[NDArray[Any]], Any]:
     """Batches as the estimator was fitted: as a pandas DataFrame where its columns have names."""
     if names is None:
         return lambda batch: batch
@@ -247,7 +264,14 @@ def _as_fitted(names: tuple[str, ...] | None) -> Callable[[NDArray[Any]], Any]:
         from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:  # it was fitted to something else with columns; it knows arrays, too
         return lambda batch: batch
-    return lambda batch: DataFrame(batch, columns=list(names))
+
+    def table(batch: NDArray[Any]) -> Any:
+        made = DataFrame(batch, columns=list(names))
+        for name, values in columns.items():
+            made[name] = values.take(np.zeros(len(batch), dtype=np.intp))
+        return made
+
+    return table
 
 
 def _graded(
