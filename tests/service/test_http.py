@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn")
 
 from smoothcert.errors import DataError
 from smoothcert.service import server as server_module
-from smoothcert.service.application import HEADERS
+from smoothcert.service.gate import HEADERS
 from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
 from smoothcert.service.waiting_room import EngineLimits
