@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -59,6 +60,8 @@ from smoothcert.stopping import RadiusForecast
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
 Answer = TypeVar("Answer", Certification, Prediction)
+
+_SETTLING = threading.Lock()
 
 
 class SmoothedClassifier:
@@ -172,9 +175,10 @@ class SmoothedClassifier:
 
         Somebody who knows the seed before choosing an input can look for one that it flatters.
         """
-        if self.plan.seed is None:
-            self.plan = replace(self.plan, seed=secrets.randbits(63))
-        return self.plan.known_seed
+        with _SETTLING:  # two threads that ask first must not draw two: an input would have two streams
+            if self.plan.seed is None:
+                self.plan = replace(self.plan, seed=secrets.randbits(63))
+            return self.plan.known_seed
 
     def settle_numerics(self, settled: Numerics | None) -> None:
         """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
@@ -290,7 +294,7 @@ class SmoothedClassifier:
             raise InvalidValueError(
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
             )
-        ((index, one),) = numbered_inputs(inputs, index)
+        ((index, one),) = numbered_inputs(inputs.copy(), index)  # the caller's may change between two states
         if label is not None:
             label = _label_of([index], [label], self.class_names)(index)
         plan = self.prepare(one.shape)
@@ -494,8 +498,13 @@ class SmoothedClassifier:
     def _prepared_inputs(
         self, inputs: Iterable[tuple[int, NDArray[Any]]]
     ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Prepare the model for the first input's shape; the engine refuses any other."""
-        for position, (index, x) in enumerate(inputs):
+        """Prepare the model for the first input's shape; the engine refuses any other.
+
+        Inputs are copied as they are taken: a caller may fill one array with the next input, or change it, while votes
+        on the last are being cast, and the answer must be about the point that they were cast on.
+        """
+        for position, (index, given) in enumerate(inputs):
+            x = np.array(given)
             if position == 0:
                 self.prepare(x.shape)
             yield index, x
