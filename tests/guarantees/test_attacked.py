@@ -443,7 +443,7 @@ def test_threads_that_ask_first_get_one_seed(monkeypatch: pytest.MonkeyPatch) ->
             both.wait()  # met by both threads only if both draw
         return random.getrandbits(bits)
 
-    monkeypatch.setattr("smoothcert.smoothing.classifier.secrets.randbits", slow)
+    monkeypatch.setattr("smoothcert.smoothing.planned_model.secrets.randbits", slow)
     with ThreadPoolExecutor(2) as pool:
         assert len(set(pool.map(lambda _: smoothed.settle_seed(), range(2)))) == 1
 

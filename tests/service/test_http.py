@@ -393,8 +393,6 @@ def test_pictures_are_inputs_and_bombs_are_refused() -> None:
 
 
 def test_the_copies_shown_are_those_the_model_saw() -> None:
-    from smoothcert.service.service import noisy_copies
-
     seen = []
 
     class Recording(Edge):
@@ -405,11 +403,12 @@ def test_the_copies_shown_are_those_the_model_saw() -> None:
     from smoothcert.sampling import Numerics
     from tests.service.made import running
 
-    for numerics in (Numerics("float32", "eager", 64, 16), Numerics("float32", "eager", 16, 64)):
+    layouts = [(64, 16), (16, 64), (64, 16, "philox"), (16, 64, "philox")]
+    for numerics in (Numerics("float32", "eager", *layout) for layout in layouts):
         with running(Recording(), numerics=numerics) as engine:
             seen.clear()
             ask = engine.ask("a", np.array(FAR), votes=64)
             ask.wait(30)
             rows = {row.tobytes() for batch in seen for row in batch.astype(np.float32)}
-            shown = noisy_copies(engine, ask, 4).astype(np.float32)
+            shown = engine.copies(ask, 4).astype(np.float32)
             assert all(row.tobytes() in rows for row in shown)

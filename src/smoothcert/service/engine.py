@@ -28,7 +28,7 @@ from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.plan import ANYTIME_BOUND
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import StopRule
-from smoothcert.tally import Tally
+from smoothcert.tally import Phase, Tally
 
 _LEASES_OUT = 2  # of one input: one is cast while the other is judged
 _GROWTH = (
@@ -102,7 +102,7 @@ class VotingEngine:
         self.execution = _deep(classifier.execution, self.prepared)
         self.statement = statement_of(self.plan, classifier, tuple(input_shape))
         self.plan_hash = self.statement["sha256"]
-        self._engine: Engine = engine_for(self.plan, self.prepared, "hard", self.execution)
+        self._engine: Engine = engine_for(self.plan, self.prepared, self.execution)
         self._on_votes = on_votes
         self._lock = threading.Condition()
         self._schedule = Schedule()
@@ -202,6 +202,11 @@ class VotingEngine:
             if not ask.done:
                 ask.end(ending)
                 self._dismiss(ask)
+
+    def copies(self, ask: Ask, count: int) -> NDArray[np.float64]:
+        """The first noisy versions of an input that the model is shown to certify it."""
+        voting = ask.voting
+        return self._engine.first_copies(voting.index, ask.x, voting.plan.noise, Phase.ESTIMATION, count)
 
     def load(self) -> Load:
         """What it is doing now."""

@@ -9,27 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from smoothcert.databases import public_address
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import on_grid
 from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement
-from smoothcert.sampling.lanes import Block
-from smoothcert.sampling.passes import _NUMBERS_TOGETHER
-from smoothcert.sampling.streams import BlockBits, NoisyCopies
 from smoothcert.service.answers import Names, plan_json, recalled_json, result_json, standing_json
 from smoothcert.service.asks import Ask
 from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.limits import Limits, Quota
 from smoothcert.service.metrics import Metrics
 from smoothcert.service.randomness import Secret
-from smoothcert.sigma_search import Problem, search_each
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
+from smoothcert.smoothing.voting import with_own_plans
 from smoothcert.stopping import Decide, Grid, StopRule
-from smoothcert.tally import Phase, Stream
 
 Answered = dict[str, Any]
 _EVENTS_APART = 0.05  # seconds: what an eye can follow
@@ -116,7 +109,7 @@ class Service:
         )
         try:
             if wanted.copies:
-                yield "copies", {"inputs": self._copies(ask, wanted.copies)}
+                yield "copies", {"inputs": self.engine.copies(ask, wanted.copies).tolist()}
             until = bell.now() + self._seconds(wanted)
             last = None
             while not ask.done:
@@ -199,33 +192,14 @@ class Service:
         return [replace(question, plan=plans[question.index]) for question in questions]
 
     def _search(self, questions: Sequence[Question]) -> dict[int, CertifyPlan]:
-        engine, plan = self.engine, self.engine.plan
-        assert plan.search is not None
-
-        def problem() -> Problem:
-            return Problem(
-                base=engine.classifier.base,
-                prepared=engine.prepared,
-                noise=plan.noise,
-                bound=plan.confidence_bound,
-                n=plan.n,
-                alpha=plan.alpha,
-                seed=plan.known_seed,
-                execution=engine.execution,
-                grid=plan.grid,
-            )
-
+        engine = self.engine
         different = {question.index: question.x for question in questions}
+        inputs = iter(different.items())
         with self._searching:
-            return {
-                index: replace(plan, noise=found.noise_like(plan.noise), search=None)
-                for index, _, found in search_each(plan.search, problem, iter(different.items()))
-            }
-
-    def _copies(self, ask: Ask, count: int) -> list[Any]:
-        """The first noisy versions of the input that the model is shown to certify it."""
-        shown: list[Any] = noisy_copies(self.engine, ask, count).tolist()
-        return shown
+            own = with_own_plans(
+                engine.plan, engine.classifier.base, engine.prepared, engine.execution, inputs
+            )
+            return {index: plan for index, _, plan, _ in own}
 
     def _seconds(self, wanted: Wanted) -> float:
         return min(self.limits.longest, wanted.deadline or self.limits.deadline)
@@ -238,22 +212,6 @@ class Service:
 
     def _spend(self, caller: str, votes: int) -> None:
         self.votes.spend(caller, votes)
-
-
-def noisy_copies(engine: VotingEngine, ask: Ask, count: int) -> NDArray[np.float64]:
-    """The first rows of the first block of an input's estimation stream, as the model sees them."""
-    plan, prepared = ask.voting.plan, engine.prepared
-    noise, dtype = on_grid(plan.noise, plan.grid, ask.x.shape), prepared.numerics.noise_dtype()
-    steps = torch.from_numpy(noise.point(ask.x).steps).to(dtype)
-    copies = NoisyCopies(plan.noise, steps, noise.divisor(dtype), noise.sampler)
-    layout = prepared.numerics.layout()
-    # As many as are drawn together when votes are cast: numbers depend on it.
-    together = layout.chunk * min(layout.passes, max(1, _NUMBERS_TOGETHER // (layout.chunk * ask.x.size)))
-    size = layout.block if layout.passes == 1 else together
-    rows = torch.zeros((size, *ask.x.shape), dtype=dtype)
-    stream = Stream(plan.known_seed, ask.voting.index, Phase.ESTIMATION)
-    Block(copies, stream, 0, 0, len(rows)).fill(rows, BlockBits())
-    return rows[:count].double().numpy()
 
 
 class _Bell:
