@@ -74,7 +74,7 @@ class CellSampler:
         # Every bucket exists; mode "clip" skips a check and a copy, and needs the type of the guide.
         direct = flat.dtype == self._guide.dtype
         looked = np.empty(0 if direct else together, self._guide.dtype)
-        undecided, places, buckets, rests = [], [], [], []
+        parts: tuple[list[NDArray[Any]], ...] = ([], [], [], [])
         for start in range(0, flat.size, together):
             piece = flat[start : start + together]
             prefix = _words(bits, -(-piece.size // 4)).view("<u2")[: piece.size]
@@ -85,13 +85,12 @@ class CellSampler:
             opened = np.flatnonzero(found >= self._open)
             if not direct:
                 piece[:] = found
-            undecided.append(opened + start)
-            places.append(found.take(opened))
-            buckets.append(prefix.take(opened))
-            rests.append(_words(bits, opened.size))
-        if undecided:  # settled once for all pieces, which are too small to be worth many small steps each
-            where, *known = map(_joined, (undecided, places, buckets, rests))
-            flat[where] = self._settled(*known)
+            known = opened + start, found.take(opened), prefix.take(opened), _words(bits, opened.size)
+            for part, one in zip(parts, known):
+                part.append(one)
+        if flat.size:  # settled once for all pieces, which are too small to be worth many small steps each
+            undecided, places, buckets, rests = map(_joined, parts)
+            flat[undecided] = self._settled(places, buckets, rests)
 
     def _tables(self) -> NDArray[np.int64] | None:
         """Where the table of each number begins, for as many rows as are drawn together."""
@@ -107,7 +106,7 @@ class CellSampler:
         if self.which is not None:
             place += self._first.take(buckets >> self._prefix)
         rest, word = rests >> np.uint64(64 - self._rest), self._words.take(place)
-        steps = (word & (_SEVERAL - np.uint64(1))).astype(np.int64) - _ZERO
+        steps: NDArray[np.int64] = (word & (_SEVERAL - np.uint64(1))).astype(np.int64) - _ZERO
         steps += rest >= word >> np.uint64(_STEPS + 1)
         several = np.flatnonzero(word & _SEVERAL)
         whole = (buckets[several].astype(np.uint64) << np.uint64(self._rest)) | rest[several]
