@@ -86,10 +86,9 @@ def costs(
     """Time of a search as a share of the time of a certification with n = 100 000, one at a time and batched."""
     classifier = SmoothedClassifier(named.classifier, sigma=sigma, n=votes, seed=0, levels=data.levels)
     plan = classifier.prepare(data.input_shape)
-    assert classifier._prepared is not None
     problem = Problem(
         classifier.base,
-        classifier._prepared,
+        classifier.prepared(data.input_shape),
         plan.noise,
         plan.confidence_bound,
         VOTES,

@@ -82,8 +82,7 @@ def main() -> None:
     sigma = named.sigma_or(None)
     classifier = SmoothedClassifier(named.classifier, sigma=sigma, seed=0, levels=data.levels)
     plan = classifier.prepare(data.input_shape)
-    prepared, layout = classifier._prepared, plan.numerics.layout()
-    assert prepared is not None
+    prepared, layout = classifier.prepared(data.input_shape), plan.numerics.layout()
     done = Tapes.load(options.out) if options.out.exists() else None
     taped = {} if done is None else {int(i): k for k, i in enumerate(done.indices)}
     chosen = Choice(options.skip, options.max).indices(len(data))
@@ -94,7 +93,7 @@ def main() -> None:
         else {}
     )
     saved = time.monotonic()
-    for finished in engine_for(plan, prepared, "hard", classifier.execution).run(jobs):
+    for finished in engine_for(plan, prepared, classifier.execution).run(jobs):
         kept[finished.job.index] = finished.answer
         if time.monotonic() - saved > 60 or len(kept) == len(chosen):
             order = sorted(kept)

@@ -129,6 +129,15 @@ def test_votes_differ_where_what_is_held_differs() -> None:
     assert again.estimation == one.estimation  # type: ignore[union-attr]
 
 
+def test_labels_stop_the_voting_on_wrong_classes() -> None:
+    holding = smoothed(n=500, stop=("wrong",)).holding([HELD])
+    right, wrong = holding.certify(INPUTS[[0, 0]] + [[0.0] * 3, [0.0, 1.0, 0.0]], labels=[1, 0])  # type: ignore[misc]
+    assert (right.predicted, right.estimation.n) == (1, 500)
+    assert (wrong.predicted, wrong.estimation.n) == (ABSTAIN, 0)
+    with pytest.raises(InvalidValueError, match="needs the label of every input"):
+        holding.certify(INPUTS)
+
+
 def test_masks_of_pictures_names_and_rows() -> None:
     mask = np.zeros((1, 2, 2), dtype=bool)
     mask[0, 0, 0] = True

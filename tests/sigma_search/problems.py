@@ -31,10 +31,9 @@ def problem(
     """As SmoothedClassifier would put it to a search."""
     classifier = SmoothedClassifier(model, sigma=sigma, n=n, execution=execution, **({"seed": 0} | options))
     plan = classifier.prepare(shape)
-    assert classifier._prepared is not None
     return Problem(
         classifier.base,
-        classifier._prepared,
+        classifier.prepared(shape),
         plan.noise,
         plan.confidence_bound,
         plan.n,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from smoothcert.commands.options import BoundName, DataName, DataOptions, ModelOptions, NoiseText, Sigma
+from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
+from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.stop_options import StopOptions
+from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.commands.model_argument import NamedModel
-    from smoothcert.commands.options import DataOptions, ModelOptions
-    from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions
-    from smoothcert.commands.search_options import SearchOptions
-    from smoothcert.commands.stop_options import StopOptions
-    from smoothcert.commands.vote_options import VoteOptions
     from smoothcert.datasets.base import Dataset
     from smoothcert.evaluation import Choice
     from smoothcert.smoothing import SmoothedClassifier
@@ -29,47 +32,66 @@ class Asked:
     classifier: SmoothedClassifier
 
 
-def asked_for(
-    model: str,
-    dataset: str | None,
-    sigma: float | None,
-    noise: str | None,
-    votes: VoteOptions,
-    bound: Any,
-    seed: int,
-    stopping: StopOptions,
-    search: SearchOptions,
-    data: DataOptions,
-    shard: str | None,
-    model_options: ModelOptions,
-    numerics: NumericsOptions,
-    speed: SpeedOptions,
-) -> Asked:
-    """Options as the library takes them; what can't be is refused before anything long begins."""
-    from smoothcert.bounds import BOUNDS
-    from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.commands.sampling_options import execution_of, numerics_of
-    from smoothcert.evaluation import Choice
-    from smoothcert.runs.shards import Shard
-    from smoothcert.smoothing.plan import AUTO
+@Parameter(name="*")
+@dataclass(frozen=True)
+class CertificationOptions:
+    """All that decides what is certified, and how fast; where it goes is the command's own."""
 
-    execution, searched = execution_of(speed), search.search()
-    choice = Choice(data.skip, data.max, None if shard is None else Shard.parse(shard))
-    named = load_named_model(model, model_options, "hard" if bound is None else BOUNDS[bound].votes)
-    noise = named.noise_or(noise)
-    data_name = named.dataset_or(dataset)
-    inputs = data.load(data_name)
-    classifier = named.smoothed(
-        execution,
-        sigma,
-        noise=noise,
-        levels=numerics.levels,
-        bound=bound or AUTO,
-        **vars(votes),
-        seed=seed,
-        numerics=numerics_of(numerics),
-        search=searched,
-        stop=stopping.stops(),
-    )
-    classifier.settle_for(inputs.levels, inputs.largest)
-    return Asked(named, noise, data_name, inputs, choice, classifier)
+    dataset: DataName = None
+    sigma: Sigma = None
+    noise: NoiseText = None
+    votes: VoteOptions = VoteOptions()
+    bound: Annotated[
+        BoundName | None,
+        Parameter(
+            help="top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for "
+            "soft votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, "
+            "and, only at certain n (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where "
+            "--stop looks at the votes, mixture-top-two is the default."
+        ),
+    ] = None
+    seed: Annotated[int, Parameter(help="Names the random streams; the same seed gives the same votes.")] = 0
+    stopping: StopOptions = StopOptions()
+    search: SearchOptions = SearchOptions()
+    data: DataOptions = DataOptions()
+    shard: Annotated[
+        str | None,
+        Parameter(
+            help="I/N: every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` "
+            "makes one run of all N. For arrays of jobs in a batch queue (docs/scaling.md)."
+        ),
+    ] = None
+    model_options: ModelOptions = ModelOptions()
+    numerics: NumericsOptions = NumericsOptions()
+    speed: SpeedOptions = SpeedOptions()
+
+    def of(self, model: str, default_bound: str | None = None) -> Asked:
+        """Options as the library takes them; what can't be is refused before anything long begins."""
+        from smoothcert.bounds import BOUNDS
+        from smoothcert.commands.model_argument import load_named_model
+        from smoothcert.evaluation import Choice
+        from smoothcert.runs.shards import Shard
+        from smoothcert.smoothing.plan import AUTO
+
+        execution, searched = execution_of(self.speed), self.search.search()
+        shard = None if self.shard is None else Shard.parse(self.shard)
+        choice = Choice(self.data.skip, self.data.max, shard)
+        bound = self.bound or default_bound
+        named = load_named_model(model, self.model_options, "hard" if bound is None else BOUNDS[bound].votes)
+        noise = named.noise_or(self.noise)
+        data_name = named.dataset_or(self.dataset)
+        inputs = self.data.load(data_name)
+        classifier = named.smoothed(
+            execution,
+            self.sigma,
+            noise=noise,
+            levels=self.numerics.levels,
+            bound=bound or AUTO,
+            **vars(self.votes),
+            seed=self.seed,
+            numerics=numerics_of(self.numerics),
+            search=searched,
+            stop=self.stopping.stops(),
+        )
+        classifier.settle_for(inputs.levels, inputs.largest)
+        return Asked(named, noise, data_name, inputs, choice, classifier)

@@ -5,41 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from smoothcert.commands.options import (
-    BoundName,
-    DataName,
-    DataOptions,
-    Held,
-    ModelOptions,
-    NoiseText,
-    OutputOptions,
-    held_columns,
-)
-from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions
-from smoothcert.commands.search_options import SearchOptions
-from smoothcert.commands.stop_options import StopOptions
-from smoothcert.commands.vote_options import VoteOptions
+from smoothcert.commands.asked import CertificationOptions
+from smoothcert.commands.options import Held, ModelName, ModelOptions, OutputOptions, held_columns
 
 
 def certify(
-    model: str,
+    model: ModelName,
     *,
     out: Path,
-    dataset: DataName = None,
-    sigma: float | None = None,
-    noise: NoiseText = None,
-    votes: VoteOptions = VoteOptions(),
-    bound: BoundName | None = None,
-    seed: int = 0,
+    options: CertificationOptions = CertificationOptions(),
     hold: Held = None,
-    stopping: StopOptions = StopOptions(),
-    search: SearchOptions = SearchOptions(),
-    data: DataOptions = DataOptions(),
-    shard: str | None = None,
     memory: str | None = None,
-    model_options: ModelOptions = ModelOptions(),
-    numerics: NumericsOptions = NumericsOptions(),
-    speed: SpeedOptions = SpeedOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Certify a model on a data set.
@@ -60,28 +36,13 @@ def certify(
 
     Parameters
     ----------
-    model
-        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
     out
         Run directory; made, or continued if it holds the same run.
-    sigma
-        Standard deviation of the noise in input units (default: what the model was trained with).
-    bound
-        top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft
-        votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, and, only at
-        certain n (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where --stop looks at the
-        votes, mixture-top-two is the default.
-    seed
-        Names the random streams; the same seed gives the same votes.
-    shard
-        I/N: certify every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes
-        one run of all N. For arrays of jobs in a batch queue (docs/scaling.md).
     memory
         Then pass the certificates through this memory, as `smoothcert remember` does, so that no two answers contradict
         each other: the answers go to `--out`, the certificates to a directory beside it, OUT-certificates.
     """
     from smoothcert.analysis.trained import TRAINED
-    from smoothcert.commands.asked import asked_for
     from smoothcert.commands.certify_view import certify_with_bar, show_run
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.noise_argument import foreign_fit
@@ -93,12 +54,9 @@ def certify(
     from smoothcert.smoothing.plan import former_default
 
     if memory is not None:
-        _check_memory(memory, hold, shard, out)
+        _check_memory(memory, hold, options.shard, out)
     certified = out if memory is None else _certificates_of(out)
-    bound = bound or former_default(certified)
-    asked = asked_for(
-        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
-    )  # fmt: skip
+    asked = options.of(model, former_default(certified))
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
     classifier, execution = asked.classifier, asked.classifier.execution
     low, high = inputs.value_range()
@@ -147,15 +105,15 @@ def certify(
         )
     origin: dict[str, Any] = {
         "model": model,
-        "architecture": model_options.architecture,
+        "architecture": options.model_options.architecture,
         "dataset": data_name,
-        "split": data.split,
-        "data_dir": None if data.data_dir is None else str(data.data_dir),
+        "split": options.data.split,
+        "data_dir": None if options.data.data_dir is None else str(options.data.data_dir),
         "input_range": [low, high],
     }
     if named.trained_range is not None:
         origin["trained_range"] = list(named.trained_range)
-    described = {**vars(model_options), "hold": hold}
+    described = {**vars(options.model_options), "hold": hold}
     origin |= {
         key: str(value) if isinstance(value, Path) else value
         for key, value in described.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from smoothcert.commands.fit_options import FitOptions, fit_plan
-from smoothcert.commands.options import ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.options import ModelName, ModelOptions, OutputOptions, TrainingDataOptions
 from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def fit_noise(
-    model: str,
+    model: ModelName,
     *,
     out: Path,
     init: str,
@@ -54,8 +54,6 @@ def fit_noise(
 
     Parameters
     ----------
-    model
-        A training run, .safetensors, .onnx, a published checkpoint, or module:function.
     out
         Directory for sigmas.npy, sigma.png, metrics.jsonl and the statement; made if missing, continued if the same.
     init

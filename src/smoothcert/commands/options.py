@@ -24,6 +24,18 @@ _NOISES = ", ".join(
     f"{each.name} ({each.variable('words')})" for each in members("smoothcert.noise", "NOISES")
 )
 
+ModelName = Annotated[
+    str,
+    Parameter(
+        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function."
+    ),
+]
+Sigma = Annotated[
+    float | None,
+    Parameter(
+        help="Standard deviation of the noise in input units (default: what the model was trained with)."
+    ),
+]
 DataName = Annotated[
     str | None,
     Parameter(

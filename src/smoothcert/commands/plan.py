@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from smoothcert.commands.options import (
-    BoundName,
-    DataName,
-    DataOptions,
-    ModelOptions,
-    NoiseText,
-)
-from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions
-from smoothcert.commands.search_options import SearchOptions
-from smoothcert.commands.stop_options import StopOptions
-from smoothcert.commands.vote_options import VoteOptions
+from smoothcert.commands.asked import CertificationOptions
+from smoothcert.commands.options import ModelName
 
 if TYPE_CHECKING:
     from smoothcert.evaluation.costs import Pace, Work
@@ -26,23 +17,11 @@ if TYPE_CHECKING:
 
 
 def plan(
-    model: str,
+    model: ModelName,
     *,
-    dataset: DataName = None,
-    sigma: float | None = None,
-    noise: NoiseText = None,
-    votes: VoteOptions = VoteOptions(),
-    bound: BoundName | None = None,
-    seed: int = 0,
-    stopping: StopOptions = StopOptions(),
-    search: SearchOptions = SearchOptions(),
-    data: DataOptions = DataOptions(),
-    shard: str | None = None,
+    options: CertificationOptions = CertificationOptions(),
     pilot_inputs: int = 8,
     price_per_hour: float | None = None,
-    model_options: ModelOptions = ModelOptions(),
-    numerics: NumericsOptions = NumericsOptions(),
-    speed: SpeedOptions = SpeedOptions(),
     format: Literal["text", "json"] = "text",
     quiet: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -59,16 +38,6 @@ def plan(
 
     Parameters
     ----------
-    model
-        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
-    sigma
-        Standard deviation of the noise in input units (default: what the model was trained with).
-    bound
-        As in certify.
-    seed
-        Names the random streams, as in certify.
-    shard
-        I/N: plan one shard of N, as certify does it.
     pilot_inputs
         Inputs, evenly from all, whose votes tell what share the stop rules will need.
     price_per_hour
@@ -81,7 +50,6 @@ def plan(
     import time
 
     from smoothcert.analysis.ceiling import planned_ceiling
-    from smoothcert.commands.asked import asked_for
     from smoothcert.commands.console import progress_bar
     from smoothcert.errors import InvalidValueError, check_count, check_not_negative
     from smoothcert.evaluation.costs import bytes_on_disk
@@ -91,13 +59,11 @@ def plan(
     check_count("pilot inputs (--pilot-inputs)", pilot_inputs)
     if price_per_hour is not None:
         check_not_negative("price per hour (--price-per-hour)", price_per_hour)
-    asked = asked_for(
-        model, dataset, sigma, noise, votes, bound, seed, stopping, search, data, shard, model_options, numerics, speed
-    )  # fmt: skip
+    asked = options.of(model)
     classifier, inputs = asked.classifier, asked.inputs
     indices = asked.choice.indices(len(inputs))
     if not indices:
-        raise InvalidValueError(f"--shard {shard} has no inputs: there are fewer inputs than shards")
+        raise InvalidValueError(f"--shard {options.shard} has no inputs: there are fewer inputs than shards")
     classifier.plan.budget.check_inputs(len(indices), classifier.plan.n0)
     chosen = indices[:: max(1, len(indices) // pilot_inputs)][:pilot_inputs]
     began = time.perf_counter()

@@ -10,19 +10,21 @@ from smoothcert.commands.options import (
     DataName,
     DataOptions,
     Held,
+    ModelName,
     ModelOptions,
     NoiseText,
     OutputOptions,
+    Sigma,
     held_columns,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 
 
 def predict(
-    model: str,
+    model: ModelName,
     *,
     dataset: DataName = None,
-    sigma: float | None = None,
+    sigma: Sigma = None,
     noise: NoiseText = None,
     n: int = 1000,
     alpha: float = 0.001,
@@ -43,10 +45,6 @@ def predict(
 
     Parameters
     ----------
-    model
-        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
-    sigma
-        Standard deviation of the noise in input units (default: what the model was trained with).
     n
         Votes per input.
     alpha

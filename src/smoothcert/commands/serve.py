@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from smoothcert.commands.options import BoundName, ModelOptions, NoiseText, OutputOptions
+from smoothcert.commands.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions
 from smoothcert.commands.serve_options import LimitOptions
@@ -26,9 +26,9 @@ _PICTURES, _OTHERS = 1.0, 100.0  # the largest number to expect, where the model
 
 
 def serve(
-    model: str,
+    model: ModelName,
     *,
-    sigma: float | None = None,
+    sigma: Sigma = None,
     noise: NoiseText = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
@@ -61,12 +61,8 @@ def serve(
 
     Parameters
     ----------
-    model
-        A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function.
-    sigma
-        Standard deviation of the noise in input units (default: what the model was trained with).
     bound
-        One that holds whenever voting stops: mixture-two-class (the default), mixture, looks or looks-two-class.
+        One that holds whenever voting stops: mixture-top-two (the default), mixture, looks or looks-top-two.
     memory
         Remember every answer, so that none contradicts another: an SQLite file, made if missing (sqlite:FILE), or
         postgresql://USER@HOST/DATABASE#SCHEMA, which several servers may share. Needed for --sigma-search.
@@ -96,7 +92,7 @@ def serve(
     """
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.errors import InvalidValueError
+    from smoothcert.errors import InvalidValueError, SmoothcertError
     from smoothcert.extras import require
     from smoothcert.smoothing.plan import ANYTIME_BOUND
 
@@ -163,6 +159,10 @@ def serve(
         ) from None
     finally:
         service.close()
+    if service.engine.broken:
+        raise SmoothcertError(
+            "the voting engine failed, and nothing could be answered any more: start it again"
+        )
 
 
 def _check_model(model: str) -> None:

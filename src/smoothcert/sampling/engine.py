@@ -15,21 +15,22 @@ import queue
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
-from smoothcert.noise import Grid, on_grid
+from smoothcert.noise import Grid, Noise, on_grid
 from smoothcert.sampling.backends import BACKENDS, Cast
 from smoothcert.sampling.execution import Execution
-from smoothcert.sampling.lanes import ActiveInput, Lanes, OwnBlock, blocks_of
+from smoothcert.sampling.lanes import ActiveInput, Block, Lanes, OwnBlock, blocks_of
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
 from smoothcert.sampling.streams import NoisyCopies
-from smoothcert.tally import Stream, Tally
+from smoothcert.tally import Phase, Stream, Tally
 
 R = TypeVar("R")
 _Done = queue.SimpleQueue[tuple[list[OwnBlock], Future[list[Cast]]]]
@@ -92,13 +93,24 @@ class Engine:
 
     def _admit(self, job: Job[R]) -> ActiveInput:
         """Check the input once, before any vote is spent on it."""
-        x = checked_input(job.index, job.x, self.passes.prepared.input_shape)
-        noise, numerics = on_grid(job.noise, self.grid, x.shape), self.passes.prepared.numerics
-        point = noise.point(x)
-        noise.check_exact(point, numerics.noise_dtype_name, job.index)
-        steps = torch.from_numpy(point.steps).to(self.passes.dtype)
-        copies = NoisyCopies(job.noise, steps, noise.divisor(self.passes.dtype), noise.sampler)
-        return ActiveInput(job, copies, dict(job.drawn))
+        return ActiveInput(job, self._copies(job.index, job.x, job.noise), dict(job.drawn))
+
+    def first_copies(
+        self, index: int, x: NDArray[Any], noise: Noise, phase: Phase, count: int
+    ) -> NDArray[np.float64]:
+        """The first noisy copies of an input in one of its streams, as the model sees them: a pass of them at most."""
+        layout = self.passes.layout
+        stream, last = Stream(self.seed, index, phase), min(count, layout.block, layout.chunk)
+        return self.passes.drawn(Block(self._copies(index, x, noise), stream, 0, 0, last))
+
+    def _copies(self, index: int, x: NDArray[Any], noise: Noise) -> NoisyCopies:
+        passes = self.passes
+        checked = checked_input(index, x, passes.prepared.input_shape)
+        grid = on_grid(noise, self.grid, checked.shape)
+        point = grid.point(checked)
+        grid.check_exact(point, passes.prepared.numerics.noise_dtype_name, index)
+        steps = torch.from_numpy(point.steps).to(passes.dtype)
+        return NoisyCopies(noise, steps, grid.divisor(passes.dtype), grid.sampler)
 
     def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""

@@ -140,6 +140,15 @@ class Passes:
                 ballots = self._read(torch.cat(outputs))
         return [(block, ballots.part(origin, block.wanted)) for origin, block in parts]
 
+    def drawn(self, block: Block) -> NDArray[np.float64]:
+        """The noisy copies of a block, as the model sees them; no vote is cast."""
+        if self.on_device is not None:
+            return self.on_device.drawn(block)
+        with torch.inference_mode(), self._scratch.borrowed() as (room, bits):
+            rows = room[: self.layout.block]  # as many as are drawn together when votes are cast
+            block.fill(rows, bits)
+            return np.array(rows[block.wanted].numpy(), dtype=np.float64)
+
     def cast_task(self, task: Task) -> list[tuple[NDArray[np.int64], float]]:
         """The sums of each block of a task, in the order of :func:`blocks_of`, and the seconds it took."""
         if self.on_device is not None:

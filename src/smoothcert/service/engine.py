@@ -28,7 +28,7 @@ from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.plan import ANYTIME_BOUND
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import StopRule
-from smoothcert.tally import Tally
+from smoothcert.tally import Phase, Tally
 
 _LEASES_OUT = 2  # of one input: one is cast while the other is judged
 _GROWTH = (
@@ -78,6 +78,14 @@ class Question:
     plan: CertifyPlan | None = None
 
 
+@dataclass(eq=False)
+class Reservation:
+    """Room that is kept for a caller's inputs."""
+
+    caller: str
+    inputs: int
+
+
 class VotingEngine:
     """Asks of many callers, answered by one set of workers.
 
@@ -102,7 +110,7 @@ class VotingEngine:
         self.execution = _deep(classifier.execution, self.prepared)
         self.statement = statement_of(self.plan, classifier, tuple(input_shape))
         self.plan_hash = self.statement["sha256"]
-        self._engine: Engine = engine_for(self.plan, self.prepared, "hard", self.execution)
+        self._engine: Engine = engine_for(self.plan, self.prepared, self.execution)
         self._on_votes = on_votes
         self._lock = threading.Condition()
         self._schedule = Schedule()
@@ -149,6 +157,20 @@ class VotingEngine:
             0
         ]
 
+    def reserve(self, caller: str, inputs: int) -> Reservation:
+        """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
+        with self._lock:
+            self._check_open()
+            self._check_room(caller, inputs)
+            self._held[caller] += inputs
+            return Reservation(caller, inputs)
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back what is kept and wasn't used."""
+        with self._lock:
+            self._give_back(reservation.caller, reservation.inputs)
+            reservation.inputs = 0
+
     def ask_all(
         self,
         caller: str,
@@ -157,8 +179,9 @@ class VotingEngine:
         votes: int | None = None,
         rule: StopRule | None = None,
         on_change: Callable[[], None] | None = None,
+        reservation: Reservation | None = None,
     ) -> list[Ask]:
-        """Begin to answer about all of these inputs, or about none.
+        """Begin to answer about all of these inputs, or about none, in the room that was kept for them.
 
         :class:`QueueFullError` where there is no room for them, :class:`ClosedError` where none is taken any more.
         """
@@ -171,6 +194,9 @@ class VotingEngine:
         wanted = self.plan.confidence_bound.last_look(wanted)
         with self._lock:
             self._check_open()
+            if reservation is not None:
+                self._give_back(reservation.caller, reservation.inputs)
+                reservation.inputs = 0
             self._check_room(caller, len(questions))
             asks = [self._taken(caller, question, wanted, rule, on_change) for question in questions]
             self._lock.notify_all()
@@ -203,6 +229,11 @@ class VotingEngine:
                 ask.end(ending)
                 self._dismiss(ask)
 
+    def copies(self, ask: Ask, count: int) -> NDArray[np.float64]:
+        """The first noisy versions of an input that the model is shown to certify it."""
+        voting = ask.voting
+        return self._engine.first_copies(voting.index, ask.x, voting.plan.noise, Phase.ESTIMATION, count)
+
     def load(self) -> Load:
         """What it is doing now."""
         with self._lock:
@@ -219,6 +250,11 @@ class VotingEngine:
     def alive(self) -> bool:
         """Whether asks are taken and answered."""
         return self._thread.is_alive() and not self._closing
+
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of its own has ended it."""
+        return self._broken is not None
 
     def close(self, grace: float = 0.0) -> None:
         """Take no more asks, go on with those that are held for ``grace`` seconds, then end them as they stand."""
@@ -355,15 +391,18 @@ class VotingEngine:
         asks = self._asks.get(ask.voting, [])
         if ask in asks:
             asks.remove(ask)
-            self._held[ask.caller] -= 1
-            if not self._held[ask.caller]:
-                del self._held[ask.caller]
+            self._give_back(ask.caller, 1)
             if not any(other.caller == ask.caller for other in asks):
                 self._schedule.leave(ask.caller, ask.voting)
         if not asks:
             self._asks.pop(ask.voting, None)
             self._keep(ask.voting)
         self._lock.notify_all()
+
+    def _give_back(self, caller: str, inputs: int) -> None:
+        self._held[caller] -= inputs
+        if self._held[caller] <= 0:
+            del self._held[caller]
 
     def _keep(self, voting: Voting) -> None:
         """Once nobody asks about a point and none of its votes is under way, keep its tallies and no more."""

@@ -17,16 +17,16 @@ SEARCHED_TOGETHER = 128
 
 def search_each(
     search: SigmaSearch,
-    problem: Callable[[], Problem],
+    problem: Problem,
     inputs: Iterator[tuple[int, NDArray[Any]]],
     on_evaluations: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, NDArray[Any], SearchResult]]:
-    """Each input with what was found for it; ``problem`` is asked for once the first input has been taken.
+    """Each input with what was found for it.
 
     ``on_evaluations`` counts ``search.evaluations`` rows per input in all: an early stop is progress too.
     """
     while window := list(itertools.islice(inputs, SEARCHED_TOGETHER)):
-        found = search.search(problem(), window, on_evaluations)
+        found = search.search(problem, window, on_evaluations)
         if on_evaluations is not None:
             on_evaluations(sum(search.evaluations - each.evaluations for each in found))
         yield from ((index, x, each) for (index, x), each in zip(window, found))

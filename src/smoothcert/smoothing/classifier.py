@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import secrets
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,24 +10,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.bounds import VoteKind, least_prediction_votes
+from smoothcert.bounds import least_prediction_votes
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import DEFAULT_NOISE, NOISES, exact_type
-from smoothcert.sampling import (
-    BaseClassifier,
-    Draw,
-    Execution,
-    Finished,
-    Job,
-    Numerics,
-    Prepared,
-    Procedure,
-    adapt,
-    one_draw,
-)
+from smoothcert.noise import DEFAULT_NOISE, NOISES
+from smoothcert.sampling import Draw, Execution, Finished, Job, Prepared, Procedure, adapt, one_draw
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.numerics import AUTO_DTYPE
-from smoothcert.sigma_search import Problem, SearchResult, search_each
 from smoothcert.smoothing.adaptive import (
     CertifyState,
     Piloted,
@@ -40,28 +25,21 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.array_interface import ArrayInterface, labels_by_index
 from smoothcert.smoothing.holding import HoldingClassifier
-from smoothcert.smoothing.inputs import (
-    as_array,
-    by_column,
-    class_numbers,
-    from_loader,
-    naming_rows,
-    numbered_inputs,
-)
+from smoothcert.smoothing.inputs import as_array, by_column, from_loader, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
+from smoothcert.smoothing.planned_model import Numbered, PlannedModel
 from smoothcert.smoothing.procedures import predict_procedure
-from smoothcert.smoothing.progress import with_progress
 from smoothcert.smoothing.streaming import certify_states, check_streams
-from smoothcert.smoothing.voting import engine_for
-from smoothcert.stopping import RadiusForecast
+from smoothcert.smoothing.voting import with_own_plans
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
+R = TypeVar("R")
 Answer = TypeVar("Answer", Certification, Prediction)
 
 
-class SmoothedClassifier:
+class SmoothedClassifier(PlannedModel, ArrayInterface):
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
     Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
@@ -94,8 +72,7 @@ class SmoothedClassifier:
             plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)
         elif plan_fields:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
-        self.plan = plan
-        self.base: BaseClassifier = adapt(
+        base = adapt(
             model,
             plan.confidence_bound.votes,
             outputs,
@@ -105,34 +82,11 @@ class SmoothedClassifier:
             input_dtype=input_dtype,
             constants=constants,
         )
-        if plan.search is not None:
-            plan.search.check(self.base)
-        self.execution = execution or Execution()
-        self._input_shape = input_shape or self.base.input_shape
-        self._prepared: Prepared | None = None
-        self._order: tuple[int, ...] | None = None
+        super().__init__(base, plan, execution, input_shape)
 
     def __repr__(self) -> str:
         """The model's name and the plan."""
         return f"SmoothedClassifier({self.base.name}, {self.plan!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
-        return vars(self) | {"_prepared": None}
-
-    def __copy__(self) -> SmoothedClassifier:
-        """What was made ready is shared by the copies of one process."""
-        other = object.__new__(type(self))
-        vars(other).update(vars(self))
-        return other
-
-    def in_order(self, order: tuple[int, ...] | None) -> SmoothedClassifier:
-        """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
-        if order is None:
-            return self
-        numbered = copy.copy(self)
-        numbered._order, numbered._prepared = order, None
-        return numbered
 
     def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
         """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
@@ -140,115 +94,6 @@ class SmoothedClassifier:
         Certificates are then about changes of the others.
         """
         return HoldingClassifier(self, columns)
-
-    def of(self, base: BaseClassifier) -> SmoothedClassifier:
-        """The same plan, seed, execution and order of classes for another model."""
-        if self.plan.search is not None:
-            self.plan.search.check(base)
-        other = copy.copy(self)
-        other.base, other._input_shape, other._prepared = base, base.input_shape, None
-        return other
-
-    def on(self, execution: Execution) -> SmoothedClassifier:
-        """The same, prepared as it is, with other workers."""
-        other = copy.copy(self)
-        other.execution = execution
-        return other
-
-    def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
-        """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
-        return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
-
-    def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
-        """The model ready for inputs of this shape."""
-        self.plan.check_shape(tuple(input_shape))
-        if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
-            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
-            self._prepared = replace(prepared, order=self._order)
-        return self._prepared
-
-    def settle_seed(self) -> int:
-        """The plan's seed; where it has none, one from the operating system becomes it.
-
-        Somebody who knows the seed before choosing an input can look for one that it flatters.
-        """
-        if self.plan.seed is None:
-            self.plan = replace(self.plan, seed=secrets.randbits(63))
-        return self.plan.known_seed
-
-    def settle_numerics(self, settled: Numerics | None) -> None:
-        """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
-        if settled is not None:
-            numerics = self.plan.numerics.completed(settled)
-            if numerics != self.plan.numerics:
-                self.plan, self._prepared = replace(self.plan, numerics=numerics), None
-
-    def settle_for(self, levels: int | None, largest: float) -> None:
-        """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
-
-        The seed may be fixed, because the inputs were there before it.
-        """
-        plan = self.plan
-        if plan.levels is None:
-            plan = replace(plan, levels=levels)
-        if plan.seed is None:
-            plan = replace(plan, seed=0)
-        if plan.numerics.dtype == AUTO_DTYPE:
-            dtype = exact_type(plan.noise, plan.grid, largest)
-            plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
-        if plan.numerics != self.plan.numerics:
-            self._prepared = None
-        self.plan = plan
-
-    @property
-    def classes(self) -> int:
-        """Number of classes the model tells apart; known once it is prepared."""
-        if self._prepared is None:
-            raise InvalidValueError("the number of classes is known after prepare(input_shape)")
-        return self._prepared.classes
-
-    def certify(
-        self,
-        x: ArrayLike,
-        index: int | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        progress: bool = False,
-    ) -> Certification | Certifications:
-        """Certify one input, or each input of a batch: then a list comes back, which has columns as well.
-
-        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets aren't looked at). ``progress``
-        shows a bar.
-
-        One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
-        otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
-        stream (of the first input); by default it follows from the input's values, so equal inputs get equal
-        answers and different ones independent noise. ``labels``, as the model calls its classes, are for plans that
-        stop at wrong ones.
-        """
-        inputs, single = self.split(x)
-        answers = self.certify_batch(inputs, index, labels, progress=progress)
-        return answers[0] if single else answers
-
-    def certify_batch(
-        self,
-        inputs: ArrayLike,
-        index: int | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        progress: bool = False,
-    ) -> Certifications:
-        """Certify every input of a batch, in order."""
-        numbered = numbered_inputs(as_array(inputs), index)
-        label_of = None if labels is None else _label_of([i for i, _ in numbered], labels, self.class_names)
-        with naming_rows(numbered, index):
-            answers = self.certify_each(numbered, labels=label_of)
-            if progress:
-                answers = with_progress(answers, len(numbered))
-            found = {answer.index: answer for answer in answers}
-        return Certifications(
-            (replace(found[i], row=row) for row, (i, _) in enumerate(numbered)), self.class_names
-        )
 
     def certify_each(
         self,
@@ -264,14 +109,21 @@ class SmoothedClassifier:
         self.settle_seed()
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
-        prepared = self._prepared_inputs(inputs)
         forecast = forecast_for(self.plan)
-        jobs = (
-            Job(i, x, plan.noise, self._certifying(i, x, plan, found, labels, forecast))
-            for i, x, plan, found in self._with_sigma(prepared, on_votes)
-        )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
-            yield self._named(replace(done.answer, seconds=done.seconds))
+
+        def jobs(prepared: Prepared, given: Numbered) -> Iterator[Job[Certification]]:
+            own = with_own_plans(self.plan, self.base, prepared, self.execution, given, on_votes)
+            for i, x, plan, found in own:
+                procedure = stopping_procedure(
+                    x,
+                    replace(plan, numerics=prepared.numerics),  # looks lie on whole blocks, which it settles
+                    found=found,
+                    label=None if labels is None else labels(i),
+                    forecast=forecast if found is None else None,
+                )
+                yield Job(i, x, plan.noise, procedure)
+
+        yield from self._told(self._run(inputs, jobs, on_votes))
 
     def certify_stream(
         self, x: ArrayLike, index: int | None = None, label: Any = None
@@ -292,10 +144,10 @@ class SmoothedClassifier:
             )
         ((index, one),) = numbered_inputs(inputs, index)
         if label is not None:
-            label = _label_of([index], [label], self.class_names)(index)
+            label = labels_by_index([index], [label], self.class_names)(index)
         plan = self.prepare(one.shape)
-        assert self._prepared is not None
-        states = certify_states(plan, self._prepared, self.execution, x=one, index=index, label=label)
+        prepared = self.prepared(one.shape)
+        states = certify_states(plan, prepared, self.execution, x=one, index=index, label=label)
         return (
             replace(state, certification=state.certification and self._named(state.certification))
             for state in states
@@ -309,11 +161,7 @@ class SmoothedClassifier:
     ) -> Iterator[tuple[int, Piloted]]:
         """The votes that an allocation of a total is made from; none of them certifies anything."""
         self.settle_seed()
-        jobs = (
-            Job(i, x, self.plan.noise, piloting_procedure(self.plan, labels(i)))
-            for i, x in self._prepared_inputs(inputs)
-        )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self._cast(inputs, lambda i, _: piloting_procedure(self.plan, labels(i)), on_votes):
             yield done.job.index, done.answer
 
     def cast_each(
@@ -324,11 +172,7 @@ class SmoothedClassifier:
     ) -> Iterator[tuple[int, Tally]]:
         """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
         self.settle_seed()
-        jobs = (
-            Job(i, x, self.plan.noise, one_draw(Draw(Phase.PILOT, votes)))
-            for i, x in self._prepared_inputs(inputs)
-        )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
+        for done in self._cast(inputs, lambda *_: one_draw(Draw(Phase.PILOT, votes)), on_votes):
             yield done.job.index, done.answer
 
     def certify_allocated(
@@ -340,37 +184,15 @@ class SmoothedClassifier:
         on_votes: Callable[[int], None] | None = None,
     ) -> Iterator[Certification]:
         """Certify inputs with the numbers of fresh ``votes`` that an allocation gave them."""
-        jobs = (
-            Job(
-                i,
-                x,
-                self.plan.noise,
-                allocated_procedure(x, self.plan, piloted[i], labels(i), votes.get(i, 0)),
-            )
-            for i, x in self._prepared_inputs(inputs)
-        )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
-            yield self._named(replace(done.answer, seconds=done.seconds))
+
+        def procedure(i: int, x: NDArray[Any]) -> Procedure[Certification]:
+            return allocated_procedure(x, self.plan, piloted[i], labels(i), votes.get(i, 0))
+
+        yield from self._told(self._cast(inputs, procedure, on_votes))
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The base model's class for one input without noise."""
-        self.prepare(x.shape)
-        assert self._prepared is not None
-        return self._prepared.label_of(x)
-
-    def predict(
-        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
-    ) -> Prediction | list[Prediction]:
-        """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
-
-        It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
-        """
-        inputs, single = self.split(x)
-        numbered = numbered_inputs(inputs, index)
-        with naming_rows(numbered, index):
-            found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
-        answers = [replace(found[i], row=row) for row, (i, _) in enumerate(numbered)]
-        return answers[0] if single else answers
+        return self.prepared(x.shape).label_of(x)
 
     def predict_each(
         self,
@@ -394,35 +216,11 @@ class SmoothedClassifier:
                 TooFewVotesWarning,
                 stacklevel=2,
             )
-        jobs = (
-            Job(
-                i,
-                x,
-                self.plan.noise,
-                predict_procedure(n, alpha, self.plan.for_shape(x.shape).sampler_error),
-            )
-            for i, x in self._prepared_inputs(inputs)
-        )
-        for done in self._run(jobs, self.plan.confidence_bound.votes, on_votes):
-            yield self._named(replace(done.answer, seconds=done.seconds))
 
-    def _certifying(
-        self,
-        index: int,
-        x: NDArray[Any],
-        plan: CertifyPlan,
-        found: SearchResult | None,
-        labels: Callable[[int], int] | None,
-        forecast: RadiusForecast,
-    ) -> Procedure[Certification]:
-        assert self._prepared is not None  # looks lie on whole blocks, which the prepared model settles
-        return stopping_procedure(
-            x,
-            replace(plan, numerics=self._prepared.numerics),
-            found=found,
-            label=None if labels is None else labels(index),
-            forecast=forecast if found is None else None,
-        )
+        def procedure(_: int, x: NDArray[Any]) -> Procedure[Prediction]:
+            return predict_procedure(n, alpha, self.plan.for_shape(x.shape).sampler_error)
+
+        yield from self._told(self._cast(inputs, procedure, on_votes))
 
     def _check_rules(self, labelled: bool) -> None:
         """Refuse rules that can't work here, before any vote is spent."""
@@ -433,72 +231,26 @@ class SmoothedClassifier:
                     f"the stopping rule {each.text!r} needs the label of every input: give labels, or leave it out"
                 )
 
-    def _with_sigma(
-        self, inputs: Iterator[tuple[int, NDArray[Any]]], on_evaluations: Callable[[int], None] | None
-    ) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, SearchResult | None]]:
-        """Each input with the plan at its own σ, found before any of its certifying votes is drawn."""
-        plan = self.plan
-        if plan.search is None:
-            yield from ((index, x, plan, None) for index, x in inputs)
-            return
+    def _cast(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        procedure: Callable[[int, NDArray[Any]], Procedure[R]],
+        on_votes: Callable[[int], None] | None,
+    ) -> Iterator[Finished[R]]:
+        """A procedure for each input, at the plan's own noise."""
+        noise = self.plan.noise
+        return self._run(
+            inputs, lambda _, given: (Job(i, x, noise, procedure(i, x)) for i, x in given), on_votes
+        )
 
-        def problem() -> Problem:
-            assert self._prepared is not None  # taking the first input prepared the model for its shape
-            return Problem(
-                base=self.base,
-                prepared=self._prepared,
-                noise=plan.noise,
-                bound=plan.confidence_bound,
-                n=plan.n,
-                alpha=plan.alpha,
-                seed=self.settle_seed(),
-                execution=self.execution,
-                grid=plan.grid,
-            )
-
-        for i, x, found in search_each(plan.search, problem, inputs, on_evaluations):
-            own = replace(plan, noise=found.noise_like(plan.noise), search=None)
-            yield i, x, own, found.drawn(own.noise)
-
-    @property
-    def class_order(self) -> tuple[int, ...] | None:
-        """Class c is the model's class ``class_order[c]``; None where they are numbered alike."""
-        return self._order
-
-    @property
-    def class_names(self) -> tuple[Any, ...] | None:
-        """What the model calls its classes, in the order of their numbers here."""
-        names, order = self.base.class_names, self._order
-        return names if names is None or order is None else tuple(names[place] for place in order)
+    def _told(self, finished: Iterator[Finished[Answer]]) -> Iterator[Answer]:
+        """Answers with their time and what the model calls their class."""
+        return (self._named(replace(done.answer, seconds=done.seconds)) for done in finished)
 
     def _named(self, answer: Answer) -> Answer:
         """The answer with what the model calls its class."""
         names, predicted = self.class_names, answer.predicted
         return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
-
-    def _run(
-        self, jobs: Iterator[Job[Any]], votes: VoteKind, on_votes: Callable[[int], None] | None
-    ) -> Iterator[Finished[Any]]:
-        first = next(jobs, None)
-        if first is None:
-            return
-        assert self._prepared is not None  # taking the first job prepared the model for its shape
-        engine = engine_for(self.plan, self._prepared, votes, self.execution)
-
-        def all_jobs() -> Iterator[Job[Any]]:
-            yield first
-            yield from jobs
-
-        yield from engine.run(all_jobs(), on_votes)
-
-    def _prepared_inputs(
-        self, inputs: Iterable[tuple[int, NDArray[Any]]]
-    ) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Prepare the model for the first input's shape; the engine refuses any other."""
-        for position, (index, x) in enumerate(inputs):
-            if position == 0:
-                self.prepare(x.shape)
-            yield index, x
 
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
@@ -511,19 +263,3 @@ class SmoothedClassifier:
             )
         single = array.shape == shape if shape else array.ndim in (1, 3)
         return (array[np.newaxis], True) if single else (array, False)
-
-
-def _label_of(indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None) -> Callable[[int], int]:
-    """Numbers of labels by index, as many as inputs; labels go by name where the model's classes have names."""
-    numbers = [number for _, number in class_numbers(labels, names)]
-    if len(numbers) != len(indices) or None in numbers:
-        known = "whole numbers" if names is None else f"of the classes {', '.join(map(repr, names[:8]))}"
-        raise InvalidValueError(f"labels must be {len(indices)} {known}, got {labels!r}")
-    found: dict[int, int] = {}
-    for index, value in zip(indices, numbers):
-        assert value is not None
-        if found.setdefault(index, value) != value:
-            raise InvalidValueError(
-                f"two equal inputs have the labels {found[index]} and {value}: give one index="
-            )
-    return found.__getitem__

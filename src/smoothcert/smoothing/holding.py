@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,17 +18,14 @@ from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
-from smoothcert.smoothing.certifications import Certifications
-from smoothcert.smoothing.inputs import naming_rows, numbered_inputs
+from smoothcert.smoothing.array_interface import ArrayInterface
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import SmoothedClassifier
     from smoothcert.smoothing.plan import CertifyPlan
 
-Answer = TypeVar("Answer", Certification, Prediction)
 
-
-class HoldingClassifier:
+class HoldingClassifier(ArrayInterface):
     """g(u, v) = the class the model most often gives to (u + noise, v), where v are the coordinates that are held.
 
     Each answer is about one v: with probability at least 1−α, g is the same at every (u′, v) with u′ in the region,
@@ -47,6 +44,15 @@ class HoldingClassifier:
         """The classifier, and what is held as it was given."""
         return f"{self.classifier!r}.holding({shorten(str(self._held), 60, placeholder=' …')})"
 
+    @property
+    def class_names(self) -> tuple[Any, ...] | None:
+        """What the model calls its classes, in the order of their numbers here."""
+        return self.classifier.class_names
+
+    def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
+        """Inputs as a batch, and whether ``x`` was one of them alone."""
+        return self.classifier.split(x)
+
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""
         return held_mask(self._held, input_shape, self.classifier.base.feature_names)
@@ -63,7 +69,10 @@ class HoldingClassifier:
         on_votes: Callable[[int], None] | None = None,
         labels: Callable[[int], int] | None = None,
     ) -> Iterator[Certification]:
-        """CERTIFY for (index, input) pairs, one after the other."""
+        """CERTIFY for (index, input) pairs, one after the other.
+
+        The random stream belongs to the whole input: two that differ in what is held have independent votes.
+        """
         self.classifier.settle_seed()
         for number, x in inputs:
             one, free, part = self._free_part(number, x, self.mask(np.shape(x)))
@@ -86,50 +95,6 @@ class HoldingClassifier:
     def base_class(self, x: NDArray[Any]) -> int:
         """The model's class for one input without noise."""
         return self.classifier.base_class(x)
-
-    def certify(self, x: ArrayLike, index: int | None = None) -> Certification | Certifications:
-        """CERTIFY as :meth:`SmoothedClassifier.certify` does, with the coordinates held."""
-
-        def certified(one: SmoothedClassifier, free: NDArray[Any], number: int) -> Certification:
-            return one.certify_batch(free[np.newaxis], number)[0]
-
-        answers, single = self._each(x, index, certified)
-        found = Certifications(
-            (replace(answer, held=part) for answer, part in answers), self.classifier.class_names
-        )
-        return found[0] if single else found
-
-    def predict(
-        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
-    ) -> Prediction | list[Prediction]:
-        """PREDICT as :meth:`SmoothedClassifier.predict` does, with the coordinates held."""
-
-        def predicted(one: SmoothedClassifier, free: NDArray[Any], number: int) -> Prediction:
-            return next(one.predict_each([(number, free)], n, alpha))
-
-        answers, single = self._each(x, index, predicted)
-        return answers[0][0] if single else [answer for answer, _ in answers]
-
-    def _each(
-        self,
-        x: ArrayLike,
-        index: int | None,
-        ask: Callable[[SmoothedClassifier, NDArray[Any], int], Answer],
-    ) -> tuple[list[tuple[Answer, HeldPart]], bool]:
-        """Every input asked about as a function of its free coordinates.
-
-        The random stream follows from the whole input: two that differ in what is held have independent votes.
-        """
-        inputs, single = self.classifier.split(x)
-        numbered = numbered_inputs(inputs, index)
-        mask = self.mask(inputs.shape[1:])
-        self.classifier.settle_seed()
-        found = []
-        with naming_rows(numbered, index):
-            for row, (number, one) in enumerate(numbered):
-                smoothed, free, part = self._free_part(number, one, mask)
-                found.append((replace(ask(smoothed, free, number), row=row), part))
-        return found, single
 
     def _free_part(
         self, number: int, x: NDArray[Any], mask: NDArray[np.bool_]

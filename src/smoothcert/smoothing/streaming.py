@@ -29,7 +29,7 @@ def certify_states(
     """A state at every look; the last one has the certification, the same that CERTIFY would give."""
     seen: list[CertifyState] = []
     procedure = stopping_procedure(x, plan, label=label, watch=seen.append)
-    engine = engine_for(plan, prepared, plan.confidence_bound.votes, execution)
+    engine = engine_for(plan, prepared, execution)
     drawn: dict[Phase, int] = {}
     draw, seconds = next(procedure), 0.0
     while True:

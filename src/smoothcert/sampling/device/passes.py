@@ -168,6 +168,16 @@ class DevicePasses:
             arrival = self.transfers.fetch(counts.held)
         return Pending(blocks, counts, arrival, began, self.purpose)
 
+    def drawn(self, block: Block) -> NDArray[np.float64]:
+        """The noisy copies of a block from its first on, within a pass, as the model sees them."""
+        parts = [_Part(block, 0, 0, range(block.first, block.last))]
+        with torch.inference_mode(), self._current(), self._benches.borrowed() as bench:
+            (told,) = self._told([parts], {id(block.copies): 0})
+            rows = _Rows.of(told, self.layout.chunk)
+            self._draw(bench, parts, rows, bench.steps(block.copies).unsqueeze(0))
+            shown = self.transfers.fetch(bench.room[block.wanted]).wait()
+        return np.array(shown, dtype=np.float64).reshape(-1, *self.prepared.input_shape)
+
     def _passes(self, task: Task) -> Iterator[list[_Part]]:
         """What each pass holds: blocks of several inputs, or a part of one block."""
         place = 0

@@ -1,0 +1,156 @@
+"""A model and the plan it votes by: what is settled before the first vote, and what stays the same for another."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any, Self, TypeVar
+
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidValueError
+from smoothcert.noise import exact_type
+from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Numerics, Prepared
+from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.voting import engine_for
+
+R = TypeVar("R")
+
+Numbered = Iterator[tuple[int, NDArray[Any]]]
+
+
+class PlannedModel:
+    """A model, its plan, and where its votes are cast; the model is prepared for the first shape it is shown."""
+
+    def __init__(
+        self,
+        base: BaseClassifier,
+        plan: CertifyPlan,
+        execution: Execution | None,
+        input_shape: tuple[int, ...] | None,
+    ) -> None:
+        if plan.search is not None:
+            plan.search.check(base)
+        self.base = base
+        self.plan = plan
+        self.execution = execution or Execution()
+        self._input_shape = input_shape or base.input_shape
+        self._prepared: Prepared | None = None
+        self._order: tuple[int, ...] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
+        return vars(self) | {"_prepared": None}
+
+    def __copy__(self) -> Self:
+        """What was made ready is shared by the copies of one process."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def in_order(self, order: tuple[int, ...] | None) -> Self:
+        """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
+        if order is None:
+            return self
+        numbered = copy.copy(self)
+        numbered._order, numbered._prepared = order, None
+        return numbered
+
+    def of(self, base: BaseClassifier) -> Self:
+        """The same plan, seed, execution and order of classes for another model."""
+        if self.plan.search is not None:
+            self.plan.search.check(base)
+        other = copy.copy(self)
+        other.base, other._input_shape, other._prepared = base, base.input_shape, None
+        return other
+
+    def on(self, execution: Execution) -> Self:
+        """The same, prepared as it is, with other workers."""
+        other = copy.copy(self)
+        other.execution = execution
+        return other
+
+    def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
+        """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
+        return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
+
+    def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
+        """The model ready for inputs of this shape."""
+        self.plan.check_shape(tuple(input_shape))
+        if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
+            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
+            self._prepared = replace(prepared, order=self._order)
+        return self._prepared
+
+    def settle_seed(self) -> int:
+        """The plan's seed; where it has none, one from the operating system becomes it.
+
+        Somebody who knows the seed before choosing an input can look for one that it flatters.
+        """
+        if self.plan.seed is None:
+            self.plan = replace(self.plan, seed=secrets.randbits(63))
+        return self.plan.known_seed
+
+    def settle_numerics(self, settled: Numerics | None) -> None:
+        """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
+        if settled is not None:
+            numerics = self.plan.numerics.completed(settled)
+            if numerics != self.plan.numerics:
+                self.plan, self._prepared = replace(self.plan, numerics=numerics), None
+
+    def settle_for(self, levels: int | None, largest: float) -> None:
+        """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
+
+        The seed may be fixed, because the inputs were there before it.
+        """
+        plan = self.plan
+        if plan.levels is None:
+            plan = replace(plan, levels=levels)
+        if plan.seed is None:
+            plan = replace(plan, seed=0)
+        if plan.numerics.dtype == AUTO_DTYPE:
+            dtype = exact_type(plan.noise, plan.grid, largest)
+            plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
+        if plan.numerics != self.plan.numerics:
+            self._prepared = None
+        self.plan = plan
+
+    @property
+    def classes(self) -> int:
+        """Number of classes the model tells apart; known once it is prepared."""
+        if self._prepared is None:
+            raise InvalidValueError("the number of classes is known after prepare(input_shape)")
+        return self._prepared.classes
+
+    @property
+    def class_order(self) -> tuple[int, ...] | None:
+        """Class c is the model's class ``class_order[c]``; None where they are numbered alike."""
+        return self._order
+
+    @property
+    def class_names(self) -> tuple[Any, ...] | None:
+        """What the model calls its classes, in the order of their numbers here."""
+        names, order = self.base.class_names, self._order
+        return names if names is None or order is None else tuple(names[place] for place in order)
+
+    def _run(
+        self,
+        inputs: Iterable[tuple[int, NDArray[Any]]],
+        jobs: Callable[[Prepared, Numbered], Iterator[Job[R]]],
+        on_votes: Callable[[int], None] | None = None,
+    ) -> Iterator[Finished[R]]:
+        """The jobs that ``jobs`` makes of these inputs, done as they are ready, not in order.
+
+        The model is prepared for the first input's shape; the engine refuses any other.
+        """
+        waiting = iter(inputs)
+        first = next(waiting, None)
+        if first is None:
+            return
+        prepared = self.prepared(first[1].shape)
+        engine = engine_for(self.plan, prepared, self.execution)
+        yield from engine.run(jobs(prepared, chain([first], waiting)), on_votes)
