@@ -10,8 +10,9 @@ import pytest
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.service.asks import ClosedError, QueueFullError
-from smoothcert.service.engine import EngineLimits, Question, VotingEngine
+from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.randomness import Secret
+from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.smoothing import decide
 from smoothcert.stopping import Decide, Grid
 from smoothcert.tally import Phase
@@ -23,7 +24,7 @@ FAR = np.array([-1.0, 0.0])
 def settled(engine: VotingEngine) -> tuple[object, ...]:
     """What the engine holds: nothing but kept votes, once it is idle."""
     with engine._lock:
-        return dict(engine._asks), dict(engine._votings), dict(engine._held), len(engine._schedule)
+        return dict(engine._asks), dict(engine._votings), dict(engine._room.held), len(engine._schedule)
 
 
 def wait_until_idle(engine: VotingEngine) -> None:
@@ -324,6 +325,14 @@ def test_streams_follow_from_secret_plan_and_point_alone() -> None:
         on_grid, off_grid = np.array([0.5, 0.0]), np.array([0.5 + 1e-12, 0.0])
         assert engine.point(on_grid)[0] == engine.point(off_grid)[0], "one point of the grid, one stream"
         assert engine.plan.votes_of(1, Phase.SELECTION).seed == engine.secret.seed
+
+
+def test_two_servers_that_start_at_once_have_one_secret(tmp_path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)  # the other has made it and not written it yet
+    key = "ab" * 32
+    threading.Timer(0.1, path.write_text, (key,)).start()
+    assert Secret.in_file(path).key.hex() == key
 
 
 def test_the_secret_file_is_private_and_keeps_streams_the_same(tmp_path) -> None:

@@ -93,6 +93,13 @@ def recalled_json(answer: MemoryAnswer, plan: CertifyPlan, classes: int, names: 
     return nothing | _remembered(answer, names)
 
 
+def unasked_json(plan: CertifyPlan, classes: int, names: Names) -> dict[str, Any]:
+    """The answer where the time was up before an input had a σ of its own: nothing is certified."""
+    nothing = MemoryAnswer(ABSTAIN, None, "abstained", None)
+    found = recalled_json(nothing, plan, classes, names)
+    return found | {"candidate": None, "candidate_label": None, "ended": "deadline"}
+
+
 def _remembered(answer: MemoryAnswer, names: Names) -> dict[str, Any]:
     return {
         "predicted": answer.predicted,

@@ -1,14 +1,12 @@
-"""The HTTP side: paths, limits, keys and headers; what is answered is the service's."""
+"""The HTTP side: paths, and what they take and give; what is answered is the service's."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from importlib.resources import files
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,51 +14,16 @@ from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import smoothcert
-from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
-from smoothcert.region_memory import IncompleteMemoryError, StoreError
-from smoothcert.service.asks import ClosedError, RefusedError
-from smoothcert.service.bodies import JSON, NPY, PICTURES, TooLargeError, UnknownTypeError, read_body
+from smoothcert.errors import InvalidValueError, SmoothcertError
+from smoothcert.service.asks import RefusedError
+from smoothcert.service.bodies import JSON, NPY, PICTURES, check_names, read_body
+from smoothcert.service.gate import PAGE, Gate
 from smoothcert.service.keys import Keys
 from smoothcert.service.schemas import Copies, Deadline, Options, Plan, Problem, Radius, Results, Votes
 from smoothcert.service.service import Answered, Service, Wanted
-
-T = TypeVar("T")
-
-HEADERS = {
-    b"content-security-policy": b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    b"x-content-type-options": b"nosniff",
-    b"x-frame-options": b"DENY",
-    b"referrer-policy": b"no-referrer",
-    b"cross-origin-opener-policy": b"same-origin",
-    b"cross-origin-resource-policy": b"same-origin",
-    b"permissions-policy": b"camera=(), geolocation=(), microphone=()",
-    b"cache-control": b"no-store",
-}
-PAGE = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-}
-_OPEN_PATHS = {"/healthz", "/readyz", "/openapi.json", *PAGE}
-_HEARTBEAT = 15.0
-_KNOWN = {"/v1/predict", "/v1/certify", "/v1/certify/stream", "/v1/plan", "/metrics", *_OPEN_PATHS}
-
-_STATUS: list[tuple[type[Exception], int]] = [
-    (TooLargeError, 413),
-    (UnknownTypeError, 415),
-    (ClosedError, 503),
-    (RefusedError, 429),
-    (IncompleteMemoryError, 503),
-    (StoreError, 503),
-    (DataError, 422),
-    (InvalidValueError, 422),
-    (ModelError, 422),
-]
+from smoothcert.service.transport import body_of, events_of, next_event, told, unless_gone
 
 
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -79,13 +42,15 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _ASKING = _problems(400, 401, 408, 413, 415, 421, 422, 429, 503)
+_PARSED_AT_ONCE = 2  # bodies: more would only wait for the interpreter, with all they were parsed to
 
 
-def _body_description(shape: tuple[int, ...]) -> dict[str, Any]:
+def _body_description(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
     nested: dict[str, Any] = {"type": "number"}
     for size in reversed(shape):
         nested = {"type": "array", "items": nested, "minItems": size, "maxItems": size}
-    options = Options.model_json_schema()["properties"]
+    known = Options.model_json_schema()["properties"]
+    options = {name: known[name] for name in names}
     given = {"type": "array", "items": nested, "minItems": 1}
     schema = {
         "type": "object",
@@ -121,26 +86,28 @@ def make_application(
         description="Certified predictions: a class, and the radius inside which it can't be changed.",
         docs_url=None,  # their scripts would come from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to whatever name a caller gave the host
         lifespan=lifespan,
     )
     application.state.service = service
-    body = _body_description(service.engine.input_shape)
+    shape = service.engine.input_shape
+    parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
 
-    async def asked(
-        request: Request, votes: int | None, radius: float | None, deadline: float | None, copies: int | None
-    ) -> tuple[str, list[Any], Wanted]:
+    async def asked(request: Request, **query: float | None) -> tuple[str, list[Any], Wanted]:
         """Who asks, about which inputs, and for what."""
         caller = request.state.caller
         service.requests.check(caller)
         service.requests.spend(caller, 1)
         service.votes.check(caller)
+        check_names((name for name, _ in request.query_params.multi_items()), tuple(query))
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        content = await _body(request, service)
         limits = service.limits
-        inputs, told = await run_in_threadpool(
-            read_body, content, kind, service.engine.input_shape, limits.inputs, limits.pixels
-        )
-        query = {"votes": votes, "radius": radius, "deadline": deadline, "copies": copies}
+        with service.bodies.taking(caller) as take:
+            content = await body_of(request, service.limits, take)
+            async with parsing:
+                inputs, told = await run_in_threadpool(
+                    read_body, content, kind, shape, limits.inputs, limits.pixels, tuple(query)
+                )
         twice = sorted(set(told) & {name for name, value in query.items() if value is not None})
         if twice:
             raise InvalidValueError(f"{twice[0]} is given twice: in the address and in the body")
@@ -158,7 +125,7 @@ def make_application(
     Answering = Callable[[str, list[Any], Wanted], Awaitable[list[Answered]]]
 
     async def answer(request: Request, found: tuple[str, list[Any], Wanted], how: Answering) -> Any:
-        results = await _unless_gone(request, how(*found))
+        results = await unless_gone(request, how(*found))
         if results is None:
             return Response(status_code=499)
         engine = service.engine
@@ -169,16 +136,26 @@ def make_application(
             "input_shape": list(engine.input_shape),
         }
 
-    @application.post("/v1/predict", response_model=Results, responses=_ASKING, openapi_extra=body)
+    @application.post(
+        "/v1/predict",
+        response_model=Results,
+        responses=_ASKING,
+        openapi_extra=_body_description(shape, "votes", "deadline"),
+    )
     async def predict(
         request: Request,
         votes: Annotated[Votes | None, Query()] = None,
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input as soon as it is certain, or none."""
-        return await answer(request, await asked(request, votes, None, deadline, None), service.predict)
+        return await answer(request, await asked(request, votes=votes, deadline=deadline), service.predict)
 
-    @application.post("/v1/certify", response_model=Results, responses=_ASKING, openapi_extra=body)
+    @application.post(
+        "/v1/certify",
+        response_model=Results,
+        responses=_ASKING,
+        openapi_extra=_body_description(shape, "votes", "radius", "deadline"),
+    )
     async def certify(
         request: Request,
         votes: Annotated[Votes | None, Query()] = None,
@@ -186,7 +163,8 @@ def make_application(
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input and the radius inside which nothing can change it."""
-        return await answer(request, await asked(request, votes, radius, deadline, None), service.certify)
+        found = await asked(request, votes=votes, radius=radius, deadline=deadline)
+        return await answer(request, found, service.certify)
 
     events: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/event-stream": {}}, "description": "Events."}
@@ -196,7 +174,7 @@ def make_application(
         "/v1/certify/stream",
         response_class=StreamingResponse,
         responses={**_ASKING, **events},
-        openapi_extra=body,
+        openapi_extra=_body_description(shape, "votes", "radius", "deadline", "copies"),
     )
     async def stream(
         request: Request,
@@ -206,19 +184,24 @@ def make_application(
         copies: Annotated[Copies | None, Query()] = None,
     ) -> Any:
         """One input: where it stands as `votes` events, then the final `answer`; or `failed`, with the reason."""
-        caller, inputs, wanted = await asked(request, votes, radius, deadline, copies)
+        caller, inputs, wanted = await asked(
+            request, votes=votes, radius=radius, deadline=deadline, copies=copies
+        )
         if len(inputs) != 1:
             raise InvalidValueError(f"a stream is about one input, got {len(inputs)}")
         found = service.stream(caller, inputs[0], wanted)
         try:
-            first = await _unless_gone(request, _next(found))  # a refusal has a status of its own
+            first = await unless_gone(request, next_event(found))  # a refusal has a status of its own
         except BaseException:
             await found.aclose()
             raise
         if first is None:
             await found.aclose()
             return Response(status_code=499)
-        return StreamingResponse(_events(first, found), media_type="text/event-stream")
+        # A proxy that gathers an answer before it passes it on would show the radius only when it has grown.
+        return StreamingResponse(
+            events_of(first, found), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
 
     @application.get("/v1/plan", response_model=Plan, responses=_problems(401, 421))
     async def plan() -> Any:
@@ -233,7 +216,7 @@ def make_application(
     @application.get("/readyz", response_class=PlainTextResponse, responses=_problems(421, 503))
     async def readyz() -> Any:
         """Whether it takes questions."""
-        ready = service.engine.alive
+        ready = await service.ready()
         return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
     @application.get("/metrics", response_class=PlainTextResponse, responses=_problems(401, 421))
@@ -247,13 +230,10 @@ def make_application(
         application.add_api_route(path, _file(name, kind), include_in_schema=False, methods=["GET"])
 
     @application.exception_handler(SmoothcertError)
-    async def told(_: Request, error: Exception) -> Response:
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        text = "the answers' memory can't be used at the moment" if status == 503 and not isinstance(
-            error, ClosedError
-        ) else str(error)  # fmt: skip
+    async def known(_: Request, error: Exception) -> Response:
+        status, text = told(error)
         headers = {"Retry-After": str(round(error.retry_after))} if isinstance(error, RefusedError) else None
-        return JSONResponse({"error": text if status != 500 else "internal error"}, status, headers)
+        return JSONResponse({"error": text}, status, headers)
 
     @application.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
@@ -265,7 +245,7 @@ def make_application(
         assert isinstance(error, HTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
-    application.add_middleware(_Gate, service=service, keys=keys, hosts=hosts)
+    application.add_middleware(Gate, metrics=service.metrics, keys=keys, hosts=hosts)
     return application
 
 
@@ -278,145 +258,7 @@ def _file(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-async def _body(request: Request, service: Service) -> bytes:
-    """The body, read within its limits of size and time."""
-    limits = service.limits
-    claimed = request.headers.get("content-length", "")
-    if claimed.isdecimal() and int(claimed) > limits.body:
-        raise TooLargeError(f"a body of {claimed[:20]} bytes, where {limits.body} are the most")
-    parts = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_seconds):
-            async for part in request.stream():
-                parts += part
-                if len(parts) > limits.body:
-                    raise TooLargeError(f"a body of more than {limits.body} bytes")
-    except TimeoutError:
-        raise HTTPException(
-            408, f"the body took longer than {limits.body_seconds:g} s", {"Connection": "close"}
-        ) from None
-    except ClientDisconnect:
-        raise HTTPException(400, "the body was cut off") from None
-    return bytes(parts)
-
-
-async def _unless_gone(request: Request, work: Awaitable[T]) -> T | None:
-    """What the work finds; None if the client left before, and the work was dropped."""
-    working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        for task in (working, leaving):
-            if not task.done():
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
-
-
-async def _left(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _events(
-    first: tuple[str, Answered], rest: AsyncGenerator[tuple[str, Answered]]
-) -> AsyncIterator[str]:
-    """Server-sent events; a comment now and then shows the line that it is alive."""
-    following: asyncio.Future[tuple[str, Answered]] | None = None
-    try:
-        yield _event(*first)
-        while True:
-            following = following or asyncio.ensure_future(_next(rest))
-            done, _ = await asyncio.wait({following}, timeout=_HEARTBEAT)
-            if not done:
-                yield ": still here\n\n"
-                continue
-            try:
-                event = following.result()
-            except StopAsyncIteration:
-                return
-            except SmoothcertError as error:
-                yield _event("failed", {"error": str(error)})
-                return
-            following = None
-            yield _event(*event)
-    finally:
-        if following is not None and not following.done():
-            following.cancel()
-            with suppress(asyncio.CancelledError, StopAsyncIteration):
-                await following
-        await rest.aclose()
-
-
-async def _next(events: AsyncGenerator[tuple[str, Answered]]) -> tuple[str, Answered]:
-    return await anext(events)
-
-
-def _event(name: str, data: Answered) -> str:
-    return f"event: {name}\ndata: {json.dumps(data, allow_nan=False)}\n\n"
-
-
 def _first_error(errors: Any) -> str:
     first = errors[0]
     where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body"))
     return f"{where}: {first['msg']}"
-
-
-class _Gate:
-    """What every request passes: host, key, headers of the answer, and the count."""
-
-    def __init__(
-        self, app: ASGIApp, service: Service, keys: Keys | None, hosts: frozenset[str] | None
-    ) -> None:
-        self._app, self._service, self._keys, self._hosts = app, service, keys, hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        began, status = time.perf_counter(), 0
-
-        async def sending(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *HEADERS.items()]
-            await send(message)
-
-        path = scope["path"] if scope["path"] in _KNOWN else "other"
-        try:
-            refused = self._refused(scope)
-            await (refused or self._app)(scope, receive, sending)
-        finally:
-            self._service.metrics.request(path, status, time.perf_counter() - began)
-
-    def _refused(self, scope: Scope) -> Response | None:
-        headers = dict(scope["headers"])
-        if self._hosts is not None and _host(headers.get(b"host", b"")) not in self._hosts:
-            return JSONResponse({"error": "this server isn't known by that name (--allow-host NAME)"}, 421)
-        client = scope.get("client")
-        scope.setdefault("state", {})["caller"] = f"address {client[0]}" if client else "address"
-        if self._keys is None or scope["path"] in _OPEN_PATHS:
-            return None
-        caller = self._keys.caller(_key(headers))
-        if caller is None:
-            return JSONResponse(
-                {"error": "a key is needed: Authorization: Bearer KEY"},
-                401,
-                {"WWW-Authenticate": "Bearer"},
-            )
-        scope["state"]["caller"] = f"key {caller}"
-        return None
-
-
-def _key(headers: dict[bytes, bytes]) -> str:
-    scheme, _, key = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else headers.get(b"x-api-key", b"").decode("latin-1")
-
-
-def _host(header: bytes) -> str:
-    """The name without its port."""
-    text = header.decode("latin-1").lower()
-    return text.partition("]")[0] + "]" if text.startswith("[") else text.partition(":")[0]
