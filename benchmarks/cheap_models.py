@@ -101,7 +101,6 @@ def _measured(estimator: Any, x: Any, options: argparse.Namespace) -> list[str]:
         input_shape=rows.shape[1:],
         execution=Execution(workers=1),
     )
-    smoothed.prepare(rows.shape[1:])
     plan = smoothed.prepare(rows.shape[1:])
     chunk = plan.numerics.layout().chunk
     passes = -(-options.n // chunk) * options.inputs
@@ -112,18 +111,18 @@ def _measured(estimator: Any, x: Any, options: argparse.Namespace) -> list[str]:
 
     def certify() -> int:
         answers = smoothed.certify_batch(rows, index=0)
-        return sum(answer.selection.n + answer.estimation.n for answer in answers)
+        return int(sum(answer.selection.n + answer.estimation.n for answer in answers))
 
     def predict() -> int:
         for _ in range(passes):
             estimator.predict(noisy)
-        return passes * chunk
+        return int(passes * chunk)
 
     def noise_and_predict() -> int:
         for _ in range(passes):
             noise.normal_(0, SIGMA, generator=drawn).add_(first)
             estimator.predict(noise.numpy())
-        return passes * chunk
+        return int(passes * chunk)
 
     contenders = {"certify": certify, "predict": predict, "both": noise_and_predict}
     rounds = interleave(contenders, options.repeats, processor_time=True)

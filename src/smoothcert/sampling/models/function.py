@@ -26,6 +26,7 @@ _BLOCK = 64  # votes that share a random state
 # weights and never timed, because the votes depend on it.
 _CHEAP_BLOCK, _CHEAP_CHUNK = 1024, 4096
 _CHEAP_WEIGHTS = 1 << 14
+_SHORT_TREE = 32  # questions
 _PROBED = 64  # rows of a probe whose answers are hashed, at most
 _KINDS = ["labels", "probabilities", "scores"]
 
@@ -205,8 +206,11 @@ class EstimatorClassifier(FunctionClassifier):
         self.class_names = tuple(labels.tolist())
         self._graded = _graded(estimator, given)
         self._cheap = _layers(estimator)
+        self._short = _is_short_tree(estimator)
 
     def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        if self._short:
+            return numerics.settled("eager", rows, _CHEAP_BLOCK, most=_CHEAP_CHUNK)
         if not 0 < sum(layer.size for layer in self._cheap) <= _CHEAP_WEIGHTS:
             return super()._settled(numerics, rows)
         widest = max(max(layer.shape) for layer in self._cheap)
@@ -236,16 +240,27 @@ class EstimatorClassifier(FunctionClassifier):
         return found + graded.answers(input_shape)
 
 
-def _layers(estimator: Any) -> list[NDArray[Any]]:
-    """The matrices that a row is multiplied with, of linear models, perceptrons and pipelines that end in one.
+def _last_step(estimator: Any) -> Any:
+    """What decides in a pipeline; any other estimator decides itself."""
+    return estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
 
-    None of any other estimator, which may compare a row with many: neighbours, support vectors, trees.
+
+def _layers(estimator: Any) -> list[NDArray[Any]]:
+    """The matrices that a row meets in linear models, perceptrons, naive Bayes, and pipelines that end in one.
+
+    None of any other estimator, which may compare a row with many: neighbours, support vectors.
     """
-    last = estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
+    last = _last_step(estimator)
     if hasattr(last, "support_vectors_"):
         return []
-    found = getattr(last, "coefs_", None) or [getattr(last, "coef_", None)]
+    found = getattr(last, "coefs_", None) or [getattr(last, name, None) for name in ("coef_", "theta_")]
     return [layer for layer in found if isinstance(layer, np.ndarray) and layer.ndim == 2]
+
+
+def _is_short_tree(estimator: Any) -> bool:
+    """Whether a row is answered by a single tree, after few questions; forests ask many."""
+    depth = getattr(getattr(_last_step(estimator), "tree_", None), "max_depth", None)
+    return isinstance(depth, int) and depth <= _SHORT_TREE
 
 
 def _feature_names(estimator: Any) -> tuple[str, ...] | None:
