@@ -47,7 +47,7 @@ def replayed(
 
 
 def _record(step: Step) -> tuple[Callable[[], None], Tensor]:
-    aside = torch.cuda.Stream()
+    aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
         for _ in range(_WARM_UPS):

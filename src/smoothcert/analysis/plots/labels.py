@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from smoothcert.analysis.about import data_in_words, sigma_mark
-from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.seeds import SeedSummary
+from smoothcert.analysis.metrics import RunFacts, RunSummary, check_same_norm, summarise
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -43,7 +42,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
 
 
-def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
+def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:
     """Of each the data set, and the split where that differs too; None for all where they are on the same."""
     if len({(row.dataset, row.split) for row in rows}) <= 1:
         return [None] * len(rows)
