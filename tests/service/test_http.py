@@ -211,7 +211,7 @@ def test_a_fault_of_ours_has_safe_headers_and_says_nothing(
     served: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan() -> None:
-        raise RuntimeError("/home/somebody/secret")
+        raise RuntimeError("/srv/somebody/secret")
 
     monkeypatch.setattr(served.service, "plan", plan)
     status, headers, found = served.ask("GET", "/v1/plan")
