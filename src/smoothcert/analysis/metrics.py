@@ -14,7 +14,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
+from smoothcert.analysis.about import (
+    Per,
+    chooser_of,
+    dataset_of,
+    levels_of,
+    search_of,
+    sigma_per,
+    split_of,
+)
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.runs import Run
@@ -52,11 +60,15 @@ class RunSummary:
     sigma_search: str | None = None
     """The search that chose each input's σ; ``sigma`` is then where it started."""
     sigma_per: Per | None = None
-    """What has a σ of its own; ``sigma`` is then the mean that the plan states."""
+    """What has a σ of its own; ``sigma`` is then the mean that the plan states, or the largest of the levels."""
     planned: int | None = None
     """How many inputs the run was asked for; None where it doesn't say."""
     complete: bool = False
     """Whether the run is known to hold all inputs that it was asked for."""
+    sigma_levels: tuple[float, ...] | None = None
+    """The σ among which a chooser gives each point its own: one classifier."""
+    chooser: str | None = None
+    """What that chooser is called."""
 
 
 def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
@@ -81,6 +93,8 @@ def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
         sigma_per=sigma_per(run),
         planned=None if run.planned is None else len(run.planned),
         complete=run.complete,
+        sigma_levels=levels_of(run),
+        chooser=chooser_of(run),
     )
 
 
@@ -221,16 +235,17 @@ class Runtime:
     votes_per_second: float | None
 
 
-def runtime(records: Rows) -> Runtime | None:
-    """The time the records state; None for logs without times."""
+def runtime(records: Rows, votes: int | None = None) -> Runtime | None:
+    """The time the records state; None for logs without times. ``votes``: how many, where records don't keep all."""
     check_some(records)
     total = math.fsum(Records.of(records).seconds)
     if total < _LEAST_SECONDS:
         return None
     tallies = [tally for record in records for tally in (record.selection, record.estimation)]
-    votes = [tally.stop - tally.start for tally in tallies if tally is not None]
-    rate = sum(votes) / total if len(votes) == len(tallies) else None
-    return Runtime(total, total / len(records), rate)
+    kept = [tally.stop - tally.start for tally in tallies if tally is not None]
+    if votes is None and len(kept) == len(tallies):
+        votes = sum(kept)
+    return Runtime(total, total / len(records), None if votes is None else votes / total)
 
 
 def largest_radius(records: Rows) -> float:

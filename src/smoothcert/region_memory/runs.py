@@ -207,8 +207,8 @@ def _check(run: Run, dataset: Dataset) -> None:
         raise RunError(f"{run.path} comes out of a memory already: remember the run it was made from")
     if run.manifest.plan.sigma_levels is not None:
         raise RunError(
-            f"{run.path} is about one classifier whose σ follows the input by levels: its certificates never contradict "
-            "each other, and need no memory"
+            f"{run.path} is about one classifier whose σ follows the input by levels: its certificates never "
+            "contradict each other, and need no memory"
         )
     if run.manifest.model.held is not None:
         raise RunError(

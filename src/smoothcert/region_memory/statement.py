@@ -55,8 +55,8 @@ class Statement:
         plan = classifier.plan
         if plan.sigma_levels is not None:
             raise InvalidValueError(
-                "with sigma levels it is one classifier already, whose certificates never contradict each other: it needs "
-                "no memory"
+                "with sigma levels it is one classifier already, whose certificates never contradict each other: it "
+                "needs no memory"
             )
         return cls(
             model_sha256=classifier.base.fingerprint(input_shape),

@@ -97,8 +97,8 @@ class VotingEngine:
     ) -> None:
         if classifier.plan.sigma_levels is not None:
             raise InvalidValueError(
-                "a server reads all answers about an input off one stream of votes, and sigma levels need several: serve "
-                "the model at one sigma"
+                "a server reads all answers about an input off one stream of votes, and sigma levels need several: "
+                "serve the model at one sigma"
             )
         self.secret = secret or Secret.fresh()
         self.limits = limits or EngineLimits()

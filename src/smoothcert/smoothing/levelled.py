@@ -132,12 +132,6 @@ class LevelledClassifier(SmoothedClassifier):
             "certify_stream is for one sigma: a radius at several levels is known at the end"
         )
 
-    def of(self, base: BaseClassifier) -> LevelledClassifier:
-        """Refused: each level may have a model of its own."""
-        raise InvalidValueError(
-            f"{base.name} can't take the place of the levels' models: make another LevelledClassifier"
-        )
-
     def pilot_each(self, *_: Any, **__: Any) -> Iterator[tuple[int, Piloted]]:
         """Refused: a total of votes is spread at one σ."""
         raise InvalidValueError("a total of votes is spread over inputs at one sigma: leave the levels out")

@@ -27,9 +27,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     facts: list[tuple[str | None, ...]] = [
         (
             data or summary.dataset,
-            None
-            if summary.sigma is None
-            else f"σ = {summary.sigma:g}{sigma_mark(summary.sigma_search, summary.sigma_per)}",
+            None if summary.sigma is None else f"σ = {summary.sigma:g}{_mark(summary)}",
             None if summary.bound is None else f"{summary.bound} bound",
         )
         for summary, data in zip(summaries, told_apart(summaries))
@@ -41,6 +39,10 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
         heading = ", ".join(fact for fact, same in zip(facts[0], shared) if same and fact) or None
         own = [tuple(fact for fact, same in zip(each, shared) if not same) for each in facts]
     return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
+
+
+def _mark(summary: RunSummary) -> str:
+    return sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
 
 
 def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:

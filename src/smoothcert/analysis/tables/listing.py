@@ -105,6 +105,8 @@ def _json(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
             "sigma": summary.sigma,
             "sigma_search": summary.sigma_search,
             "sigma_per": summary.sigma_per,
+            "sigma_levels": summary.sigma_levels,
+            "chooser": summary.chooser,
             "norm": summary.norm,
             "bound": summary.bound,
             "n": summary.n,
@@ -137,12 +139,16 @@ def _votes_cell(summary: RunSummary) -> str:
     return UNKNOWN if summary.n is None else str(summary.n)
 
 
+def _mark(summary: RunSummary) -> str:
+    return sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
+
+
 def _stated_cells(summary: RunSummary) -> list[str]:
     """A row that states what its figures rest on."""
     return [
         summary.run,
         data_in_words(summary.dataset, summary.split) or UNKNOWN,
-        sigma_text(summary.sigma, unknown=UNKNOWN) + sigma_mark(summary.sigma_search, summary.sigma_per),
+        sigma_text(summary.sigma, unknown=UNKNOWN) + _mark(summary),
         norm_name(summary.norm),
         summary.bound or UNKNOWN,
         _votes_cell(summary),

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
+from smoothcert.analysis.about import (
+    Per,
+    chooser_of,
+    dataset_of,
+    levels_of,
+    search_of,
+    sigma_per,
+    split_of,
+)
 from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
 from smoothcert.analysis.tables.naming import check_same_inputs, differ_in_seed_alone, method_of
@@ -36,6 +44,8 @@ class PaperRow:
     sigma_per: Per | None = None
     planned: int | None = None
     complete: bool = False
+    sigma_levels: tuple[float, ...] | None = None
+    chooser: str | None = None
 
     def printed(self) -> tuple[str, ...]:
         """ACR and the percentages, as they stand in the table."""
@@ -160,4 +170,6 @@ def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[floa
         sigma_per(runs[0]),
         None if (planned := runs[0].planned) is None else len(planned),
         all(run.complete for run in runs),
+        levels_of(runs[0]),
+        chooser_of(runs[0]),
     )
