@@ -81,6 +81,9 @@ class Client:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidValueError(f"a server's address is like http://127.0.0.1:8000, got {url!r}")
+        key = None if key is None else key.strip()  # a file's last line has an end
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidValueError("an API key has letters, digits, - and _: this one has others")
         self._parts, self._key, self._timeout, self.patience = parts, key, timeout, patience
 
     def plan(self) -> dict[str, Any]:
@@ -125,6 +128,9 @@ class Client:
                     raise ServiceError(data["error"], 422)
                 if name in ("votes", "answer"):
                     yield _answer(data)
+                if name == "answer":
+                    return
+            raise ServiceError("the stream was cut off before its answer; what was told before holds")
         finally:
             connection.close()
 

@@ -149,9 +149,18 @@ def check_expansion(what: str, claimed: int, stored: int) -> None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """JSON from a file. ValueError for all that isn't: nesting too deep to parse and endless integers included."""
+    """JSON from a file. ValueError for all that isn't: nesting too deep to parse and endless integers included.
+
+    So is a name given twice: readers differ in which of the two they take.
+    """
     try:
-        return json.loads(text, parse_int=_integer, parse_float=_real, parse_constant=_no_constant)
+        return json.loads(
+            text,
+            parse_int=_integer,
+            parse_float=_real,
+            parse_constant=_no_constant,
+            object_pairs_hook=_object,
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -167,6 +176,15 @@ def _real(digits: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{digits[:20]} is beyond all numbers")
     return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name[:40]!r} is given twice")
+        found[name] = value
+    return found
 
 
 def _no_constant(name: str) -> Any:

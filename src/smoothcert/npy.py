@@ -41,7 +41,8 @@ def read_npy(stream: IO[bytes], size: int) -> NDArray[Any]:
         raise ValueError(f"its header can't be read ({type(error).__name__})") from None
     if dtype.hasobject:
         raise ValueError("Object arrays cannot be loaded: they are pickles, which run code when opened")
-    if dtype.itemsize == 0 or any(side < 0 for side in shape):
+    # True and False are whole numbers to NumPy's own check.
+    if dtype.itemsize == 0 or any(type(side) is not int or side < 0 for side in shape):
         raise ValueError(f"no array has the shape {shape} of {dtype}")
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > size:

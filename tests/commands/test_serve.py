@@ -6,15 +6,17 @@ import json
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from smoothcert.client import Client
+from smoothcert.client import Client, ServiceError
 from smoothcert.commands import main
 
 pytest.importorskip("fastapi")
@@ -51,6 +53,37 @@ def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model: Path, tmp_p
         _, told = process.communicate(timeout=60)
         assert process.returncode == 0, told
         assert "--seed 7 fixes every vote" in told
+
+
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """With a model that never comes back, an end in order would never come."""
+    (tmp_path / "hanging.py").write_text(
+        "import time, numpy as np\n"
+        "from pathlib import Path\n"
+        "def model(batch):\n"
+        "    while Path('hang').exists():\n"
+        "        time.sleep(0.1)\n"
+        "    return np.stack([-batch[:, 0], batch[:, 0]], 1)\n"
+    )
+    words = ("--outputs", "scores", "--classes", "2", "--input-shape", "2", "--sigma", "1", "--n", "1000")
+    with serving("hanging:model", *words, cwd=tmp_path) as (process, url):
+        (tmp_path / "hang").touch()
+        asking = threading.Thread(target=lambda: list(_ignoring(Client(url), np.array([1.0, 0.0]))))
+        asking.start()
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 128 + signal.SIGINT
+        asking.join()
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+
+
+def _ignoring(client: Client, x: np.ndarray) -> Iterator[object]:
+    with suppress(ServiceError):
+        yield client.certify(x, deadline=60)
 
 
 def mistake(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -362,6 +362,24 @@ def test_inputs_lie_on_the_grid_of_every_stage() -> None:
     assert answer.shift == pytest.approx(abs(0.1234567 - point[0]))
 
 
+def test_an_array_that_is_filled_again_was_certified_as_it_was() -> None:
+    line, _ = LINES["three levels"]
+    room = np.zeros(1)
+
+    def changing() -> Any:
+        for i in range(20):
+            room[:] = 0.25 if i % 2 else 0.0
+            yield i, room
+
+    centers = {
+        a.index: a.region.center[0]
+        for a in line.classifier().certify_each(changing())
+        if a.region is not None
+    }
+    assert len(centers) > 5
+    assert all(abs(center - (0.25 if i % 2 else 0.0)) < 0.01 for i, center in centers.items())  # of the grid
+
+
 def test_an_input_that_certifies_nothing_costs_no_more_votes() -> None:
     line, _ = LINES["home limits"]
     classifier = line.classifier(alpha=0.001)

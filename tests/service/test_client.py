@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -86,6 +87,31 @@ def test_refusals_are_errors_with_a_status(served: Live, tmp_path) -> None:
             Client(server.url).plan()
         assert locked.value.status == 401
         assert Client(server.url, key).plan()["sha256"]
+        assert Client(server.url, f"{key}\n").plan()["sha256"], "as it is read from a file"
+    with pytest.raises(InvalidValueError, match="this one has others"):
+        Client(server.url, "two\r\nlines")
+
+
+@pytest.mark.parametrize("head", [b"", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 9999\r\n"])
+def test_a_stream_that_is_cut_off_is_an_error_and_not_an_end(head: bytes) -> None:
+    event = b'event: votes\ndata: {"predicted": 0, "radius": 0.5, "abstained": false, "votes": 64}\n\n'
+    body = b"%x\r\n%s\r\n" % (len(event), event) if b"chunked" in head else event
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            line, _ = listening.accept()
+            with line:
+                while not line.recv(65536).endswith(b"\x00"):
+                    """Until the whole array is there; its last byte is one of zero."""
+                line.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n" + body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        states = Client(f"http://127.0.0.1:{listening.getsockname()[1]}").stream(np.zeros(2))
+        assert next(states).radius == 0.5
+        with pytest.raises(ServiceError, match="cut off"):
+            next(states)
+        thread.join()
 
 
 def test_a_patient_client_asks_again_when_it_is_told_to() -> None:

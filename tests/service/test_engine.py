@@ -326,6 +326,14 @@ def test_streams_follow_from_secret_plan_and_point_alone() -> None:
         assert engine.plan.votes_of(1, Phase.SELECTION).seed == engine.secret.seed
 
 
+def test_two_servers_that_start_at_once_have_one_secret(tmp_path) -> None:
+    path = tmp_path / "secret"
+    path.touch(mode=0o600)  # the other has made it and not written it yet
+    key = "ab" * 32
+    threading.Timer(0.1, path.write_text, (key,)).start()
+    assert Secret.in_file(path).key.hex() == key
+
+
 def test_the_secret_file_is_private_and_keeps_streams_the_same(tmp_path) -> None:
     path = tmp_path / "secret"
     made = Secret.in_file(path)

@@ -111,10 +111,21 @@ def test_plan_health_and_metrics(served: Live) -> None:
     assert "smoothcert_votes_total" in text
 
 
+def sized(shape: str) -> bytes:
+    """A .npy file of 16 bytes whose header claims a shape."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(16)
+
+
 WRONG = {
     "no JSON": (b"{", "application/json", 422),
     "no object": (b"[1, 2]", "application/json", 422),
     "no inputs": (b"{}", "application/json", 422),
+    "a name given twice": (b'{"inputs": [[0, 0]], "inputs": [[3, 0]]}', "application/json", 422),
+    "an option of another path": (b'{"inputs": [[0, 0]], "copies": 2}', "application/json", 422),
+    "more lists than inputs have": (b'{"inputs": [' + b"[]," * 99 + b"[]]}", "application/json", 422),
+    "more numbers than inputs have": (b'{"inputs": [[' + b"0," * 99 + b"0]]}", "application/json", 413),
+    "objects in objects": (b'{"inputs": [[{}, {}]]}', "application/json", 422),
     "an unknown field": (b'{"inputs": [[0, 0]], "model": "os:system"}', "application/json", 422),
     "an empty list": (b'{"inputs": []}', "application/json", 422),
     "another shape": (b'{"inputs": [[1, 2, 3]]}', "application/json", 422),
@@ -140,6 +151,8 @@ WRONG = {
     "a text that a page may send unasked": (b'{"inputs": [[0, 0]]}', "text/plain", 415),
     "a .npy of objects": (npy(np.array([{}, []], dtype=object)), "application/x-npy", 422),
     "a .npy of texts": (npy(np.array(["a", "b"])), "application/x-npy", 422),
+    "a .npy with truth values for sizes": (sized("(True, 2)"), "application/x-npy", 422),
+    "a .npy of endless sizes": (sized(f"(0, {10**30})"), "application/x-npy", 422),
     "a .npy cut off": (npy(np.zeros(2))[:-1], "application/x-npy", 422),
     "a picture for a model of numbers": (b"\x89PNG", "image/png", 422),
 }  # fmt: skip
@@ -158,7 +171,16 @@ def test_a_wrong_body_is_refused_with_its_reason(served: Live, what: str) -> Non
 
 @pytest.mark.parametrize(
     ("query", "expected"),
-    [("votes=0", 422), ("votes=x", 422), ("radius=nan", 422), ("radius=-1", 422), ("deadline=1e99", 422)],
+    [
+        ("votes=0", 422),
+        ("votes=x", 422),
+        ("radius=nan", 422),
+        ("radius=-1", 422),
+        ("deadline=1e99", 422),
+        ("votes=5&votes=6", 422),
+        ("vote=5", 422),
+        ("copies=2", 422),
+    ],
 )
 def test_wrong_options_are_refused(served: Live, query: str, expected: int) -> None:
     assert served.post(f"/v1/certify?{query}", {"inputs": [FAR]})[0] == expected
@@ -169,6 +191,7 @@ def test_other_paths_and_methods_are_refused(served: Live) -> None:
     assert served.ask("GET", "/v1/../etc/passwd")[0] == 404
     assert served.ask("GET", "/page/../../../etc/passwd")[0] == 404
     assert served.ask("GET", "/docs")[0] == 404
+    assert served.ask("POST", "/v1/certify/", b"", host="evil.example")[0] == 404, "and no redirection"
     assert served.ask("DELETE", "/v1/plan")[0] == 405
     assert served.ask("GET", "/v1/certify")[0] == 405
     assert served.post("/v1/certify/stream", {"inputs": [FAR, FAR]})[0] == 422
@@ -182,6 +205,20 @@ def test_every_answer_has_safe_headers(served: Live, path: str) -> None:
     for name, value in HEADERS.items():
         assert headers[name.decode()] == value.decode()
     assert "server" not in headers
+
+
+def test_a_fault_of_ours_has_safe_headers_and_says_nothing(
+    served: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan() -> None:
+        raise RuntimeError("/home/somebody/secret")
+
+    monkeypatch.setattr(served.service, "plan", plan)
+    status, headers, found = served.ask("GET", "/v1/plan")
+    assert (status, json.loads(found)) == (500, {"error": "internal error"})
+    for name, value in HEADERS.items():
+        assert headers[name.decode()] == value.decode()
+    assert 'path="/v1/plan",status="500"' in served.ask("GET", "/metrics")[2].decode()
 
 
 def raw(server: Live, content: bytes, more: bytes = b"", pause: float = 0.0) -> bytes:
@@ -239,6 +276,46 @@ def test_a_connection_that_says_nothing_is_closed(served: Live, monkeypatch: pyt
         with socket.create_connection(("127.0.0.1", served.port), timeout=20) as line:
             line.sendall(begun)
             assert line.recv(10) == b""
+
+
+def test_who_does_not_read_the_answers_is_sent_away(served: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_UNREAD_SECONDS", 0.2)
+    with socket.socket() as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        line.connect(("127.0.0.1", served.port))
+        line.sendall(b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
+        until(lambda: served.server.server_state.connections)
+        until(lambda: not served.server.server_state.connections)
+    assert served.ask("GET", "/page.js")[0] == 200
+
+
+def test_bodies_take_so_much_memory_together_and_no_more() -> None:
+    with live(limits=Limits(body=1000, bodies=1000)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
+            line.sendall(HEAD + b"Content-Length: 1000\r\n\r\n" + b" " * 990)
+            until(lambda: server.service.bodies.amount == 990)
+            status, headers, _ = server.post("/v1/certify", {"inputs": [FAR]})
+            assert (status, headers["retry-after"]) == (429, "1")
+        until(lambda: server.service.bodies.amount == 0)
+        assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
+        assert server.service.bodies.amount == 0
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_broken_engine_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever looks after it starts another; one that lives on would answer nobody."""
+    with live() as server:
+
+        def run(*_: object) -> None:
+            raise RuntimeError("a fault of ours")
+
+        monkeypatch.setattr(server.service.engine._engine, "run", run)
+        server.service.engine._counted = run  # what is under way fails, too
+        status, _, _ = server.post("/v1/certify", {"inputs": [FAR]})
+        assert status in (422, 503)
+        server._thread.join(30)
+        assert not server._thread.is_alive()
+        assert server.service.engine.broken
 
 
 def test_a_deadline_answers_with_what_there_is() -> None:

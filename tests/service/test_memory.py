@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import RegionMemory, Statement
+from smoothcert.region_memory import RegionMemory, Statement, StoreError
+from smoothcert.service.asks import QueueFullError
+from smoothcert.service.engine import EngineLimits
+from smoothcert.service.limits import Limits
 from smoothcert.service.service import Service, Wanted
 from smoothcert.sigma_search.parsing import parse_search
-from tests.service.made import SHAPE, Edge, smoothed
+from tests.service.made import SHAPE, Edge, live, smoothed
 
 FAR = np.array([-1.0, 0.0])
 
@@ -61,6 +65,58 @@ def test_each_input_has_a_sigma_of_its_own_and_streams_too(tmp_path: Path) -> No
     assert streamed[-1][1]["source"] in ("certified", "shrunk")
     assert asyncio.run(events())[0][1]["source"] == "memory"
     service.close()
+
+
+def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_queue(
+    tmp_path: Path,
+) -> None:
+    model = Edge()
+    limits = Limits(engine=EngineLimits(queue=2, per_caller=1))
+    fields = {"search": parse_search("ladder:rungs=3,votes=32"), "n": 256}
+    service = Service(smoothed(model, **fields), SHAPE, memory=str(tmp_path / "memory"), limits=limits)
+    model.open.clear()
+    waiting = threading.Thread(target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 9.0})
+    waiting.start()
+    while not service.engine.load().inputs:
+        time.sleep(0.005)
+    (found,) = certified(service, FAR, deadline=0.2)
+    assert (found["ended"], found["abstained"], found["votes"], found["radius"]) == ("deadline", True, 0, 0.0)
+    assert found["source"] == "abstained"
+    with pytest.raises(QueueFullError):
+        certified(service, FAR, caller="b", deadline=0.2)
+    assert service.engine.load().inputs == 1, "who is answered waits no more"
+
+    async def events() -> list[tuple[str, dict[str, Any]]]:
+        return [event async for event in service.stream("a", FAR, Wanted(deadline=0.2))]
+
+    ((name, told),) = asyncio.run(events())
+    assert (name, told["ended"]) == ("answer", "deadline")
+    model.open.set()
+    waiting.join()
+    assert service.engine.load().inputs == 0
+    assert certified(service, FAR)[0]["source"] == "memory"
+    service.close()
+
+
+def test_what_callers_are_told_of_a_memory_that_fails_says_nothing_of_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with live(memory=str(tmp_path / "memory")) as server:
+
+        def fail(*_: object) -> None:
+            raise StoreError("postgresql://user@secret-host/answers: the disk is full")
+
+        assert server.ask("GET", "/readyz")[0] == 200
+        monkeypatch.setattr(server.service, "_remember", fail)
+        status, _, found = server.post("/v1/certify", {"inputs": [[-1.0, 0.0]]})
+        assert status == 503
+        assert "secret-host" not in str(found)
+        body = b'{"inputs": [[-1.0, 1.0]]}'
+        status, _, told = server.ask("POST", "/v1/certify/stream", body, content_type="application/json")
+        assert b"event: failed" in told
+        assert b"secret-host" not in told
+        monkeypatch.setattr(type(server.service.memory), "__len__", fail)
+        assert server.ask("GET", "/readyz")[0] == 503
 
 
 def test_a_search_without_a_memory_is_refused() -> None:

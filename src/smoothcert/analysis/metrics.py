@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from smoothcert.analysis.about import (
     dataset_of,
     levels_of,
     search_of,
+    sigma_mark,
     sigma_per,
     split_of,
 )
@@ -36,65 +38,81 @@ from smoothcert.runs.statement import DataStatement
 _LEAST_SECONDS = 1e-9
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """One row of a table. ``accuracy`` holds the certified accuracy (0 to 1) at each radius asked for.
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What figures rest on; what the run's manifest doesn't state is None."""
 
-    What the run's manifest doesn't state is None.
-    """
-
-    run: str
     sigma: float | None
     bound: str | None
     n: int | None
     alpha: float | None
     norm: str
     inputs: int
+    most_votes: int | None
+    """The most votes an input could get, where voting may end early; None where each has n."""
+    dataset: str | None
+    split: str | None
+    sigma_search: str | None
+    """The search that chose each input's σ; ``sigma`` is then where it started."""
+    sigma_per: Per | None
+    """What has a σ of its own; ``sigma`` is then the mean that the plan states, or the largest of the levels."""
+    sigma_levels: tuple[float, ...] | None
+    """The σ among which a chooser gives each point its own: one classifier."""
+    chooser: str | None
+    """What that chooser is called."""
+    planned: int | None
+    """How many inputs the run was asked for; None where it doesn't say."""
+    complete: bool
+    """Whether the run is known to hold all inputs that it was asked for."""
+
+    @classmethod
+    def stated_by(cls, run: Run, /, **figures: Any) -> Self:
+        """What the run states, with these figures."""
+        plan = run.manifest.plan
+        facts = {
+            "sigma": plan.sigma,
+            "bound": plan.bound,
+            "n": plan.n,
+            "alpha": plan.alpha,
+            "norm": run.norm,
+            "inputs": len(run.records),
+            "most_votes": most_votes(plan) if stops_of(plan) else None,
+            "dataset": dataset_of(run),
+            "split": split_of(run),
+            "sigma_search": search_of(run),
+            "sigma_per": sigma_per(run),
+            "sigma_levels": levels_of(run),
+            "chooser": chooser_of(run),
+            "planned": None if run.planned is None else len(run.planned),
+            "complete": run.complete,
+        }
+        return cls(**(facts | figures))
+
+    @property
+    def sigma_mark(self) -> str:
+        """What stands behind a σ that isn't simply the noise's."""
+        return sigma_mark(self.sigma_search, self.sigma_per, self.sigma_levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary(RunFacts):
+    """One row of a table. ``accuracy`` holds the certified accuracy (0 to 1) at each radius asked for."""
+
+    run: str
     acr: float
     abstained: float
     accuracy: tuple[float, ...]
-    most_votes: int | None = None
-    """The most votes an input could get, where voting may end early; None where each has n."""
-    dataset: str | None = None
-    split: str | None = None
-    sigma_search: str | None = None
-    """The search that chose each input's σ; ``sigma`` is then where it started."""
-    sigma_per: Per | None = None
-    """What has a σ of its own; ``sigma`` is then the mean that the plan states, or the largest of the levels."""
-    planned: int | None = None
-    """How many inputs the run was asked for; None where it doesn't say."""
-    complete: bool = False
-    """Whether the run is known to hold all inputs that it was asked for."""
-    sigma_levels: tuple[float, ...] | None = None
-    """The σ among which a chooser gives each point its own: one classifier."""
-    chooser: str | None = None
-    """What that chooser is called."""
 
 
 def summarise(run: Run, radii: Sequence[float]) -> RunSummary:
     """The run's figures, with its certified accuracy at each of ``radii``."""
     run.check_begun()
-    plan = run.manifest.plan
-    return RunSummary(
+    return RunSummary.stated_by(
+        run,
         run=run.name,
-        sigma=plan.sigma,
-        bound=plan.bound,
-        n=plan.n,
-        alpha=plan.alpha,
-        norm=run.norm,
-        inputs=len(run.records),
         acr=average_certified_radius(run.records),
         abstained=abstention_rate(run.records),
         accuracy=tuple(certified_accuracy(run.records, radii).tolist()),
-        most_votes=most_votes(plan) if stops_of(plan) else None,
-        dataset=dataset_of(run),
-        split=split_of(run),
-        sigma_search=search_of(run),
-        sigma_per=sigma_per(run),
-        planned=None if run.planned is None else len(run.planned),
-        complete=run.complete,
-        sigma_levels=levels_of(run),
-        chooser=chooser_of(run),
     )
 
 

@@ -13,7 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.about import data_in_words
-from smoothcert.analysis.metrics import certified_accuracy, check_same_norm, correct_radii, summarise
+from smoothcert.analysis.metrics import (
+    RunFacts,
+    certified_accuracy,
+    check_same_norm,
+    correct_radii,
+    summarise,
+)
 from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, markdown_table
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
@@ -74,21 +80,20 @@ class Spread:
         return mean if self.sd is None else f"{mean}±{scale * self.sd:.{digits}f}"
 
 
-@dataclass(frozen=True)
-class SeedSummary:
+@dataclass(frozen=True, kw_only=True)
+class SeedSummary(RunFacts):
     """One row of a table over seeds; ``accuracy`` holds the certified accuracy (0 to 1) at each radius."""
 
     method: str
-    sigma: float
     seeds: int
-    inputs: int
-    n: int | None
-    bound: str | None
-    norm: str
     acr: Spread
     accuracy: tuple[Spread, ...]
-    dataset: str | None = None
-    split: str | None = None
+    indices: tuple[int, ...]
+    """Which inputs of the data set the figures are of."""
+
+    def printed(self) -> tuple[str, ...]:
+        """ACR and the percentages, as they stand in a table."""
+        return self.acr.text(3), *(spread.text(1, scale=100) for spread in self.accuracy)
 
 
 def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
@@ -104,18 +109,15 @@ def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
                 )
     if (reason := reason_not_to_average(group.runs)) is not None:
         raise InvalidValueError(f"{reason}: only runs that differ in their seed alone can be averaged")
-    return SeedSummary(
-        group.method,
-        group.sigma,
-        len(summaries),
-        first.inputs,
-        first.n,
-        first.bound,
-        first.norm,
-        Spread.of([summary.acr for summary in summaries]),
-        tuple(Spread.of(column) for column in zip(*(summary.accuracy for summary in summaries))),
-        first.dataset,
-        first.split,
+    return SeedSummary.stated_by(
+        group.runs[0],
+        method=group.method,
+        sigma=group.sigma,
+        seeds=len(summaries),
+        acr=Spread.of([summary.acr for summary in summaries]),
+        accuracy=tuple(Spread.of(column) for column in zip(*(summary.accuracy for summary in summaries))),
+        indices=tuple(group.runs[0].records.index.tolist()),
+        complete=all(summary.complete for summary in summaries),
     )
 
 
@@ -146,11 +148,10 @@ def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
         [
             data_in_words(summary.dataset, summary.split) or UNKNOWN,
             summary.method,
-            f"{summary.sigma:g}",
+            UNKNOWN if summary.sigma is None else f"{summary.sigma:g}",
             str(summary.seeds),
             str(summary.inputs),
-            summary.acr.text(3),
-            *(spread.text(1, scale=100) for spread in summary.accuracy),
+            *summary.printed(),
         ]
         for summary in summaries
     ]

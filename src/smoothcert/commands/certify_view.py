@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.table import Table
 
-from smoothcert.analysis.about import sigma_mark
 from smoothcert.analysis.levels import levels_used
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
@@ -71,10 +70,9 @@ def show_run(run: Run, output: OutputOptions) -> None:
     console.print(table)
     abstained = int(run.records.abstained.sum())
     used, levels = votes_used(run), levels_used(run)
-    mark = sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {summary.sigma:g}{mark}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
+        f"(σ = {summary.sigma:g}{summary.sigma_mark}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
         + ("" if levels is None else "".join(f"{sentence}\n" for sentence in levels.sentences()))
         + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"

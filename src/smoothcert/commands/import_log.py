@@ -59,6 +59,7 @@ def import_log(
     from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError, check_count
+    from smoothcert.noise import DEFAULT_NOISE
     from smoothcert.runs import create_run
     from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
@@ -85,7 +86,7 @@ def import_log(
         manifest = import_manifest(
             log,
             sigma,
-            noise=noise or "gaussian",
+            noise=noise or DEFAULT_NOISE,
             bound=bound,
             n0=n0,
             n=n,

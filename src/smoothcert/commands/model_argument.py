@@ -77,7 +77,7 @@ class NamedModel:
         return self.dataset
 
     def smoothed(
-        self, execution: Execution, sigma: float | None, noise: str = "gaussian", **plan_fields: Any
+        self, execution: Execution, sigma: float | None, noise: str, **plan_fields: Any
     ) -> SmoothedClassifier:
         """The model smoothed with the σ asked for, or the one it was trained with; or with a fitted σ vector."""
         from smoothcert.commands.noise_argument import named_diagonal

@@ -92,7 +92,7 @@ def serve(
     """
     from smoothcert.commands.console import note, warn
     from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.errors import InvalidValueError
+    from smoothcert.errors import InvalidValueError, SmoothcertError
     from smoothcert.extras import require
     from smoothcert.smoothing.plan import ANYTIME_BOUND
 
@@ -159,6 +159,10 @@ def serve(
         ) from None
     finally:
         service.close()
+    if service.engine.broken:
+        raise SmoothcertError(
+            "the voting engine failed, and nothing could be answered any more: start it again"
+        )
 
 
 def _check_model(model: str) -> None:

@@ -89,7 +89,7 @@ def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | st
 
 
 def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
-    from smoothcert.analysis.about import data_in_words, sigma_mark
+    from smoothcert.analysis.about import data_in_words
     from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.levels import levels_used
     from smoothcert.analysis.tables.cells import sigma_text
@@ -101,8 +101,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
     console.print(f"{summary.run}: {held}", style="bold", soft_wrap=True)
-    mark = sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
-    sigma = sigma_text(summary.sigma, "not stated") + mark
+    sigma = sigma_text(summary.sigma, "not stated") + summary.sigma_mark
     data = data_in_words(summary.dataset, summary.split) or "not stated"
     console.print(f"  data: {data}; σ: {sigma}", soft_wrap=True)
     for name, share in (

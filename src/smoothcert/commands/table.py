@@ -62,7 +62,9 @@ def table(
             note(sentence)
         if (levels := levels_of(run)) is not None:
             sigmas = ", ".join(f"{sigma:g}" for sigma in levels)
-            note(f"{run.path}: one classifier whose σ follows the input by the levels {sigmas} ({chooser_of(run)})")
+            note(
+                f"{run.path}: one classifier whose σ follows the input by the levels {sigmas} ({chooser_of(run)})"
+            )
         elif (spread := own_sigmas(run.records.sigma)) is not None:
             note(f"{run.path}: each input has its own σ, {spread}")
         if (rule := asked_only(run.manifest.plan)) is not None:

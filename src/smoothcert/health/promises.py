@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from smoothcert.errors import SmoothcertError
 from smoothcert.health.networks import RandomNetwork
 from smoothcert.health.speed import SIGMA, routes_of
 from smoothcert.noise import NOISES, Grid, on_grid
+from smoothcert.noise.thresholds import BITS
 from smoothcert.sampling import Execution, Numerics
 from smoothcert.sampling.execution import usable_cores
 from smoothcert.smoothing import SmoothedClassifier
@@ -120,11 +122,12 @@ def noise_fits(device: str, votes: int) -> list[NoiseFit]:
     for name in NOISES:
         for pairs in (False, True):
             noise = NOISES[name](1.0)
-            step = 1 / float(on_grid(noise, Grid.of(None), _SHAPE).steps_per_unit)
-            distribution = stats.norm() if name == "gaussian" else stats.uniform(-(3**0.5), 2 * 3**0.5)
+            steps = float(on_grid(noise, Grid.of(None), _SHAPE).steps_per_unit)
+            ends = noise.thresholds(Fraction(steps)) / 2.0**BITS
             parts = round(_BINS**0.5) if pairs else _BINS
-            edges = (np.floor(distribution.ppf(np.arange(1, parts) / parts) / step) + 0.5) * step
-            shares = np.diff([0.0, *distribution.cdf(edges), 1.0])
+            places = ends.searchsorted(np.arange(1, parts) / parts)
+            edges = np.asarray((places - len(ends) // 2 + 0.5) / steps, dtype=np.float64)
+            shares = np.diff([0.0, *ends[places], 1.0])
             expected = np.outer(shares, shares).reshape(-1) if pairs else shares
             classifier = SmoothedClassifier(
                 _Bins(edges, pairs), sigma=1.0, noise=name, seed=0, execution=Execution(device)

@@ -308,10 +308,10 @@ class RegionMemory:
 
 def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
     """Whether the input is as far from the region's center as its certificate says that it was rounded."""
-    assert certified.region is not None
-    moved = (point - certified.region.center).ravel()
-    order = 1 if certified.region.norm == "l1" else 2
-    return float(np.linalg.norm(moved, order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
+    region = certified.region
+    assert region is not None
+    moved = (point - region.center).ravel()
+    return float(np.linalg.norm(moved, region.order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
 
 
 def _sigma(certified: Certified) -> dict[str, float]:

@@ -162,8 +162,7 @@ class _Offers:
             region = self._from_votes(x, record, replace(self.plan, noise=found.noise, search=None))
         else:
             region = BALLS[self.run.norm](self._point(x, record), record.radius)
-        order = 1 if region.norm == "l1" else 2
-        shift = float(np.linalg.norm((x - region.center).ravel(), order))
+        shift = float(np.linalg.norm((x - region.center).ravel(), region.order))
         return _Kept(record.predicted, region, record.sigma, shift)
 
     def _point(self, x: NDArray[np.float64], record: Record) -> NDArray[np.float64]:

@@ -21,7 +21,7 @@ from smoothcert.analysis.trained import Departures
 from smoothcert.analysis.votes import inputs_depend, spreads_a_total, votes_used
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative
 from smoothcert.hints import command
-from smoothcert.noise import DIAGONAL_NOISES
+from smoothcert.noise import DEFAULT_NOISE, DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name
 from smoothcert.report.curves import carried_by_few, curve_json, histograms_json, interval
 from smoothcert.report.data import DataPlace, FoundData, find_data
@@ -165,7 +165,7 @@ def _data_json(runs: Sequence[Run], chosen: Ints, found: FoundData) -> dict[str,
     gallery = Gallery.of(found.dataset)
     noisy: dict[str, dict[str, Any]] = {}
     for run in runs:
-        noise, scales = run.manifest.plan.noise or "gaussian", _scales_of(run)
+        noise, scales = run.manifest.plan.noise or DEFAULT_NOISE, _scales_of(run)
         for place in np.flatnonzero(np.isin(run.records.index, chosen)).tolist():
             index, sigma = int(run.records.index[place]), float(run.records.sigma[place])
             drawn = noisy.setdefault(f"{sigma:g}", {})

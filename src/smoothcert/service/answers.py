@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from smoothcert.certificates import largest_radius
+from smoothcert.plain_text import norm_name
 from smoothcert.region_memory import MemoryAnswer
 from smoothcert.service.asks import Ask
 from smoothcert.service.engine import VotingEngine
@@ -92,6 +93,13 @@ def recalled_json(answer: MemoryAnswer, plan: CertifyPlan, classes: int, names: 
     return nothing | _remembered(answer, names)
 
 
+def unasked_json(plan: CertifyPlan, classes: int, names: Names) -> dict[str, Any]:
+    """The answer where the time was up before an input had a σ of its own: nothing is certified."""
+    nothing = MemoryAnswer(ABSTAIN, None, "abstained", None)
+    found = recalled_json(nothing, plan, classes, names)
+    return found | {"candidate": None, "candidate_label": None, "ended": "deadline"}
+
+
 def _remembered(answer: MemoryAnswer, names: Names) -> dict[str, Any]:
     return {
         "predicted": answer.predicted,
@@ -125,13 +133,12 @@ def plan_json(engine: VotingEngine, names: Names, memory: str | None) -> dict[st
 def promise(engine: VotingEngine, remembered: bool) -> str:
     """The server's promise in words."""
     plan = engine.plan
-    norm = {"l1": "ℓ1", "l2": "ℓ2"}[plan.certificate.norm]
     told = (
         "For any input chosen without knowledge of the server's secret: with probability at least "
         f"{_share(plan.alpha)} over the votes, no answer ever given about it is wrong, however often, by whomever and "
         "with whatever deadlines it is asked about. An answer with a class and a radius says that the model smoothed "
         f"with {plan.noise.name} noise of σ = {plan.noise.sigma:g} gives this class to every point of the noise's grid "
-        f"closer than the radius in {norm}. An answer that abstains says nothing."
+        f"closer than the radius in {norm_name(plan.certificate.norm)}. An answer that abstains says nothing."
     )
     if remembered:
         told += (

@@ -23,7 +23,15 @@ import smoothcert
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.region_memory import IncompleteMemoryError, StoreError
 from smoothcert.service.asks import ClosedError, RefusedError
-from smoothcert.service.bodies import JSON, NPY, PICTURES, TooLargeError, UnknownTypeError, read_body
+from smoothcert.service.bodies import (
+    JSON,
+    NPY,
+    PICTURES,
+    TooLargeError,
+    UnknownTypeError,
+    check_names,
+    read_body,
+)
 from smoothcert.service.keys import Keys
 from smoothcert.service.schemas import Copies, Deadline, Options, Plan, Problem, Radius, Results, Votes
 from smoothcert.service.service import Answered, Service, Wanted
@@ -79,13 +87,15 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _ASKING = _problems(400, 401, 408, 413, 415, 421, 422, 429, 503)
+_PARSED_AT_ONCE = 2  # bodies: more would only wait for the interpreter, with all they were parsed to
 
 
-def _body_description(shape: tuple[int, ...]) -> dict[str, Any]:
+def _body_description(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
     nested: dict[str, Any] = {"type": "number"}
     for size in reversed(shape):
         nested = {"type": "array", "items": nested, "minItems": size, "maxItems": size}
-    options = Options.model_json_schema()["properties"]
+    known = Options.model_json_schema()["properties"]
+    options = {name: known[name] for name in names}
     given = {"type": "array", "items": nested, "minItems": 1}
     schema = {
         "type": "object",
@@ -121,26 +131,28 @@ def make_application(
         description="Certified predictions: a class, and the radius inside which it can't be changed.",
         docs_url=None,  # their scripts would come from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to whatever name a caller gave the host
         lifespan=lifespan,
     )
     application.state.service = service
-    body = _body_description(service.engine.input_shape)
+    shape = service.engine.input_shape
+    parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
 
-    async def asked(
-        request: Request, votes: int | None, radius: float | None, deadline: float | None, copies: int | None
-    ) -> tuple[str, list[Any], Wanted]:
+    async def asked(request: Request, **query: float | None) -> tuple[str, list[Any], Wanted]:
         """Who asks, about which inputs, and for what."""
         caller = request.state.caller
         service.requests.check(caller)
         service.requests.spend(caller, 1)
         service.votes.check(caller)
+        check_names((name for name, _ in request.query_params.multi_items()), tuple(query))
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        content = await _body(request, service)
         limits = service.limits
-        inputs, told = await run_in_threadpool(
-            read_body, content, kind, service.engine.input_shape, limits.inputs, limits.pixels
-        )
-        query = {"votes": votes, "radius": radius, "deadline": deadline, "copies": copies}
+        with service.bodies.taking(caller) as take:
+            content = await _body(request, service, take)
+            async with parsing:
+                inputs, told = await run_in_threadpool(
+                    read_body, content, kind, shape, limits.inputs, limits.pixels, tuple(query)
+                )
         twice = sorted(set(told) & {name for name, value in query.items() if value is not None})
         if twice:
             raise InvalidValueError(f"{twice[0]} is given twice: in the address and in the body")
@@ -169,16 +181,26 @@ def make_application(
             "input_shape": list(engine.input_shape),
         }
 
-    @application.post("/v1/predict", response_model=Results, responses=_ASKING, openapi_extra=body)
+    @application.post(
+        "/v1/predict",
+        response_model=Results,
+        responses=_ASKING,
+        openapi_extra=_body_description(shape, "votes", "deadline"),
+    )
     async def predict(
         request: Request,
         votes: Annotated[Votes | None, Query()] = None,
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input as soon as it is certain, or none."""
-        return await answer(request, await asked(request, votes, None, deadline, None), service.predict)
+        return await answer(request, await asked(request, votes=votes, deadline=deadline), service.predict)
 
-    @application.post("/v1/certify", response_model=Results, responses=_ASKING, openapi_extra=body)
+    @application.post(
+        "/v1/certify",
+        response_model=Results,
+        responses=_ASKING,
+        openapi_extra=_body_description(shape, "votes", "radius", "deadline"),
+    )
     async def certify(
         request: Request,
         votes: Annotated[Votes | None, Query()] = None,
@@ -186,7 +208,8 @@ def make_application(
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input and the radius inside which nothing can change it."""
-        return await answer(request, await asked(request, votes, radius, deadline, None), service.certify)
+        found = await asked(request, votes=votes, radius=radius, deadline=deadline)
+        return await answer(request, found, service.certify)
 
     events: dict[int | str, dict[str, Any]] = {
         200: {"content": {"text/event-stream": {}}, "description": "Events."}
@@ -196,7 +219,7 @@ def make_application(
         "/v1/certify/stream",
         response_class=StreamingResponse,
         responses={**_ASKING, **events},
-        openapi_extra=body,
+        openapi_extra=_body_description(shape, "votes", "radius", "deadline", "copies"),
     )
     async def stream(
         request: Request,
@@ -206,7 +229,9 @@ def make_application(
         copies: Annotated[Copies | None, Query()] = None,
     ) -> Any:
         """One input: where it stands as `votes` events, then the final `answer`; or `failed`, with the reason."""
-        caller, inputs, wanted = await asked(request, votes, radius, deadline, copies)
+        caller, inputs, wanted = await asked(
+            request, votes=votes, radius=radius, deadline=deadline, copies=copies
+        )
         if len(inputs) != 1:
             raise InvalidValueError(f"a stream is about one input, got {len(inputs)}")
         found = service.stream(caller, inputs[0], wanted)
@@ -218,7 +243,10 @@ def make_application(
         if first is None:
             await found.aclose()
             return Response(status_code=499)
-        return StreamingResponse(_events(first, found), media_type="text/event-stream")
+        # A proxy that gathers an answer before it passes it on would show the radius only when it has grown.
+        return StreamingResponse(
+            _events(first, found), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
 
     @application.get("/v1/plan", response_model=Plan, responses=_problems(401, 421))
     async def plan() -> Any:
@@ -233,7 +261,7 @@ def make_application(
     @application.get("/readyz", response_class=PlainTextResponse, responses=_problems(421, 503))
     async def readyz() -> Any:
         """Whether it takes questions."""
-        ready = service.engine.alive
+        ready = await service.ready()
         return PlainTextResponse("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
     @application.get("/metrics", response_class=PlainTextResponse, responses=_problems(401, 421))
@@ -248,12 +276,9 @@ def make_application(
 
     @application.exception_handler(SmoothcertError)
     async def told(_: Request, error: Exception) -> Response:
-        status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
-        text = "the answers' memory can't be used at the moment" if status == 503 and not isinstance(
-            error, ClosedError
-        ) else str(error)  # fmt: skip
+        status, text = _told(error)
         headers = {"Retry-After": str(round(error.retry_after))} if isinstance(error, RefusedError) else None
-        return JSONResponse({"error": text if status != 500 else "internal error"}, status, headers)
+        return JSONResponse({"error": text}, status, headers)
 
     @application.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: Exception) -> Response:
@@ -278,8 +303,16 @@ def _file(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-async def _body(request: Request, service: Service) -> bytes:
-    """The body, read within its limits of size and time."""
+def _told(error: Exception) -> tuple[int, str]:
+    """An error's status, and what a caller is told of it: nothing of where the memory is, or of faults of ours."""
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    if isinstance(error, StoreError):
+        return status, "the answers' memory can't be used at the moment"
+    return status, "internal error" if status == 500 else str(error)
+
+
+async def _body(request: Request, service: Service, take: Callable[[int], None]) -> bytes:
+    """The body, read within its limits of size and time, and within what all bodies together may take."""
     limits = service.limits
     claimed = request.headers.get("content-length", "")
     if claimed.isdecimal() and int(claimed) > limits.body:
@@ -288,9 +321,10 @@ async def _body(request: Request, service: Service) -> bytes:
     try:
         async with asyncio.timeout(limits.body_seconds):
             async for part in request.stream():
-                parts += part
-                if len(parts) > limits.body:
+                if len(parts) + len(part) > limits.body:
                     raise TooLargeError(f"a body of more than {limits.body} bytes")
+                take(len(part))
+                parts += part
     except TimeoutError:
         raise HTTPException(
             408, f"the body took longer than {limits.body_seconds:g} s", {"Connection": "close"}
@@ -338,7 +372,7 @@ async def _events(
             except StopAsyncIteration:
                 return
             except SmoothcertError as error:
-                yield _event("failed", {"error": str(error)})
+                yield _event("failed", {"error": _told(error)[1]})
                 return
             following = None
             yield _event(*event)
@@ -389,6 +423,11 @@ class _Gate:
         try:
             refused = self._refused(scope)
             await (refused or self._app)(scope, receive, sending)
+        except Exception:
+            # With our headers, and counted: the layer outside of this one knows of neither.
+            if not status:
+                await JSONResponse({"error": "internal error"}, 500)(scope, receive, sending)
+            raise
         finally:
             self._service.metrics.request(path, status, time.perf_counter() - began)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from smoothcert.npy import read_npy
 JSON = "application/json"
 NPY = ("application/x-npy", "application/octet-stream")
 PICTURES = ("image/png", "image/jpeg", "image/bmp", "image/webp", "image/tiff", "image/x-portable-pixmap")
-OPTIONS = ("votes", "radius", "deadline", "copies")
 
 
 class TooLargeError(SmoothcertError):
@@ -31,12 +31,12 @@ class UnknownTypeError(SmoothcertError):
 
 
 def read_body(
-    content: bytes, kind: str, shape: tuple[int, ...], most: int, pixels: int
+    content: bytes, kind: str, shape: tuple[int, ...], most: int, pixels: int, names: Sequence[str] = ()
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
-    """The inputs of a body, each of ``shape``, and what a JSON body says beside them."""
+    """The inputs of a body, each of ``shape``, and what a JSON body says beside them under these names."""
     options: dict[str, Any] = {}
     if kind == JSON:
-        inputs, options = _from_json(content, shape, most)
+        inputs, options = _from_json(content, shape, most, names)
     elif kind in NPY:
         inputs = _from_array(_npy(content), shape)
     elif kind in PICTURES:
@@ -52,8 +52,9 @@ def read_body(
 
 
 def _from_json(
-    content: bytes, shape: tuple[int, ...], most: int
+    content: bytes, shape: tuple[int, ...], most: int, names: Sequence[str]
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
+    _check_counts(content, shape, most, len(names))
     try:
         body = parse_json(content.decode("utf-8"))
     except ValueError as error:
@@ -61,16 +62,38 @@ def _from_json(
         raise InvalidValueError(f"the body isn't JSON: {reason}") from None
     if not isinstance(body, Mapping) or "inputs" not in body:
         raise InvalidValueError('the body must be an object with "inputs", a list of arrays')
-    unknown = sorted(set(body) - {"inputs", *OPTIONS})
-    if unknown:
-        raise InvalidValueError(f"unknown field {unknown[0][:40]!r}; there are inputs, {', '.join(OPTIONS)}")
+    check_names(body, ("inputs", *names))
     given = body["inputs"]
     if not isinstance(given, list):
         raise InvalidValueError('"inputs" must be a list of arrays')
     if len(given) > most:
         raise TooLargeError(f"{len(given)} inputs in a request, where {most} are the most")
     inputs = [_numbers(one, shape, f"input {place}") for place, one in enumerate(given)]
-    return inputs, {name: body[name] for name in OPTIONS if name in body}
+    return inputs, {name: body[name] for name in names if name in body}
+
+
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse what isn't known, and what is given twice: nothing that a caller says is passed over in silence."""
+    seen: set[str] = set()
+    for name in given:
+        if name not in known:
+            raise InvalidValueError(f"unknown field {name[:40]!r}; there are {', '.join(known)}")
+        if name in seen:
+            raise InvalidValueError(f"{name} is given twice")
+        seen.add(name)
+
+
+def _check_counts(content: bytes, shape: tuple[int, ...], most: int, options: int) -> None:
+    """Refuse far more brackets and commas than ``most`` inputs have: parsed, an empty list takes 25 times its text."""
+    lists = 1 + most * sum(math.prod(shape[:depth]) for depth in range(len(shape)))
+    if content.count(b"[") > 2 * lists or content.count(b"{") > 1:
+        raise InvalidValueError(
+            f"the body has more lists or objects in it than {most} inputs of shape {list(shape)} have"
+        )
+    if content.count(b",") > 2 * most * math.prod(shape) + options:
+        raise TooLargeError(
+            f"the body has more numbers than {most} inputs, the most in a request, of shape {list(shape)} have"
+        )
 
 
 def _numbers(given: Any, shape: tuple[int, ...], which: str) -> NDArray[np.float64]:

@@ -78,6 +78,14 @@ class Question:
     plan: CertifyPlan | None = None
 
 
+@dataclass(eq=False)
+class Reservation:
+    """Room that is kept for a caller's inputs."""
+
+    caller: str
+    inputs: int
+
+
 class VotingEngine:
     """Asks of many callers, answered by one set of workers.
 
@@ -154,6 +162,20 @@ class VotingEngine:
             0
         ]
 
+    def reserve(self, caller: str, inputs: int) -> Reservation:
+        """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
+        with self._lock:
+            self._check_open()
+            self._check_room(caller, inputs)
+            self._held[caller] += inputs
+            return Reservation(caller, inputs)
+
+    def release(self, reservation: Reservation) -> None:
+        """Give back what is kept and wasn't used."""
+        with self._lock:
+            self._give_back(reservation.caller, reservation.inputs)
+            reservation.inputs = 0
+
     def ask_all(
         self,
         caller: str,
@@ -162,8 +184,9 @@ class VotingEngine:
         votes: int | None = None,
         rule: StopRule | None = None,
         on_change: Callable[[], None] | None = None,
+        reservation: Reservation | None = None,
     ) -> list[Ask]:
-        """Begin to answer about all of these inputs, or about none.
+        """Begin to answer about all of these inputs, or about none, in the room that was kept for them.
 
         :class:`QueueFullError` where there is no room for them, :class:`ClosedError` where none is taken any more.
         """
@@ -176,6 +199,9 @@ class VotingEngine:
         wanted = self.plan.confidence_bound.last_look(wanted)
         with self._lock:
             self._check_open()
+            if reservation is not None:
+                self._give_back(reservation.caller, reservation.inputs)
+                reservation.inputs = 0
             self._check_room(caller, len(questions))
             asks = [self._taken(caller, question, wanted, rule, on_change) for question in questions]
             self._lock.notify_all()
@@ -229,6 +255,11 @@ class VotingEngine:
     def alive(self) -> bool:
         """Whether asks are taken and answered."""
         return self._thread.is_alive() and not self._closing
+
+    @property
+    def broken(self) -> bool:
+        """Whether a fault of its own has ended it."""
+        return self._broken is not None
 
     def close(self, grace: float = 0.0) -> None:
         """Take no more asks, go on with those that are held for ``grace`` seconds, then end them as they stand."""
@@ -365,15 +396,18 @@ class VotingEngine:
         asks = self._asks.get(ask.voting, [])
         if ask in asks:
             asks.remove(ask)
-            self._held[ask.caller] -= 1
-            if not self._held[ask.caller]:
-                del self._held[ask.caller]
+            self._give_back(ask.caller, 1)
             if not any(other.caller == ask.caller for other in asks):
                 self._schedule.leave(ask.caller, ask.voting)
         if not asks:
             self._asks.pop(ask.voting, None)
             self._keep(ask.voting)
         self._lock.notify_all()
+
+    def _give_back(self, caller: str, inputs: int) -> None:
+        self._held[caller] -= inputs
+        if self._held[caller] <= 0:
+            del self._held[caller]
 
     def _keep(self, voting: Voting) -> None:
         """Once nobody asks about a point and none of its votes is under way, keep its tallies and no more."""

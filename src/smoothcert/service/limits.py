@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from smoothcert.errors import check_count, check_positive
-from smoothcert.service.asks import QuotaError
+from smoothcert.service.asks import QueueFullError, QuotaError
 from smoothcert.service.engine import EngineLimits
 
 _MOST_CALLERS = 10_000  # whose quotas are remembered
@@ -20,6 +22,8 @@ class Limits:
 
     body: int = 8 << 20
     """Bytes of a request's body."""
+    bodies: int = 64 << 20
+    """Bytes of all bodies that are being read and parsed."""
     body_seconds: float = 20.0
     """Time that a request may take to arrive."""
     inputs: int = 64
@@ -40,10 +44,50 @@ class Limits:
     """What waits."""
 
     def __post_init__(self) -> None:
-        for name in ("body", "inputs", "pixels", "requests_per_minute", "votes_per_minute", "connections"):
+        for name in (
+            "body",
+            "bodies",
+            "inputs",
+            "pixels",
+            "requests_per_minute",
+            "votes_per_minute",
+            "connections",
+        ):
             check_count(name, getattr(self, name))
         for name in ("body_seconds", "deadline", "longest"):
             check_positive(name, getattr(self, name))
+
+
+class Held:
+    """Bytes that requests hold at the moment: so many of all callers together, a quarter of them of one."""
+
+    def __init__(self, most: int, largest: int) -> None:
+        self._most, self._of_one = max(most, largest), max(most // 4, largest)
+        self._by: Counter[str] = Counter()
+
+    @property
+    def amount(self) -> int:
+        """Of all callers."""
+        return self._by.total()
+
+    @contextmanager
+    def taking(self, caller: str) -> Iterator[Callable[[int], None]]:
+        """Takes so much more with each call; on leaving all of it is given back. QueueFullError beyond the most."""
+        mine = 0
+
+        def take(amount: int) -> None:
+            nonlocal mine
+            if self.amount + amount > self._most or self._by[caller] + amount > self._of_one:
+                raise QueueFullError("too many bytes of requests are being read at the moment", 1)
+            self._by[caller] += amount
+            mine += amount
+
+        try:
+            yield take
+        finally:
+            self._by[caller] -= mine
+            if not self._by[caller]:
+                del self._by[caller]
 
 
 @dataclass

@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from smoothcert.files import open_own, read_file
 Origin = Literal["operating system", "secret file", "seed"]
 
 _BYTES = 32
+_LOOKS, _SECONDS_BETWEEN = 50, 0.02
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,6 +85,15 @@ class Secret:
         return hmac.digest(self.key, b"smoothcert serve 1\n" + message, "sha256")
 
 
+def _complete(path: Path) -> bytes:
+    """What the file holds; an empty one is being written by another server that was started at the same time."""
+    for _ in range(_LOOKS):
+        if found := read_file(path, 1024, links=False):
+            return found
+        time.sleep(_SECONDS_BETWEEN)
+    return b""
+
+
 def _read(path: Path) -> bytes:
     found = path.lstat()
     if found.st_mode & 0o077:
@@ -91,7 +102,7 @@ def _read(path: Path) -> bytes:
             f"vote: chmod 600 {path}, or better, remove it and let the server make a new one"
         )
     try:
-        key = bytes.fromhex(read_file(path, 1024, links=False).decode().strip())
+        key = bytes.fromhex(_complete(path).decode().strip())
     except ValueError:
         key = b""
     if len(key) != _BYTES:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -21,17 +23,33 @@ from smoothcert.service.service import Service
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 _HEADER_BYTES = 16_384
 _HEADER_SECONDS = 15.0
+_UNREAD_SECONDS = 30.0
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends: a connection that hasn't sent a request's head in time is closed."""
+    """HTTP/1.1 whose patience ends: with a head that isn't sent in time, and with an answer that isn't read."""
 
     _closing: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """A client is there; its time runs."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(
+            0
+        )  # whatever isn't taken by the client's side is told to pause_writing
         self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+
+    def pause_writing(self) -> None:
+        """The client doesn't read: it may hold its connection for so long, and no longer."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(_UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read everything."""
+        self._stop_waiting()
+        super().resume_writing()
 
     def handle_events(self) -> None:
         """Something has arrived: the head of a request stops the clock, a part of one starts it."""
@@ -44,6 +62,7 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._stop_clock()
+        self._stop_waiting()
         super().connection_lost(exc)
 
     def _between_requests(self) -> bool:
@@ -54,6 +73,11 @@ class PatientProtocol(H11Protocol):
         if self._closing is not None:
             self._closing.cancel()
             self._closing = None
+
+    def _stop_waiting(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def _give_up(self) -> None:
         self._closing = None
@@ -92,6 +116,16 @@ class Server(uvicorn.Server):
         ending = asyncio.create_task(asyncio.to_thread(self._service.engine.close, self._grace))
         await super().shutdown(sockets)
         await ending
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether to end, asked ten times a second: an engine that broke answers nobody any more."""
+        return await super().on_tick(counter) or self._service.engine.broken
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A first signal ends in order. Another ends at once: whatever was acknowledged is on disk."""
+        if self.should_exit:
+            os._exit(128 + sig)
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,11 +14,18 @@ from numpy.typing import NDArray
 
 from smoothcert.databases import public_address
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement
-from smoothcert.service.answers import Names, plan_json, recalled_json, result_json, standing_json
+from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement, StoreError
+from smoothcert.service.answers import (
+    Names,
+    plan_json,
+    recalled_json,
+    result_json,
+    standing_json,
+    unasked_json,
+)
 from smoothcert.service.asks import Ask
 from smoothcert.service.engine import Question, VotingEngine
-from smoothcert.service.limits import Limits, Quota
+from smoothcert.service.limits import Held, Limits, Quota
 from smoothcert.service.metrics import Metrics
 from smoothcert.service.randomness import Secret
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
@@ -58,6 +66,7 @@ class Service:
         self.metrics = Metrics()
         self.requests = Quota(self.limits.requests_per_minute, "requests")
         self.votes = Quota(self.limits.votes_per_minute, "votes")
+        self.bodies = Held(self.limits.bodies, self.limits.body)
         if classifier.plan.search is not None and memory is None:
             raise InvalidValueError(
                 "where each input has its own σ, answers may contradict each other unless they are remembered: give "
@@ -71,13 +80,25 @@ class Service:
         self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self._spend)
         self.names = Names(classifier.class_names)
         self._memory_address = None if memory is None else public_address(memory)
-        self._searching = threading.Lock()
+        self._searching = ThreadPoolExecutor(1, "searching")
 
     def close(self, grace: float = 0.0) -> None:
         """Finish what is held, for so long; then the memory is closed."""
         self.engine.close(grace)
+        self._searching.shutdown(cancel_futures=True)
         if self.memory is not None:
             self.memory.close()
+
+    async def ready(self) -> bool:
+        """Whether questions are answered: the engine works, and so does the memory."""
+        if not self.engine.alive:
+            return False
+        try:
+            if self.memory is not None:
+                await asyncio.to_thread(len, self.memory)
+        except StoreError:
+            return False
+        return True
 
     def plan(self) -> Answered:
         """What is promised."""
@@ -97,20 +118,21 @@ class Service:
         self, caller: str, x: NDArray[Any], wanted: Wanted
     ) -> AsyncGenerator[tuple[str, Answered]]:
         """Events: where an input stands, whenever that changes; the last is its answer."""
+        bell = _Bell()
+        until = bell.now() + self._seconds(wanted)
         questions = [Question(*self.engine.point(x))]
         recalled = await self._recalled(questions)
         if recalled[0] is not None:
             yield "answer", recalled[0]
             return
-        questions = await self._with_plans(questions)
-        bell = _Bell()
-        (ask,) = self.engine.ask_all(
-            caller, questions, votes=wanted.votes, rule=wanted.rule(), on_change=bell.ring
-        )
+        asks = await self._asks(caller, questions, wanted, wanted.rule(), bell, until)
+        if asks is None:
+            yield "answer", self._unasked()
+            return
+        (ask,) = asks
         try:
             if wanted.copies:
                 yield "copies", {"inputs": self.engine.copies(ask, wanted.copies).tolist()}
-            until = bell.now() + self._seconds(wanted)
             last = None
             while not ask.done:
                 if ask.standing is not last and ask.standing.chosen is not None:
@@ -126,14 +148,15 @@ class Service:
     async def _answers(
         self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted, rule: StopRule | None
     ) -> list[Answered]:
+        bell = _Bell()
+        until = bell.now() + self._seconds(wanted)
         questions = [Question(*self.engine.point(x)) for x in inputs]
         found: list[Answered | None] = await self._recalled(questions)
         open_ = [place for place, one in enumerate(found) if one is None]
-        asked = await self._with_plans([questions[place] for place in open_])
-        bell = _Bell()
-        asks = self.engine.ask_all(caller, asked, votes=wanted.votes, rule=rule, on_change=bell.ring)
+        asks = await self._asks(caller, [questions[place] for place in open_], wanted, rule, bell, until)
+        if asks is None:
+            return [self._unasked() if one is None else one for one in found]
         try:
-            until = bell.now() + self._seconds(wanted)
             while not all(ask.done for ask in asks):
                 if not await bell.wait(until):
                     for ask in asks:
@@ -184,22 +207,63 @@ class Service:
             )
         return told
 
-    async def _with_plans(self, questions: list[Question]) -> list[Question]:
-        """Each question with the plan at the input's own σ, where σ is searched; one search at a time."""
-        if self.engine.plan.search is None or not questions:
-            return questions
-        plans = await asyncio.to_thread(self._search, questions)
-        return [replace(question, plan=plans[question.index]) for question in questions]
+    async def _asks(
+        self,
+        caller: str,
+        questions: list[Question],
+        wanted: Wanted,
+        rule: StopRule | None,
+        bell: _Bell,
+        until: float,
+    ) -> list[Ask] | None:
+        """The questions, asked; None where the time was up before each had a σ of its own.
 
-    def _search(self, questions: Sequence[Question]) -> dict[int, CertifyPlan]:
+        Who waits for a search has its place in the queue already: else nothing would bound how many do.
+        """
+        if self.engine.plan.search is None or not questions:
+            return self.engine.ask_all(caller, questions, votes=wanted.votes, rule=rule, on_change=bell.ring)
+        reservation = self.engine.reserve(caller, len(questions))
+        stopped = threading.Event()
+        try:
+            async with asyncio.timeout_at(until):
+                running = asyncio.get_running_loop()
+                plans = await running.run_in_executor(self._searching, self._search, questions, stopped)
+            planned = [replace(question, plan=plans[question.index]) for question in questions]
+            return self.engine.ask_all(
+                caller,
+                planned,
+                votes=wanted.votes,
+                rule=rule,
+                on_change=bell.ring,
+                reservation=reservation,
+            )
+        except TimeoutError:
+            return None
+        finally:
+            stopped.set()  # a thread can't be interrupted from outside
+            self.engine.release(reservation)
+
+    def _unasked(self) -> Answered:
+        self.metrics.answer("abstained")
+        return unasked_json(self.engine.plan, self.engine.prepared.classes, self.names)
+
+    def _search(self, questions: Sequence[Question], stopped: threading.Event) -> dict[int, CertifyPlan]:
         engine = self.engine
         different = {question.index: question.x for question in questions}
-        inputs = iter(different.items())
-        with self._searching:
-            own = with_own_plans(
-                engine.plan, engine.classifier.base, engine.prepared, engine.execution, inputs
-            )
-            return {index: plan for index, _, plan, _ in own}
+
+        def unless_stopped(_: int) -> None:
+            if stopped.is_set():
+                raise _NobodyWaitsError
+
+        own = with_own_plans(
+            engine.plan,
+            engine.classifier.base,
+            engine.prepared,
+            engine.execution,
+            iter(different.items()),
+            unless_stopped,
+        )
+        return {index: plan for index, _, plan, _ in own}
 
     def _seconds(self, wanted: Wanted) -> float:
         return min(self.limits.longest, wanted.deadline or self.limits.deadline)
@@ -212,6 +276,10 @@ class Service:
 
     def _spend(self, caller: str, votes: int) -> None:
         self.votes.spend(caller, votes)
+
+
+class _NobodyWaitsError(Exception):
+    """Ends a search that nobody waits for any more."""
 
 
 class _Bell:

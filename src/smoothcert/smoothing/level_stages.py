@@ -73,9 +73,9 @@ class Stages:
         return range(len(levels_of(self.plan).sigmas))
 
     def enter(self, index: int, x: NDArray[Any], label: int | None = None) -> Underway:
-        """An input at the grid point that all stages are about."""
-        point = common_point(checked_input(index, x, self.prepared[0].input_shape), self.plan)
-        return Underway(index, x, point, label)
+        """An input as it is now, whatever its caller does with the array later, at the grid point of all stages."""
+        own = np.array(checked_input(index, x, self.prepared[0].input_shape))
+        return Underway(index, own, common_point(own, self.plan), label)
 
     def certify(self, together: list[Underway], on_votes: OnVotes | None) -> None:
         """Chooser, home level, chooser again, other levels: each input gets the votes that its answer needs."""

@@ -21,7 +21,7 @@ from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.level_plans import chooser_plan, decide_levels, levels_of
-from smoothcert.smoothing.level_stages import OnVotes, Stages, agreed
+from smoothcert.smoothing.level_stages import OnVotes, Stages, Underway, agreed
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.planned_model import PlannedModel
 
@@ -163,10 +163,7 @@ class LevelledClassifier(SmoothedClassifier):
         self.settle_seed()
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
-        remaining = iter(inputs)
-        while window := list(itertools.islice(remaining, _TOGETHER)):
-            stages = self._stages_for(window[0][1].shape)
-            together = [stages.enter(i, x, None if labels is None else labels(i)) for i, x in window]
+        for stages, together in self._windows(inputs, labels):
             stages.certify(together, on_votes)
             for one in together:
                 answer = decide_levels(one.x, stages.plan, one.evidence())
@@ -188,13 +185,22 @@ class LevelledClassifier(SmoothedClassifier):
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
         check_probability("alpha", alpha)
-        remaining = iter(inputs)
-        while window := list(itertools.islice(remaining, _TOGETHER)):
-            stages = self._stages_for(window[0][1].shape)
-            together = [stages.enter(i, x) for i, x in window]
+        for stages, together in self._windows(inputs):
             stages.predict(together, n, alpha, on_votes)
             for one in together:
                 yield self._named(replace(agreed(one.answers), seconds=one.seconds))
+
+    def _windows(
+        self, inputs: Iterable[tuple[int, NDArray[Any]]], labels: Labels | None = None
+    ) -> Iterator[tuple[Stages, list[Underway]]]:
+        """Inputs that go through the stages together; each is entered when it is taken, as its array may change."""
+        remaining = iter(inputs)
+        for index, x in remaining:
+            stages = self._stages_for(x.shape)
+            together = [stages.enter(index, x, None if labels is None else labels(index))]
+            for i, other in itertools.islice(remaining, _TOGETHER - 1):
+                together.append(stages.enter(i, other, None if labels is None else labels(i)))
+            yield stages, together
 
     def _stages_for(self, shape: tuple[int, ...]) -> Stages:
         """What each stage needs for inputs of this shape, made once for a plan."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smoothcert.analysis.about import data_in_words, sigma_mark
-from smoothcert.analysis.metrics import RunSummary, check_same_norm, summarise
-from smoothcert.analysis.seeds import SeedSummary
+from smoothcert.analysis.about import data_in_words
+from smoothcert.analysis.metrics import RunFacts, RunSummary, check_same_norm, summarise
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -27,7 +26,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     facts: list[tuple[str | None, ...]] = [
         (
             data or summary.dataset,
-            None if summary.sigma is None else f"σ = {summary.sigma:g}{_mark(summary)}",
+            None if summary.sigma is None else f"σ = {summary.sigma:g}{summary.sigma_mark}",
             None if summary.bound is None else f"{summary.bound} bound",
         )
         for summary, data in zip(summaries, told_apart(summaries))
@@ -41,11 +40,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
 
 
-def _mark(summary: RunSummary) -> str:
-    return sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
-
-
-def told_apart(rows: Sequence[RunSummary | SeedSummary]) -> list[str | None]:
+def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:
     """Of each the data set, and the split where that differs too; None for all where they are on the same."""
     if len({(row.dataset, row.split) for row in rows}) <= 1:
         return [None] * len(rows)

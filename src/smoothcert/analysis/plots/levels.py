@@ -113,7 +113,9 @@ def _common_levels(runs: Sequence[Run]) -> tuple[float, ...]:
     levels = {levels_of(run) for run in runs}
     if len(levels) > 1:
         named = "; ".join(" ".join(f"{sigma:g}" for sigma in one or ()) for one in sorted(levels, key=str))
-        raise InvalidValueError(f"the runs have different σ levels ({named}): draw each in a picture of its own")
+        raise InvalidValueError(
+            f"the runs have different σ levels ({named}): draw each in a picture of its own"
+        )
     return levels.pop() or ()
 
 

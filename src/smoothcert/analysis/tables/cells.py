@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Protocol
 
-from smoothcert.analysis.about import Per
+from smoothcert.analysis.metrics import RunFacts
 from smoothcert.plain_text import norm_name, shown_name
 
 UNKNOWN = "–"
@@ -35,47 +34,11 @@ def sigma_text(sigma: float | None, unknown: str) -> str:
     return unknown if sigma is None else str(float(f"{sigma:.6g}"))
 
 
-class About(Protocol):
-    """A row that says what it is about, as far as that is known."""
-
-    @property
-    def dataset(self) -> str | None:
-        """The data set."""
-
-    @property
-    def split(self) -> str | None:
-        """Its split."""
-
-    @property
-    def sigma_search(self) -> str | None:
-        """The search that chose each input's σ."""
-
-    @property
-    def sigma_per(self) -> Per | None:
-        """What has a σ of its own."""
-
-    @property
-    def planned(self) -> int | None:
-        """How many inputs were asked for."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether all of them are done."""
-
-    @property
-    def sigma_levels(self) -> tuple[float, ...] | None:
-        """The σ among which a chooser gives each point its own."""
-
-    @property
-    def chooser(self) -> str | None:
-        """What that chooser is called."""
-
-
 ABOUT = ("dataset", "split", "sigma_search", "sigma_per", "planned", "complete", "sigma_levels", "chooser")
 """The columns that say it in CSV and JSON."""
 
 
-def csv_about(row: About) -> list[str]:
+def csv_about(row: RunFacts) -> list[str]:
     """The row's :data:`ABOUT`; what isn't known is empty."""
     texts = (csv_escaped(text or "") for text in (row.dataset, row.split, row.sigma_search, row.sigma_per))
     planned, complete = "" if row.planned is None else str(row.planned), "true" if row.complete else "false"

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from smoothcert.analysis.about import data_in_words, sigma_mark
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import RunSummary, check_same_norm
 from smoothcert.analysis.tables.cells import (
     ABOUT,
@@ -139,16 +139,12 @@ def _votes_cell(summary: RunSummary) -> str:
     return UNKNOWN if summary.n is None else str(summary.n)
 
 
-def _mark(summary: RunSummary) -> str:
-    return sigma_mark(summary.sigma_search, summary.sigma_per, summary.sigma_levels)
-
-
 def _stated_cells(summary: RunSummary) -> list[str]:
     """A row that states what its figures rest on."""
     return [
         summary.run,
         data_in_words(summary.dataset, summary.split) or UNKNOWN,
-        sigma_text(summary.sigma, unknown=UNKNOWN) + _mark(summary),
+        sigma_text(summary.sigma, unknown=UNKNOWN) + summary.sigma_mark,
         norm_name(summary.norm),
         summary.bound or UNKNOWN,
         _votes_cell(summary),

@@ -5,51 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from smoothcert.analysis.about import (
-    Per,
-    chooser_of,
-    dataset_of,
-    levels_of,
-    search_of,
-    sigma_per,
-    split_of,
-)
+from smoothcert.analysis.about import dataset_of
 from smoothcert.analysis.metrics import check_same_norm
-from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
+from smoothcert.analysis.seeds import SeedGroup, SeedSummary, summarise_seeds
 from smoothcert.analysis.tables.naming import check_same_inputs, differ_in_seed_alone, method_of
-from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
-
-
-@dataclass(frozen=True)
-class PaperRow:
-    """A method at one σ: one run, or the mean over runs that differ in their seed alone."""
-
-    method: str
-    seeds: int
-    inputs: int
-    bound: str | None
-    n: int | None
-    alpha: float | None
-    acr: Spread
-    accuracy: tuple[Spread, ...]
-    most_votes: int | None = None
-    """The most votes an input could get, where voting may end early; None where each has n."""
-    indices: tuple[int, ...] = ()
-    """Which inputs of the data set the figures are of."""
-    dataset: str | None = None
-    split: str | None = None
-    sigma_search: str | None = None
-    sigma_per: Per | None = None
-    planned: int | None = None
-    complete: bool = False
-    sigma_levels: tuple[float, ...] | None = None
-    chooser: str | None = None
-
-    def printed(self) -> tuple[str, ...]:
-        """ACR and the percentages, as they stand in the table."""
-        return self.acr.text(3), *(spread.text(1, scale=100) for spread in self.accuracy)
 
 
 @dataclass(frozen=True)
@@ -57,7 +18,7 @@ class SigmaBlock:
     """The methods of one σ; their figures compare if they are of the same inputs."""
 
     sigma: float | None
-    rows: tuple[PaperRow, ...]
+    rows: tuple[SeedSummary, ...]
 
     @property
     def same_inputs(self) -> bool:
@@ -89,7 +50,7 @@ class DatasetBlock:
         return stated.pop() if len(stated) == 1 else None
 
     @property
-    def rows(self) -> list[PaperRow]:
+    def rows(self) -> list[SeedSummary]:
         """Every row."""
         return [row for block in self.sigmas for row in block.rows]
 
@@ -135,7 +96,7 @@ def _sigma_blocks(runs: Sequence[Run], radii: Sequence[float]) -> list[SigmaBloc
     blocks = []
     for sigma in sorted(by_sigma, key=lambda value: (value is None, value or 0.0)):
         rows = [
-            _row(name, members, sigma, radii)
+            summarise_seeds(SeedGroup(name, sigma or 0.0, tuple(members)), radii)
             for method, alike in by_sigma[sigma].items()
             for name, members in _told_apart(method, alike)
         ]
@@ -148,28 +109,3 @@ def _told_apart(method: str, runs: list[Run]) -> list[tuple[str, list[Run]]]:
         return [(method, runs)]
     unique = len({run.name for run in runs}) == len(runs)
     return [(f"{method} ({run.name if unique else run.path})", [run]) for run in runs]
-
-
-def _row(method: str, runs: list[Run], sigma: float | None, radii: Sequence[float]) -> PaperRow:
-    summary = summarise_seeds(SeedGroup(method, sigma or 0.0, tuple(runs)), radii)
-    plan = runs[0].manifest.plan
-    return PaperRow(
-        method,
-        summary.seeds,
-        summary.inputs,
-        summary.bound,
-        summary.n,
-        plan.alpha,
-        summary.acr,
-        summary.accuracy,
-        most_votes(plan) if stops_of(plan) else None,
-        tuple(runs[0].records.index.tolist()),
-        dataset_of(runs[0]),
-        split_of(runs[0]),
-        search_of(runs[0]),
-        sigma_per(runs[0]),
-        None if (planned := runs[0].planned) is None else len(planned),
-        all(run.complete for run in runs),
-        levels_of(runs[0]),
-        chooser_of(runs[0]),
-    )

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 from smoothcert.analysis.about import data_in_words
+from smoothcert.analysis.seeds import SeedSummary
 from smoothcert.analysis.tables.cells import (
     ABOUT,
     UNKNOWN,
@@ -20,7 +21,7 @@ from smoothcert.analysis.tables.cells import (
     markdown_table,
     sigma_text,
 )
-from smoothcert.analysis.tables.paper import DatasetBlock, PaperRow, PaperTable, SigmaBlock
+from smoothcert.analysis.tables.paper import DatasetBlock, PaperTable, SigmaBlock
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import unknown_name
 
@@ -143,7 +144,7 @@ PAPER_FORMATS: dict[str, Callable[[PaperTable], str]] = {
 """Every format the papers' table can be written in."""
 
 
-def _lines(block: SigmaBlock) -> Iterator[tuple[str, PaperRow, list[tuple[str, bool]]]]:
+def _lines(block: SigmaBlock) -> Iterator[tuple[str, SeedSummary, list[tuple[str, bool]]]]:
     """σ (on the first line only), the row, and its figures, each with whether it is the best."""
     for k, (row, best) in enumerate(zip(block.rows, block.best())):
         yield "" if k else sigma_text(block.sigma, unknown=UNKNOWN), row, list(zip(row.printed(), best))
@@ -159,7 +160,7 @@ def _without_best(block: DatasetBlock) -> str:
     return f" (no best at σ = {', '.join(sigmas)}: rows on different inputs)" if sigmas else ""
 
 
-def _basis(rows: Sequence[PaperRow]) -> str:
+def _basis(rows: Sequence[SeedSummary]) -> str:
     """What the figures rest on: stated where all rows agree, said to differ where they don't."""
     counts = sorted({row.inputs for row in rows})
     parts = [f"{counts[0]} inputs" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} inputs"]
@@ -183,7 +184,7 @@ def _basis(rows: Sequence[PaperRow]) -> str:
     return ", ".join(parts)
 
 
-def _votes_words(row: PaperRow) -> str | None:
+def _votes_words(row: SeedSummary) -> str | None:
     if row.most_votes is not None:
         return f"n ≤ {row.most_votes}"
     return None if row.n is None else f"n = {row.n}"
