@@ -72,7 +72,8 @@ def show_run(run: Run, output: OutputOptions) -> None:
     used, levels = votes_used(run), levels_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {summary.sigma:g}{summary.sigma_mark}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
+        f"(σ = {summary.sigma:g}{summary.sigma_mark}, {summary.bound} bound, {votes_in_words(run)}, "
+        f"α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
         + ("" if levels is None else "".join(f"{sentence}\n" for sentence in levels.sentences()))
         + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"

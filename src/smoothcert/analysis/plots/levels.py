@@ -126,7 +126,13 @@ def _draw(axes: Axes, ranked: RankedRadii) -> None:
         colours = [COLOURS[level % len(COLOURS)] for level in ranked.home[of].tolist()]
         if colours:
             axes.scatter(
-                ranked.place[of], ranked.radius[of], size, colours, marker, linewidths=0.8, clip_on=False
+                ranked.place[of],
+                ranked.radius[of],
+                s=size,
+                c=colours,
+                marker=marker,
+                linewidths=0.8,
+                clip_on=False,
             )
 
 
