@@ -55,7 +55,7 @@ def certify(
     from smoothcert.smoothing.plan import former_default
 
     if memory is not None:
-        _check_memory(memory, hold, options.shard, out)
+        _check_memory(memory, hold, options.shard, out, options.levels.asked)
     certified = out if memory is None else _certificates_of(out)
     asked = options.of(model, former_default(certified))
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
@@ -148,13 +148,17 @@ def _certificates_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-certificates")
 
 
-def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path) -> None:
+def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:
     """Refuse, before any vote, what no memory takes, and one that isn't installed."""
     from smoothcert.errors import InvalidValueError
     from smoothcert.region_memory.stores import store_for
 
     if hold is not None:
         raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
+    if levelled:
+        raise InvalidValueError(
+            "with sigma levels it is one classifier already, which needs no memory: leave --memory out"
+        )
     if shard is not None:
         raise InvalidValueError(
             "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "
