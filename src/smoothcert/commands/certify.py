@@ -82,8 +82,8 @@ def certify(
     if lost := classifier.plan.for_shape(noisy).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
-            f"Subtract {lost:.3g} from a radius for one that holds for any numbers; --levels Q chooses a grid that has "
-            "the multiples of 1/Q",
+            f"Subtract {lost:.3g} from a radius for one that holds for any numbers, as the statements of show do; "
+            "--levels Q chooses a grid that has the multiples of 1/Q",
             quiet,
         )
     if classifier.base.most_workers == 1 and execution.worker_count() > 1:

@@ -92,6 +92,7 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from smoothcert.analysis.about import data_in_words
     from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.levels import levels_used
+    from smoothcert.analysis.off_grid import off_grid_in_words
     from smoothcert.analysis.tables.cells import sigma_text
     from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
@@ -129,10 +130,10 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "half a unit of the last one.",
             soft_wrap=True,
         )
-    if lost := _lost_to_rounding(run):
+    if lost := off_grid_in_words(run):
         console.print(
             "Radii are around the point of the noise's grid that is nearest to an input: subtract "
-            f"{lost:.3g} for radii that hold for any numbers.",
+            f"{lost} for radii that hold for any numbers, as statements do.",
             soft_wrap=True,
         )
     if run.manifest.kind == "certify" and run.manifest.plan.stream is None:
@@ -153,21 +154,6 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
             soft_wrap=True,
         )
-
-
-def _lost_to_rounding(run: Run) -> float:
-    """What to subtract from radii of inputs off the grid."""
-    from smoothcert.runs.statement import DataStatement
-    from smoothcert.smoothing import CertifyPlan
-
-    data = run.manifest.data
-    if (
-        run.manifest.kind != "certify"
-        or not data.has(DataStatement.levels)
-        or run.manifest.plan.stream is None
-    ):
-        return 0.0
-    return CertifyPlan.from_statement(run.manifest.plan, run.path).rounding_of(data.levels)
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:

@@ -14,6 +14,7 @@ from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import certain_count, certain_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.analysis.metrics import certified_count
+from smoothcert.analysis.off_grid import off_grid_in_words
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
@@ -165,6 +166,11 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
         notes.append(
             f"The log prints radii rounded to {printed.digits} digits: for the headline, half a unit of the last is "
             "subtracted."
+        )
+    if (lost := off_grid_in_words(run)) is not None:
+        notes.append(
+            f"Certificates are about the point of the noise's grid nearest to an input: for the headline, {lost} is "
+            "subtracted from each radius, so that it holds for the inputs as they are and any change of them."
         )
     return Statement(
         "Of the inputs this test set was drawn from, at least ",

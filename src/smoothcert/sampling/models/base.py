@@ -157,9 +157,15 @@ class BaseClassifier(ABC):
             first = Probe(rows, ask(rows))
             classes = self.count_classes(first.answers)
             eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
-            check_again(self.name, ask, first, self.kind, eps)  # before: randomness would pass for mixed rows
-            second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
-            if self.most_workers != 1:
+            together = self.most_workers != 1
+            try:
+                if not together:  # several workers ask the same rows again, and at once
+                    check_again(self.name, ask, first, self.kind, eps)
+                second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
+            except ModelError:
+                check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
+                raise
+            if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
