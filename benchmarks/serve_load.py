@@ -29,10 +29,10 @@ from rich.console import Console
 from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.client import Client, ServiceError
 from smoothcert.service.application import make_application
-from smoothcert.service.engine import EngineLimits
 from smoothcert.service.limits import Limits
 from smoothcert.service.server import make_server
 from smoothcert.service.service import Service
+from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.smoothing import SmoothedClassifier
 
 SHAPE = (1, 28, 28)

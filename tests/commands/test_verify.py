@@ -13,6 +13,7 @@ import pytest
 
 from smoothcert.commands import main
 from smoothcert.runs import read_run
+from smoothcert.verification.replay import Replay
 from tests.verification.runs import certified, copied, edit_plan, edit_record, edit_votes
 
 MODEL = """import numpy as np
@@ -182,6 +183,24 @@ def test_votes_that_somebody_made_up(here: Path, tmp_path: Path, capsys: pytest.
     )
 
 
+def test_nobody_can_know_which_votes_will_be_cast_again(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made up all votes but those of a choice known beforehand would pass."""
+    copied(here / "run", tmp_path / "run")
+    drawn = []
+    for seed in (1, 2):
+        monkeypatch.setattr("smoothcert.commands.verify.secrets.randbits", lambda _bits, seed=seed: seed)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                Replay, "check", lambda _self, records, *_: drawn.append([r.index for r in records])
+            )
+            assert code(str(tmp_path / "run"), "--replay", "4", *REPLAY) == 0
+        assert f"drawn by --seed {seed}" in capsys.readouterr().out
+    assert len(drawn[0]) == len(drawn[1]) == 4
+    assert drawn[0] != drawn[1]
+
+
 def test_labels_and_base_classes_are_held_against_data_and_model(
     here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -189,10 +208,14 @@ def test_labels_and_base_classes_are_held_against_data_and_model(
     record = read_run(tmp_path / "run").records[0]
     edit_record(tmp_path / "run", 0, label=(record.label + 1) % 3)
     edit_record(tmp_path / "run", 1, base=2)
+    stated = json.loads((tmp_path / "run" / "run.json").read_text())
+    stated["data"]["levels"] = 255  # as if the inputs were pictures, for which nothing is lost to rounding
+    (tmp_path / "run" / "run.json").write_text(json.dumps(stated))
     assert code(str(tmp_path / "run")) == 0
     capsys.readouterr()
     assert code(str(tmp_path / "run"), "--replay", "12", *REPLAY) == 4
     shown = capsys.readouterr().out
+    assert "states inputs of levels 255, those of the data are None" in shown
     assert "input 0: label" in shown
     assert "input 1: base class 2" in shown
 
@@ -252,8 +275,9 @@ def test_digits_from_start_to_end(
     main(["certify", str(digits_model), "--n", "500", "--max", "10", "--skip", "40", "--quiet", "--out", out])
     assert code(out, "--replay", "3", "--model", str(digits_model)) == 0
     shown = capsys.readouterr().out
-    assert "10 of 13 inputs, verified" in shown
-    assert "unfinished, or limited by --max" in shown
+    assert ": 10 inputs, verified" in shown, "all that were asked for are there"
+    assert "10 of the 13 inputs that its data allow were asked for (--max)" in shown
+    assert "unfinished" not in shown
 
 
 def test_it_needs_neither_torch_nor_scipy(tmp_path: Path) -> None:

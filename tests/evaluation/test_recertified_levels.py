@@ -90,7 +90,7 @@ def altered(source: Run, out: Path) -> Path:
 def test_a_line_that_is_missing_or_of_other_votes_is_refused(source: Run, tmp_path: Path) -> None:
     run = altered(source, tmp_path / "missing")
     write_lines(run, {index: line for index, line in lines(run).items() if index != 4})
-    with pytest.raises(RunError, match=r"levels.jsonl has no line for input 4"):
+    with pytest.raises(RunError, match=r"levels.jsonl has no intact line of input 4"):
         recertify(read_run(run), tmp_path / "new")
 
     run = altered(source, tmp_path / "home")

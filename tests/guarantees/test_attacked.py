@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
+import random
 import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,14 +22,19 @@ import torch
 
 from smoothcert import SmoothedClassifier
 from smoothcert.analysis.comparison import compare
+from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
+from smoothcert.analysis.off_grid import lost_to_rounding
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import certify_dataset
-from smoothcert.noise import Gaussian, on_grid
+from smoothcert.noise import DiagonalGaussian, Gaussian, on_grid
+from smoothcert.noise import Grid as NoiseGrid
 from smoothcert.region_memory import RegionMemory, Statement
 from smoothcert.region_memory.runs import remember
-from smoothcert.runs import read_run
+from smoothcert.report.statements import HeadlineRadius, headline
+from smoothcert.runs import Run, read_run
+from smoothcert.runs.columns import Records
 from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sigma_search import SEARCHES
 from smoothcert.sigma_search.log import read_found
@@ -313,9 +325,9 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
     assert record.radius - lost <= 0.15 - x @ direction
     assert plan.rounding_of(255) == plan.rounding_of(1) == 0.0
     main(["show", str(run.path)])
-    assert f"subtract {lost:.3g} for radii that hold for any numbers" in " ".join(
-        capsys.readouterr().out.split()
-    )
+    said = " ".join(capsys.readouterr().out.split())
+    told = said.split("nearest to an input: subtract ")[1].split(" for radii that hold for any numbers")[0]
+    assert lost <= float(told) <= 1.01 * lost
 
 
 def test_one_input_has_one_stream_however_it_is_written() -> None:
@@ -361,3 +373,141 @@ def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) ->
         pytest.raises(InvalidValueError, match="certify without holding"),
     ):
         memory.answer(np.array([1.0, 0.0]), lambda _: held)  # type: ignore[arg-type,return-value]
+
+
+# Arrays that change, types that change, and several threads
+
+
+def above_two(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > 2.5).astype(np.int64)
+
+
+def test_an_array_that_is_filled_again_moves_no_region() -> None:
+    """A loop that reads inputs into one buffer: votes were on each of them, regions around the last."""
+
+    def read() -> Iterator[tuple[int, np.ndarray]]:
+        buffer = np.empty(1)
+        for index in range(8):
+            buffer[:] = index
+            yield index, buffer
+
+    for answer in classifier(above_two, execution=Execution(workers=1)).certify_each(read()):
+        assert answer.region is not None
+        assert answer.region.center[0] == pytest.approx(answer.index, abs=1e-6)
+        assert answer.predicted == int(answer.index > 2)
+
+
+def test_an_input_that_changes_between_two_states_of_a_stream_moves_no_region() -> None:
+    x = np.zeros(1)
+    for state in classifier(above_two, bound="mixture", n=2000).certify_stream(x):
+        x += 10
+        last = state.certification
+    assert last is not None
+    assert last.region is not None
+    assert last.region.center[0] == 0
+    assert last.predicted == 0
+
+
+def test_passes_that_answer_in_several_types_are_compared_in_their_own() -> None:
+    """Joined in float32, 2**24 and 2**24 + 1 are a tie, which class 0 would win; class 1 always wins."""
+    asked = itertools.count()
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        answer = np.tile(np.array([2**24, 2**24 + 1]), (len(batch), 1))
+        return answer if next(asked) % 4 or len(batch) != 32 else (answer - 2**24).astype(np.float32)
+
+    smoothed = SmoothedClassifier(model, sigma=1.0, n=512, seed=0, numerics=Numerics(chunk=32, block=128))
+    with pytest.MonkeyPatch.context() as patch:  # probes would see the types change
+        patch.setattr("smoothcert.sampling.models.base.check_again", lambda *_: None)
+        patch.setattr("smoothcert.sampling.models.base.check_rows", lambda *_: None)
+        assert smoothed.certify(np.zeros(2)).estimation.counts == (0, 512)
+
+
+def test_whole_numbers_that_float64_rounds_have_one_stream_too() -> None:
+    large = 2**53 + 1
+    written = [np.array([large, 3]), np.array([large, 3], ">i8"), np.array([large, 3], np.uint64)]
+    if np.finfo(np.longdouble).nmant >= 63:
+        written.append(np.array([large, 3], np.longdouble))
+    assert len({content_index(x) for x in written}) == 1
+    assert content_index(np.array([2**60])) == content_index(np.array([2.0**60]))
+    assert content_index(np.array([large, 3])) != content_index(np.array([large - 1, 3]))
+
+
+def test_threads_that_ask_first_get_one_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seeds would be two streams of one input: a choice among certificates."""
+    smoothed = classifier(seed=None)
+    both = threading.Barrier(2, timeout=0.2)
+
+    def slow(bits: int) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait()  # met by both threads only if both draw
+        return random.getrandbits(bits)
+
+    monkeypatch.setattr("smoothcert.smoothing.planned_model.secrets.randbits", slow)
+    with ThreadPoolExecutor(2) as pool:
+        assert len(set(pool.map(lambda _: smoothed.settle_seed(), range(2)))) == 1
+
+
+# What is said of inputs off the grid
+
+
+def test_a_grid_coarser_than_the_inputs_is_not_called_theirs() -> None:
+    """Steps are as long as a σ needs: whole numbers at σ = 5000 are rounded to multiples of 64."""
+    for levels, sigma, off in ((1, 5000.0, True), (16, 1000.0, True), (1, 2000.0, False), (255, 0.5, False)):
+        plan = CertifyPlan(Gaussian(sigma), levels=levels).for_shape((4,))
+        grid = on_grid(plan.noise, plan.grid, (4,))
+        moved = max(grid.point(np.full(4, k / levels)).distance["l2"] for k in range(200))
+        assert (plan.rounding_of(levels) > 0) == off
+        assert (moved > 1e-9) == off
+        assert moved <= plan.rounding_of(levels) / 2 + 1e-9
+    uneven = CertifyPlan(DiagonalGaussian(np.array([0.5, 5000.0])), levels=1)
+    step = 1 / on_grid(uneven.noise, uneven.grid, (2,)).steps_per_unit
+    assert uneven.rounding_of(1) == pytest.approx(step[1])
+    assert uneven.rounding_of(None) == pytest.approx(math.hypot(*step))
+
+
+def barely(tmp_path: Path, **fields: Any) -> tuple[Run, float]:
+    """A run of 40 inputs off the grid, certified by a half-space, and what its radii must give up."""
+    size = 400
+    direction = np.ones(size) / math.sqrt(size)
+
+    def below(batch: np.ndarray) -> np.ndarray:
+        return (batch.astype(np.float64) @ direction < 0.2).astype(np.int64)
+
+    x = np.random.default_rng(0).uniform(-1e-3, 1e-3, (40, size))
+    data = Dataset("made-up", x, np.ones(40, np.int64), ("a", "b"))
+    smoothed = classifier(below, input_shape=(size,), **{"bound": "clopper-pearson"} | fields)
+    run = certify_dataset(smoothed, data, tmp_path / "run")
+    assert run.records.correct.all()
+    plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
+    return run, plan.rounding_of(None)
+
+
+def test_statements_are_about_the_inputs_themselves(tmp_path: Path) -> None:
+    run, lost = barely(tmp_path)
+    least = float(run.records.radius.min())
+    run = replace(run, records=Records.of(replace(record, radius=least) for record in run.records))
+    assert 0 < lost < least
+    for radius, proved in ((least - 1.01 * lost, True), (least, False)):
+        told = headline(run, HeadlineRadius.fixed(radius))
+        assert statement(run, radius).startswith("at least 0.0 %") != proved
+        assert (told.figure == "0.0 %") != proved
+        assert any("is subtracted from each radius" in note for note in told.notes)
+    exact = replace(run, manifest=run.manifest.stating(data=run.manifest.data.but(levels=255)))
+    assert not statement(exact, least).startswith("at least 0.0 %")
+    assert robust_radius_lower_bound(run, 0.01) <= robust_radius_lower_bound(exact, 0.01) - lost / 2
+    assert acr_interval(run) == acr_interval(exact)  # of what is certified, around whatever points
+    unsaid = {key: value for key, value in run.manifest.data.items() if key != "levels"}
+    silent = replace(run, manifest=run.manifest.stating(data=unsaid))
+    assert statement(silent, least) == statement(run, least)
+
+
+def test_a_searched_sigma_has_a_grid_of_its_own(tmp_path: Path) -> None:
+    """The steps of a larger σ are longer than those of the σ that the search began with."""
+    run, before = barely(tmp_path, sigma=0.05, search=SEARCHES["ladder"]())
+    lost = lost_to_rounding(run)
+    assert run.records.sigma.max() > 0.1
+    for record, own in zip(run.records, lost):
+        noise = Gaussian(record.sigma)
+        assert own == pytest.approx(2 * on_grid(noise, NoiseGrid.of(None), (400,)).half_diagonal("l2"))
+    assert lost.max() > before

@@ -821,3 +821,78 @@ def test_masked_answers_are_no_votes() -> None:
 
     with pytest.raises(ModelError, match="returned masked values"):
         SmoothedClassifier(masked, sigma=0.5, n=100, seed=0).certify(np.zeros(2))
+
+
+# ------------------------------------------------------------------------------------------------------------ routes
+
+
+def network(channels: int, side: int) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, channels, 3, padding=1),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(channels * side * side, 3),
+    ).eval()
+
+
+class ClampsTensors(nn.Module):
+    """To a tracer, which passes something else, it is a network without limits."""
+
+    def __init__(self, low: float, high: float) -> None:
+        super().__init__()
+        self.body, self.low, self.high = network(8, 8), low, high
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if isinstance(x, torch.Tensor):
+            x = x.clamp(self.low, self.high)
+        return self.body(x)
+
+
+def clamped_by_a_hook(low: float, high: float) -> nn.Module:
+    module = network(8, 8)
+    module.register_forward_pre_hook(lambda _module, inputs: (inputs[0].clamp(low, high),))
+    return module
+
+
+@pytest.mark.parametrize("make", [ClampsTensors, clamped_by_a_hook])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-50.0, 50.0), (-np.inf, 5000.0)])
+def test_a_route_loses_no_limit_that_probes_between_0_and_1_keep(
+    make: Callable[[float, float], nn.Module], low: float, high: float
+) -> None:
+    """Folding traces a network: what a tracer doesn't see was missing from the function that was certified."""
+    size = min(high, 1e4)
+
+    def counts(route: str) -> tuple[int, ...]:
+        classifier = SmoothedClassifier(
+            make(low, high),
+            sigma=size,
+            n=500,
+            seed=0,
+            numerics=Numerics(route=route, chunk=64, block=64),
+            execution=Execution(workers=1),
+        )
+        return classifier.certify_batch(np.full((1, 1, 8, 8), size / 2), index=0)[0].estimation.counts
+
+    assert counts("auto") == counts("channels-last")
+    with pytest.raises(ModelError, match="folded"):
+        counts("folded")
+
+
+def test_hooks_that_look_at_values_are_not_exported_unasked() -> None:
+    """The exporter would write down the branch that its own rows took."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+
+    def network_of(hook: bool) -> nn.Module:
+        module = network(32, 64)  # large enough to be exported
+        if hook:
+            module[0].register_forward_hook(lambda _m, _i, out: -out if float(out.max()) > 1e6 else out)
+        return module
+
+    def route_of(hook: bool) -> str:
+        return adapt(network_of(hook), "hard").prepare(Numerics(chunk=8, block=8), (1, 64, 64)).numerics.route
+
+    assert route_of(False) == "onnxruntime"
+    assert route_of(True) == "channels-last"

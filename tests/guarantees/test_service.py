@@ -14,8 +14,9 @@ from scipy.special import ndtr
 from smoothcert.sampling import Finished, Job, Numerics
 from smoothcert.sampling.numerics import Layout
 from smoothcert.service import engine as service_engine
-from smoothcert.service.engine import EngineLimits, VotingEngine
+from smoothcert.service.engine import VotingEngine
 from smoothcert.service.randomness import Secret
+from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.stopping import Decide
 from smoothcert.tally import Phase, Stream, Tally
 from tests.guarantees.coverage import assert_rate_within

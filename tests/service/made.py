@@ -13,8 +13,9 @@ import numpy as np
 
 from smoothcert import SmoothedClassifier
 from smoothcert.sampling import Execution, Numerics
-from smoothcert.service.engine import EngineLimits, VotingEngine
+from smoothcert.service.engine import VotingEngine
 from smoothcert.service.randomness import Secret
+from smoothcert.service.waiting_room import EngineLimits
 
 SHAPE = (2,)
 NUMERICS = Numerics("float32", "eager", 64, 16)

@@ -16,9 +16,9 @@ pytest.importorskip("uvicorn")
 
 from smoothcert.client import AsyncClient, Client, ServedAnswer, ServiceError
 from smoothcert.errors import InvalidValueError
-from smoothcert.service.engine import EngineLimits
 from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
+from smoothcert.service.waiting_room import EngineLimits
 from tests.service.made import Edge, Live, live
 
 FAR = np.array([-1.0, 0.0])

@@ -10,8 +10,9 @@ import pytest
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.service.asks import ClosedError, QueueFullError
-from smoothcert.service.engine import EngineLimits, Question, VotingEngine
+from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.randomness import Secret
+from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.smoothing import decide
 from smoothcert.stopping import Decide, Grid
 from smoothcert.tally import Phase
@@ -23,7 +24,7 @@ FAR = np.array([-1.0, 0.0])
 def settled(engine: VotingEngine) -> tuple[object, ...]:
     """What the engine holds: nothing but kept votes, once it is idle."""
     with engine._lock:
-        return dict(engine._asks), dict(engine._votings), dict(engine._held), len(engine._schedule)
+        return dict(engine._asks), dict(engine._votings), dict(engine._room.held), len(engine._schedule)
 
 
 def wait_until_idle(engine: VotingEngine) -> None:

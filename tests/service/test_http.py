@@ -17,10 +17,10 @@ pytest.importorskip("uvicorn")
 
 from smoothcert.errors import DataError
 from smoothcert.service import server as server_module
-from smoothcert.service.application import HEADERS
-from smoothcert.service.engine import EngineLimits
+from smoothcert.service.gate import HEADERS
 from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
+from smoothcert.service.waiting_room import EngineLimits
 from tests.service.made import Edge, Live, live
 
 FAR = [-1.0, 0.0]
@@ -211,7 +211,7 @@ def test_a_fault_of_ours_has_safe_headers_and_says_nothing(
     served: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def plan() -> None:
-        raise RuntimeError("/home/somebody/secret")
+        raise RuntimeError("/var/somebody/secret")
 
     monkeypatch.setattr(served.service, "plan", plan)
     status, headers, found = served.ask("GET", "/v1/plan")

@@ -16,9 +16,9 @@ pytest.importorskip("fastapi")
 from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory import RegionMemory, Statement, StoreError
 from smoothcert.service.asks import QueueFullError
-from smoothcert.service.engine import EngineLimits
 from smoothcert.service.limits import Limits
 from smoothcert.service.service import Service, Wanted
+from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.sigma_search.parsing import parse_search
 from tests.service.made import SHAPE, Edge, live, smoothed
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.ceiling import at_most, radius_ceiling
+from smoothcert.analysis.off_grid import lost_to_rounding
 from smoothcert.analysis.votes import inputs_depend
 from smoothcert.errors import RunError
 from smoothcert.runs import Run
@@ -58,9 +59,15 @@ def certain_radii(run: Run) -> NDArray[np.float64]:
     return np.maximum(radii - doubts, 0.0)
 
 
+def radii_of_inputs(run: Run) -> NDArray[np.float64]:
+    """For each record the radius that is certain to be certified around the input itself, on the grid or not."""
+    return np.maximum(certain_radii(run) - lost_to_rounding(run), 0.0)
+
+
 def certain_count(run: Run, radius: float) -> int:
-    """How many inputs are right and certainly certified at ``radius`` or more, whatever a log's rounding was."""
-    return int(np.count_nonzero(run.records.correct & (certain_radii(run) >= radius)))
+    """How many inputs are right and certainly certified at ``radius`` or more, whatever the rounding was: of a log's
+    radii, or of inputs that lie off the grid."""
+    return int(np.count_nonzero(run.records.correct & (radii_of_inputs(run) >= radius)))
 
 
 def possible_radii(run: Run) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from smoothcert.analysis.evidence import (
     check_complete,
     check_plan_allows,
     possible_radii,
+    radii_of_inputs,
 )
 from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.bounds import clopper_pearson_lower, clopper_pearson_upper
@@ -129,9 +130,11 @@ def robust_radius_lower_bound(run: Run, rho: float, ceiling: float | None = None
     """The mean radius up to which the smoothed classifier is truly right, over the distribution, from below.
 
     Promise: it holds with probability at least 1−``rho`` over inputs and votes. A certificate is false with
-    probability at most α and then claims at most the ceiling, so α·ceiling is subtracted.
+    probability at most α and then claims at most the ceiling, so α·ceiling is subtracted. Radii are around the inputs
+    themselves: where those lie off the grid of the noise, less than is certified around their grid points.
     """
-    counted, _, ceiling = _counted_radii(run, ceiling)
+    ceiling = _counted_radii(run, ceiling)[2]
+    counted = np.where(run.records.correct, radii_of_inputs(run), 0.0)
     return max(0.0, down(mean_lower_bound(counted, ceiling, rho) - up(_alpha(run) * ceiling)))
 
 
@@ -140,8 +143,9 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
 
     Promise: the sentence is false with probability at most 1−``confidence`` over inputs and votes, false certificates
     included (:func:`population_lower_bound`). Make ``among`` the number of radii or runs whose statements are read:
-    then all of them hold together with that probability. Percentages are rounded down, and of a log's radii half a
-    unit of the last digit is subtracted. Refused unless the run is complete.
+    then all of them hold together with that probability. Percentages are rounded down, of a log's radii half a unit of
+    the last digit is subtracted, and of radii around grid points what inputs off the grid cost
+    (:func:`~smoothcert.analysis.off_grid.lost_to_rounding`). Refused unless the run is complete.
     """
     check_not_negative("radius", radius)
     check_probability("confidence", confidence)
@@ -197,7 +201,8 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     """What each input adds to the mean radius, at least and at most, and the largest that it could."""
     _check_can_speak(run)
     if ceiling is None:
-        if run.manifest.subject == "frozen sigma" or len(np.unique(run.records.sigma)) > 1:
+        own = run.manifest.plan.sigma_levels is None and len(np.unique(run.records.sigma)) > 1
+        if run.manifest.subject == "frozen sigma" or own:
             raise RunError.of(
                 run.path,
                 "certifies inputs with σ of their own, so no ceiling follows from its plan",

@@ -55,7 +55,7 @@ def certify(
     from smoothcert.smoothing.plan import former_default
 
     if memory is not None:
-        _check_memory(memory, hold, options.shard, out)
+        _check_memory(memory, hold, options.shard, out, options.levels.asked)
     certified = out if memory is None else _certificates_of(out)
     asked = options.of(model, former_default(certified))
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
@@ -82,8 +82,8 @@ def certify(
     if lost := classifier.plan.for_shape(noisy).rounding_of(inputs.levels):
         note(
             f"not all inputs are points of the noise's grid: each certificate is about the point nearest to its input. "
-            f"Subtract {lost:.3g} from a radius for one that holds for any numbers; --levels Q chooses a grid that has "
-            "the multiples of 1/Q",
+            f"Subtract {lost:.3g} from a radius for one that holds for any numbers, as the statements of show do; "
+            "--levels Q chooses a grid that has the multiples of 1/Q",
             quiet,
         )
     if classifier.base.most_workers == 1 and execution.worker_count() > 1:
@@ -148,13 +148,17 @@ def _certificates_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-certificates")
 
 
-def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path) -> None:
+def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:
     """Refuse, before any vote, what no memory takes, and one that isn't installed."""
     from smoothcert.errors import InvalidValueError
     from smoothcert.region_memory.stores import store_for
 
     if hold is not None:
         raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
+    if levelled:
+        raise InvalidValueError(
+            "with sigma levels it is one classifier already, which needs no memory: leave --memory out"
+        )
     if shard is not None:
         raise InvalidValueError(
             "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from smoothcert.smoothing import SmoothedClassifier
     from smoothcert.smoothing.levelled import LevelledClassifier
 
-_GROUP = Group("One classifier whose σ follows the input (levels)", sort_key=7)
+_GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
 
 
 @Parameter(name="*")

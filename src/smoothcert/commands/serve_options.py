@@ -45,8 +45,8 @@ class LimitOptions:
 
     def limits(self) -> Limits:
         """As the service takes them."""
-        from smoothcert.service.engine import EngineLimits
         from smoothcert.service.limits import Limits
+        from smoothcert.service.waiting_room import EngineLimits
 
         return Limits(
             body=self.max_body,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,8 +74,8 @@ class ReplayOptions:
         int | None,
         Parameter(
             group=_REPLAY,
-            help="Draw the inputs by this seed (default: evenly from the first to the last). One that the run's maker "
-            "couldn't know is the stronger check.",
+            help="Draw the inputs by this seed (default: one from the operating system, which is shown): one that "
+            "the run's maker couldn't know.",
         ),
     ] = None
 
@@ -186,10 +187,13 @@ def _replay(
     models = [*lower, named.classifier]
     replay = _replay_of(run, checked.statement, models, replaying.chooser, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)
-    chosen = chosen_records(checked.records, replaying.replay, replaying.seed)
+    seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
+    chosen = chosen_records(checked.records, replaying.replay, seed)
     with progress_bar("casting votes again", "votes", silent) as bar:
         bar.begin(replay.votes_of(chosen), len(chosen))
         replay.check(chosen, checked.report, bar.advance)
+    if len(chosen) < len(checked.records):
+        checked.report.notes.append(f"the inputs whose votes were cast again were drawn by --seed {seed}")
 
 
 def _replay_of(

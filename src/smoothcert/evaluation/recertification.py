@@ -29,7 +29,7 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.noise_files import sigmas_files
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_levels import LevelEvidence
-from smoothcert.sigma_levels.evidence import read_evidence
+from smoothcert.sigma_levels.evidence import missing_line, read_evidence
 from smoothcert.smoothing import CertifyPlan, decide
 from smoothcert.smoothing.level_plans import decide_levels, home_plan, levels_of
 from smoothcert.stopping import budget_among, parse_stops, stop_rules
@@ -177,10 +177,7 @@ def _home_of(
 ) -> tuple[CertifyPlan, float]:
     """The plan and σ of an input's own level; refused where its line is missing or isn't the record's."""
     if evidence is None:
-        raise RunError(
-            f"{run.path}: {RunFiles.levels.name} has no line for input {record.index}, whose level it would say: give "
-            "the certify command again, or restore the file"
-        )
+        raise missing_line(run.path, record.index)
     sigmas, first = levels_of(plan).sigmas, evidence.votes[0] if evidence.votes else None
     if (
         first is None

@@ -198,6 +198,21 @@ def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
     return math.nextafter(math.ldexp(float(total), -BITS), math.inf)
 
 
+def lost_off_grid(noise: Noise, grid: Grid, dimension: int, levels: int | None) -> float:
+    """What a radius must give up to speak of inputs themselves, where they may lie off the grid; rounded up.
+
+    Half of it is an input's way to its grid point, half that of whatever it is compared with: the diagonal of a cell,
+    over the coordinates in which multiples of 1/``levels`` aren't points of the grid (None: any numbers). Where a σ is
+    many such multiples the grid is coarser than they are.
+    """
+    steps = _steps_per_unit(noise.scales(), grid)
+    off = np.ones(steps.shape, bool) if levels is None else np.fmod(steps, levels) != 0
+    cells = np.where(off, 1 / steps, 0.0)
+    times = dimension if cells.size == 1 else 1
+    lengths = times * cells.sum(), math.sqrt(times * (cells * cells).sum())
+    return float(lengths[0] if noise.norm == "l1" else lengths[1]) * (1 + 1e-9)
+
+
 def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
     """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
     steps = float(_steps_per_unit(noise.scales(), grid).max())

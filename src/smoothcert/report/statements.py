@@ -14,6 +14,7 @@ from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import certain_count, certain_radii, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.analysis.metrics import certified_count
+from smoothcert.analysis.off_grid import off_grid_in_words
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
@@ -166,6 +167,11 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             f"The log prints radii rounded to {printed.digits} digits: for the headline, half a unit of the last is "
             "subtracted."
         )
+    if (lost := off_grid_in_words(run)) is not None:
+        notes.append(
+            f"Certificates are about the point of the noise's grid nearest to an input: for the headline, {lost} is "
+            "subtracted from each radius, so that it holds for the inputs as they are and any change of them."
+        )
     return Statement(
         "Of the inputs this test set was drawn from, at least ",
         f"{percent_down(share)} %",
@@ -191,6 +197,8 @@ def guarantee(run: Run) -> str:
             "questions."
         )
     frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
+    if run.manifest.plan.sigma_levels is not None:
+        frozen = ", one classifier whose σ follows the input by levels,"
     return (
         f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "

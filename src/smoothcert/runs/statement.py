@@ -126,6 +126,10 @@ def _size(value: object) -> TypeGuard[float]:
     return type(value) in (int, float) and 0 < value <= _LARGEST_SIGMA  # type: ignore[operator]
 
 
+def _size_or_none(value: object) -> TypeGuard[float]:
+    return (value == 0 and type(value) in (int, float)) or _size(value)
+
+
 def _probability(value: object) -> TypeGuard[float]:
     return type(value) is float and 0 < value < 1
 
@@ -171,7 +175,8 @@ class PlanStatement(Statement):
 
     part = "plan"
     noise = Stated(_text)
-    sigma = Stated(_size)
+    sigma = Stated(_size_or_none)
+    """0 in plans of training alone: a network that was trained without noise."""
     least_sigma = Stated(_size)
     sigmas_sha256 = Stated(_text)
     norm = Stated(_text)

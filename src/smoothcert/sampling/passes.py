@@ -137,7 +137,7 @@ class Passes:
                         needed = range(max(0, begun - start), min(len(rows), block.last - start), chunk)
                         outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
             with self._naming(parts):
-                ballots = self._read(torch.cat(outputs))
+                ballots = self._read_all(outputs)
         return [(block, ballots.part(origin, block.wanted)) for origin, block in parts]
 
     def drawn(self, block: Block) -> NDArray[np.float64]:
@@ -165,6 +165,12 @@ class Passes:
 
     def _read(self, outputs: torch.Tensor) -> Ballots:
         return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)
+
+    def _read_all(self, passes: Sequence[torch.Tensor]) -> Ballots:
+        """Read at once where that changes no number: passes of several types would be joined in one of them."""
+        if len({(answers.dtype, answers.shape[1:]) for answers in passes}) == 1:
+            return self._read(torch.cat(list(passes)))
+        return Ballots.joined([self._read(answers) for answers in passes])
 
     def _naming(self, filled: Sequence[tuple[int, Rows]]) -> AbstractContextManager[None]:
         """Whatever goes wrong in a pass is reported with the inputs in it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,17 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError, ModelError, SmoothcertError, check_count
 from smoothcert.noise import on_grid
-from smoothcert.sampling import Draw, Engine, Execution, Finished, Job, Prepared
+from smoothcert.sampling import Draw, Engine, Finished, Job
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.procedures import one_draw
-from smoothcert.service.asks import Ask, ClosedError, Ending, QueueFullError
+from smoothcert.service.asks import Ask, ClosedError, Ending
+from smoothcert.service.pace import Pace
 from smoothcert.service.randomness import Secret
 from smoothcert.service.schedule import Schedule
+from smoothcert.service.settled import deep, settled, statement_of
 from smoothcert.service.voting import Kept, Lease, Voting, exact_point
+from smoothcert.service.waiting_room import EngineLimits, Reservation, WaitingRoom
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.plan import ANYTIME_BOUND
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.stopping import StopRule
 from smoothcert.tally import Phase, Tally
@@ -35,26 +35,7 @@ _GROWTH = (
     0.25  # of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less
 )
 _MOST_ROUNDS = 8  # of a lease: what a newcomer waits for is bounded
-_ROUNDS_READY = 4
-_SMOOTHING = 5.0  # seconds over which the speed is averaged
 _LONGEST_WAIT, _SHORTEST_WAIT = 600, 1  # seconds that a refused caller is told to wait
-
-
-@dataclass(frozen=True)
-class EngineLimits:
-    """What is held at once. Everything a caller can make grow is bounded by one of these."""
-
-    queue: int = 1024
-    """Inputs that may wait, of all callers together."""
-    per_caller: int = 256
-    """Inputs that one caller may have waiting."""
-    kept: int = 65_536
-    """Points whose votes are kept after their last question."""
-
-    def __post_init__(self) -> None:
-        check_count("queue", self.queue)
-        check_count("per_caller", self.per_caller)
-        check_count("kept", self.kept, least=0)
 
 
 @dataclass(frozen=True)
@@ -78,14 +59,6 @@ class Question:
     plan: CertifyPlan | None = None
 
 
-@dataclass(eq=False)
-class Reservation:
-    """Room that is kept for a caller's inputs."""
-
-    caller: str
-    inputs: int
-
-
 class VotingEngine:
     """Asks of many callers, answered by one set of workers.
 
@@ -103,11 +76,16 @@ class VotingEngine:
         limits: EngineLimits | None = None,
         on_votes: Callable[[str, int], None] | None = None,
     ) -> None:
+        if classifier.plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "a server reads all answers about an input off one stream of votes, and sigma levels need several: "
+                "serve the model at one sigma"
+            )
         self.secret = secret or Secret.fresh()
         self.limits = limits or EngineLimits()
         self.classifier = classifier
-        self.plan, self.prepared = _settled(classifier, tuple(input_shape), self.secret)
-        self.execution = _deep(classifier.execution, self.prepared)
+        self.plan, self.prepared = settled(classifier, tuple(input_shape), self.secret)
+        self.execution = deep(classifier.execution, self.prepared)
         self.statement = statement_of(self.plan, classifier, tuple(input_shape))
         self.plan_hash = self.statement["sha256"]
         self._engine: Engine = engine_for(self.plan, self.prepared, self.execution)
@@ -115,14 +93,12 @@ class VotingEngine:
         self._lock = threading.Condition()
         self._schedule = Schedule()
         self._asks: dict[Voting, list[Ask]] = {}
-        self._held: Counter[str] = Counter()
+        self._room = WaitingRoom(self.limits, self._retry_after)
         self._votings: dict[int, Voting] = {}
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._out: dict[int, list[Lease]] = {}
         self._closing = False
-        self._cast = 0
-        self._speed, self._measured = 0.0, time.monotonic()
-        self._since = 0
+        self._pace = Pace()
         self._broken: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="voting", daemon=True)
         self._thread.start()
@@ -161,15 +137,12 @@ class VotingEngine:
         """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
         with self._lock:
             self._check_open()
-            self._check_room(caller, inputs)
-            self._held[caller] += inputs
-            return Reservation(caller, inputs)
+            return self._room.reserve(caller, inputs)
 
     def release(self, reservation: Reservation) -> None:
         """Give back what is kept and wasn't used."""
         with self._lock:
-            self._give_back(reservation.caller, reservation.inputs)
-            reservation.inputs = 0
+            self._room.release(reservation)
 
     def ask_all(
         self,
@@ -195,9 +168,8 @@ class VotingEngine:
         with self._lock:
             self._check_open()
             if reservation is not None:
-                self._give_back(reservation.caller, reservation.inputs)
-                reservation.inputs = 0
-            self._check_room(caller, len(questions))
+                self._room.release(reservation)
+            self._room.check(caller, len(questions))
             asks = [self._taken(caller, question, wanted, rule, on_change) for question in questions]
             self._lock.notify_all()
             return asks
@@ -218,7 +190,7 @@ class VotingEngine:
             self._keep(voting)
         else:
             self._asks.setdefault(voting, []).append(ask)
-            self._held[caller] += 1
+            self._room.enter(caller)
             self._schedule.join(caller, voting)
         return ask
 
@@ -239,10 +211,10 @@ class VotingEngine:
         with self._lock:
             return Load(
                 len(self._schedule),
-                self._held.total(),
+                self._room.held.total(),
                 self._votes_waiting(),
-                self._cast,
-                self._speed,
+                self._pace.votes,
+                self._pace.per_second,
                 len(self._kept),
             )
 
@@ -284,26 +256,12 @@ class VotingEngine:
         if self._closing:
             raise ClosedError("the server is being shut down", _SHORTEST_WAIT)
 
-    def _check_room(self, caller: str, more: int) -> None:
-        limits, held = self.limits, self._held.total()
-        if more > min(limits.queue, limits.per_caller):
-            raise InvalidValueError(
-                f"{more} inputs at once are more than the {min(limits.queue, limits.per_caller)} that may wait: ask "
-                "about fewer at a time"
-            )
-        if held + more > limits.queue:
-            raise QueueFullError(f"{held} inputs are waiting of {limits.queue} that may", self._retry_after())
-        if self._held[caller] + more > limits.per_caller:
-            raise QueueFullError(
-                f"{self._held[caller]} of your inputs are waiting of {limits.per_caller} that may",
-                self._retry_after(),
-            )
-
     def _retry_after(self) -> float:
-        """When about an eighth of what waits will have been cast: room for somebody, if not yet for all."""
-        if not self._speed:
+        """When about an eighth of what waits will have been cast: some room, if not yet for all callers."""
+        speed = self._pace.per_second
+        if not speed:
             return _SHORTEST_WAIT
-        return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, math.ceil(self._votes_waiting() / self._speed / 8)))
+        return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, math.ceil(self._votes_waiting() / speed / 8)))
 
     def _votes_waiting(self) -> int:
         return sum(max(0, self._target(voting) - voting.estimation.n) for voting in self._asks)
@@ -344,7 +302,7 @@ class VotingEngine:
                     return None
                 # An idle engine measures nothing.
                 self._lock.wait()
-                self._measured, self._since = time.monotonic(), 0
+                self._pace.begin()
 
     def _grant(self, voting: Voting) -> Lease | None:
         rows, block = self._engine.passes.layout.rows, self._engine.passes.layout.block
@@ -358,14 +316,7 @@ class VotingEngine:
 
     def _on_cast(self, votes: int) -> None:
         with self._lock:
-            self._cast += votes
-            self._since += votes
-            now = time.monotonic()
-            passed = now - self._measured
-            if passed > 0.1:
-                weight = 1 - math.exp(-passed / _SMOOTHING) if self._speed else 1.0
-                self._speed += weight * (self._since / passed - self._speed)
-                self._measured, self._since = now, 0
+            self._pace.add(votes)
 
     def _counted(self, done: Finished[Tally]) -> None:
         with self._lock:
@@ -391,18 +342,13 @@ class VotingEngine:
         asks = self._asks.get(ask.voting, [])
         if ask in asks:
             asks.remove(ask)
-            self._give_back(ask.caller, 1)
+            self._room.leave(ask.caller)
             if not any(other.caller == ask.caller for other in asks):
                 self._schedule.leave(ask.caller, ask.voting)
         if not asks:
             self._asks.pop(ask.voting, None)
             self._keep(ask.voting)
         self._lock.notify_all()
-
-    def _give_back(self, caller: str, inputs: int) -> None:
-        self._held[caller] -= inputs
-        if self._held[caller] <= 0:
-            del self._held[caller]
 
     def _keep(self, voting: Voting) -> None:
         """Once nobody asks about a point and none of its votes is under way, keep its tallies and no more."""
@@ -444,7 +390,7 @@ class VotingEngine:
             for ask in [ask for asks in self._asks.values() for ask in asks]:
                 ask.end("failed", ModelError(f"the engine has stopped: {type(error).__name__}"))
             self._asks.clear()
-            self._held.clear()
+            self._room.held.clear()
             self._lock.notify_all()
 
 
@@ -470,46 +416,5 @@ def _job(voting: Voting, lease: Lease) -> Job[Tally]:
 
 
 def _without_numbers(error: SmoothcertError, index: int) -> str:
-    """The message without the number of the input's streams, which is nobody's business."""
+    """The message without the number of the input's streams, which callers must not learn."""
     return str(error).replace(f"voting on input {index}: ", "").replace(str(index), "…")
-
-
-def _deep(execution: Execution, prepared: Prepared) -> Execution:
-    """Some rounds kept ready where rounds have slots: of many small leases, few are then left empty."""
-    layout = prepared.numerics.layout()
-    if execution.batch is not None or layout.slots == 1:
-        return execution
-    return replace(execution, batch=_ROUNDS_READY * layout.rows)
-
-
-def _settled(
-    classifier: SmoothedClassifier, input_shape: tuple[int, ...], secret: Secret
-) -> tuple[CertifyPlan, Prepared]:
-    """The plan with nothing left open, and the model prepared for it."""
-    plan = classifier.plan
-    if not plan.confidence_bound.anytime:
-        raise InvalidValueError(
-            f"the {plan.bound} bound holds for a number of votes fixed beforehand, but a server stops when a caller "
-            f"leaves or a deadline passes: use bound {ANYTIME_BOUND!r}"
-        )
-    if plan.stops:
-        raise InvalidValueError(
-            f"when to stop is for each request to say: leave {', '.join(stop.text for stop in plan.stops)} out"
-        )
-    plan.check_shape(input_shape)
-    plan.warn_if_hopeless()
-    prepared = classifier.base.prepare(plan.numerics, input_shape, classifier.execution.main_device)
-    plan = replace(plan, numerics=prepared.numerics, seed=secret.seed).for_shape(input_shape)
-    return plan, prepared
-
-
-def statement_of(
-    plan: CertifyPlan, classifier: SmoothedClassifier, input_shape: tuple[int, ...]
-) -> dict[str, Any]:
-    """What is promised about which model, in plain values; its hash names the streams. The seed isn't part of it."""
-    stated = plan.as_json()
-    del stated["seed"]
-    base = classifier.base
-    model = {"name": base.name, "sha256": base.fingerprint(input_shape), "input_shape": list(input_shape)}
-    text = json.dumps({"plan": stated, "model": model}, sort_keys=True, default=str)
-    return {"plan": stated, "model": model, "sha256": hashlib.sha256(text.encode()).hexdigest()}

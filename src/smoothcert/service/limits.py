@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from smoothcert.errors import check_count, check_positive
 from smoothcert.service.asks import QueueFullError, QuotaError
-from smoothcert.service.engine import EngineLimits
+from smoothcert.service.waiting_room import EngineLimits
 
 _MOST_CALLERS = 10_000  # whose quotas are remembered
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from smoothcert.errors import RunError
 from smoothcert.runs.json_lines import append_sealed, read_sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.tally import Tally
@@ -112,6 +113,14 @@ def read_evidence(directory: Path) -> dict[int, LevelEvidence]:
             continue
         found[one.index] = one
     return found
+
+
+def missing_line(directory: Path, index: int) -> RunError:
+    """What readers say of a record whose votes are lost or damaged."""
+    return RunError(
+        f"{RunFiles(directory).levels.name} has no intact line of input {index} in {directory}: give the command that "
+        "made the run again, it casts those votes anew, or restore the file"
+    )
 
 
 def _stated(tally: Tally | None) -> dict[str, Any] | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from smoothcert.errors import InvalidValueError, check_count, check_positive
 from smoothcert.rounding import down
-from smoothcert.sampling import Numerics
+
+if TYPE_CHECKING:  # tables of runs must not wait for torch
+    from smoothcert.sampling import Numerics
 
 CHOOSER_PART = 32
 """The chooser's bounds get α/32, those of the levels' classes the rest.
@@ -22,6 +24,11 @@ CHOOSER_BOUND = "mixture"
 """It holds whenever voting stops: choosers vote until they reach as far as the levels' radii, and no longer."""
 
 _MOST_LEVELS = 64
+
+
+def class_alpha(alpha: float, constant: bool) -> float:
+    """The part of α that a class's bound gets: all of it where the chooser is constant."""
+    return alpha if constant else down(alpha - alpha / CHOOSER_PART)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ class SigmaLevels:
 
     def level_alpha(self, alpha: float) -> float:
         """What is left of α for the classes: each level has all of it (docs/guarantees.md)."""
-        return alpha if self.constant is not None else down(alpha - alpha / CHOOSER_PART)
+        return class_alpha(alpha, self.constant is not None)
 
     def as_json(self, alpha: float) -> dict[str, Any]:
         """The fields that a plan states."""
@@ -107,6 +114,8 @@ class SigmaLevels:
     @classmethod
     def from_json(cls, sigmas: list[float], chooser: Mapping[str, Any]) -> SigmaLevels:
         """The inverse of :meth:`as_json`; InvalidValueError for what isn't."""
+        from smoothcert.sampling import Numerics
+
         if "constant" in chooser:
             return cls(tuple(sigmas), constant=chooser["constant"])
         try:

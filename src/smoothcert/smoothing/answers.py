@@ -32,7 +32,12 @@ class HeldPart:
             raise InvalidValueError(
                 f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
             )
-        return given[~self.mask] if np.array_equal(given[self.mask], self.values) else None
+        if not np.array_equal(given[self.mask], self.values):
+            return None
+        free = given[~self.mask]
+        return (
+            free.astype(np.float64) if free.dtype == object else free
+        )  # beside texts, numbers are objects as well
 
 
 @dataclass(frozen=True, repr=False)

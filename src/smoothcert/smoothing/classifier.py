@@ -146,7 +146,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
             raise InvalidValueError(
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
             )
-        ((index, one),) = numbered_inputs(inputs, index)
+        ((index, one),) = numbered_inputs(inputs.copy(), index)  # the caller's may change between two states
         if label is not None:
             label = labels_by_index([index], [label], self.class_names)(index)
         plan = self.prepare(one.shape)

@@ -42,8 +42,8 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     array = as_numpy(x)
     if array.dtype == object and (text := _columns_of_text(x)):
         raise InvalidValueError(
-            f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: encode them first, and hold "
-            "those that are categories (holding)"
+            f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: hold such columns, "
+            f".holding([{', '.join(text)}]), or encode them first"
         )
     if array.ndim == 0 or array.dtype == object:
         raise InvalidValueError(
@@ -169,11 +169,20 @@ def content_index(x: NDArray[Any]) -> int:
 
 
 def _canonical(x: NDArray[Any]) -> NDArray[Any]:
-    """Float64 without −0 where that holds the same numbers."""
+    """Float64 without −0; where that doesn't hold the same numbers, beside it what it leaves out of each."""
     if x.dtype.kind not in "biuf" or x.size == 0:
         return x
-    if x.dtype.kind in "iu" and not -_EXACT_IN_FLOAT64 <= int(x.min()) <= int(x.max()) <= _EXACT_IN_FLOAT64:
-        return x
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         plain = x.astype(np.float64) + 0.0
-    return plain if np.array_equal(plain, x) else x
+        rest = _left_out(x, plain)
+    return np.stack([plain, rest]) if rest.any() else plain
+
+
+def _left_out(x: NDArray[Any], plain: NDArray[np.float64]) -> NDArray[np.float64]:
+    if x.dtype.kind == "f":
+        return np.where(np.isfinite(plain), x - plain, 0.0).astype(np.float64) + 0.0  # of long doubles alone
+    if x.dtype.kind == "b" or -_EXACT_IN_FLOAT64 <= int(x.min()) <= int(x.max()) <= _EXACT_IN_FLOAT64:
+        return np.zeros(x.shape)
+    # Python's whole numbers: the difference of two types may be computed in a third, which rounds.
+    rest = [one - int(near) for one, near in zip(x.reshape(-1).tolist(), plain.reshape(-1).tolist())]
+    return np.array(rest, np.float64).reshape(x.shape)

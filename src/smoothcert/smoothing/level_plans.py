@@ -17,9 +17,10 @@ from smoothcert.sampling import Numerics
 from smoothcert.sigma_levels import CHOOSER_BOUND, LevelEvidence, SigmaLevels, median_level, reaches
 from smoothcert.sigma_levels.median import beyond_all, combined_radius
 from smoothcert.smoothing.answers import Certification
+from smoothcert.smoothing.level_rules import Enough
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import decide
-from smoothcert.stopping import Decide, Wrong
+from smoothcert.stopping import Wrong
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
 ONE_SIDED = "clopper-pearson"
@@ -52,15 +53,15 @@ def home_plan(plan: CertifyPlan, level: int) -> CertifyPlan:
     )
 
 
-def other_plan(plan: CertifyPlan, level: int, target: float) -> CertifyPlan:
-    """CERTIFY at another level: it has to reach the radius that the others leave, and may stop there or give up.
+def other_plan(plan: CertifyPlan, level: int, target: float, reach: float) -> CertifyPlan:
+    """CERTIFY at another level, until it has the radius that the others leave or can't come beyond its ``reach``.
 
     Its streams are those of :func:`home_plan`, of which an input sees one or the other.
     """
     return replace(
         home_plan(plan, level),
         bound="mixture" if plan.bound == ONE_SIDED else "mixture-top-two",
-        stop=(Wrong(), Decide(target)),
+        stop=(Wrong(), Enough(target, reach)),
     )
 
 
@@ -113,7 +114,7 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
     radii[first.level] = home.radius
     for one in others:
         sigma = levels.sigmas[one.level]
-        there = decide(point, other_plan(plan, one.level, sigma), one.selection, one.estimation)
+        there = decide(point, other_plan(plan, one.level, sigma, 0.0), one.selection, one.estimation)
         radii[one.level] = there.radius if there.predicted == home.candidate else 0.0
     reached = reaches_of(plan, evidence.chooser, evidence.home)
     radius = combined_radius(reached, radii)

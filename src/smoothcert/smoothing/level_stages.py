@@ -158,9 +158,8 @@ class Stages:
         """CERTIFY at a level that the chooser may come to, until it reaches as far as the others do."""
 
         def procedure(one: Underway) -> Procedure[Certification]:
-            return stopping_procedure(
-                one.point, other_plan(self.plan, level, one.radius), label=one.candidate
-            )
+            own = other_plan(self.plan, level, one.radius, one.reaches[level])
+            return stopping_procedure(one.point, own, label=one.candidate)
 
         for one, answer in self._ask(level, together, procedure, on_votes):
             there = answer.radius if answer.predicted == one.candidate else 0.0

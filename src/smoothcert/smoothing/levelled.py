@@ -16,7 +16,7 @@ from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
 from smoothcert.sampling.models import FunctionClassifier
 from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
-from smoothcert.smoothing.adaptive import CertifyState
+from smoothcert.smoothing.adaptive import CertifyState, Piloted
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
@@ -131,6 +131,14 @@ class LevelledClassifier(SmoothedClassifier):
         raise InvalidValueError(
             "certify_stream is for one sigma: a radius at several levels is known at the end"
         )
+
+    def pilot_each(self, *_: Any, **__: Any) -> Iterator[tuple[int, Piloted]]:
+        """Refused: a total of votes is spread at one σ."""
+        raise InvalidValueError("a total of votes is spread over inputs at one sigma: leave the levels out")
+
+    def certify_allocated(self, *_: Any, **__: Any) -> Iterator[Certification]:
+        """Refused: a total of votes is spread at one σ."""
+        raise InvalidValueError("a total of votes is spread over inputs at one sigma: leave the levels out")
 
     def fingerprint(self, input_shape: tuple[int, ...]) -> str:
         """A hash of all levels' models; of one model its own. The chooser's is in the plan."""

@@ -16,7 +16,7 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES, Grid, Noise, drawable, on_grid, sampler_error
+from smoothcert.noise import NOISES, Grid, Noise, drawable, lost_off_grid, on_grid, sampler_error
 from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
@@ -242,14 +242,13 @@ class CertifyPlan:
     def rounding_of(self, levels: int | None) -> float:
         """What radii must give up to speak of *any* input: a cell's diagonal, where inputs may lie off the grid.
 
-        ``levels``: what is known of the inputs. One half is the input's own way to its grid point, one half that of
-        whatever it is compared with. 0 where multiples of 1/levels are points of the grid.
+        ``levels``: what is known of the inputs. 0 where multiples of 1/levels are points of the grid.
         """
-        if not self.on_grid or (levels is not None and self.grid.levels % levels == 0):
-            return 0.0
-        noise = self.coarsest_noise
-        shape = noise.scales().shape or (self.dimension or 1,)
-        return 2 * on_grid(noise, self.grid, shape).half_diagonal(self.certificate.norm)
+        return (
+            lost_off_grid(self.coarsest_noise, self.grid, self.dimension or 1, levels)
+            if self.on_grid
+            else 0.0
+        )
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""

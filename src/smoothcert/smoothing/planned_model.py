@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Self, TypeVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
@@ -21,6 +23,8 @@ from smoothcert.smoothing.voting import engine_for
 R = TypeVar("R")
 
 Numbered = Iterator[tuple[int, NDArray[Any]]]
+
+_SETTLING = threading.Lock()
 
 
 class PlannedModel:
@@ -81,19 +85,21 @@ class PlannedModel:
     def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
         """The model ready for inputs of this shape."""
         self.plan.check_shape(tuple(input_shape))
-        if self._prepared is None or self._prepared.input_shape != tuple(input_shape):
-            prepared = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
-            self._prepared = replace(prepared, order=self._order)
-        return self._prepared
+        prepared = self._prepared  # another thread may prepare it for another shape meanwhile
+        if prepared is None or prepared.input_shape != tuple(input_shape):
+            made = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
+            self._prepared = prepared = replace(made, order=self._order)
+        return prepared
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
 
         Somebody who knows the seed before choosing an input can look for one that it flatters.
         """
-        if self.plan.seed is None:
-            self.plan = replace(self.plan, seed=secrets.randbits(63))
-        return self.plan.known_seed
+        with _SETTLING:  # two threads that ask first must not draw two: an input would have two streams
+            if self.plan.seed is None:
+                self.plan = replace(self.plan, seed=secrets.randbits(63))
+            return self.plan.known_seed
 
     def settle_numerics(self, settled: Numerics | None) -> None:
         """Take over what the plan leaves open of its numerics from a run that has settled it; None for no such run."""
@@ -154,9 +160,11 @@ class PlannedModel:
     ) -> Iterator[Finished[R]]:
         """The jobs that ``jobs`` makes of these inputs, done as they are ready, not in order.
 
-        The model is prepared for the first input's shape; the engine refuses any other.
+        The model is prepared for the first input's shape; the engine refuses any other. Inputs are copied as they are
+        taken: a caller may fill one array with the next, or change it, while votes on the last are being cast, and the
+        answer must be about the point that they were cast on.
         """
-        waiting = iter(inputs)
+        waiting = ((index, np.array(x)) for index, x in inputs)
         first = next(waiting, None)
         if first is None:
             return

@@ -41,16 +41,17 @@ A_LOOK = 100
 """A number of votes that is permitted to every bound."""
 
 
-def chosen_records(records: Sequence[StatedRecord], count: int, seed: int | None) -> list[StatedRecord]:
-    """``count`` of the records that keep votes: evenly from the first to the last, or drawn by ``seed``."""
+def chosen_records(records: Sequence[StatedRecord], count: int, seed: int) -> list[StatedRecord]:
+    """``count`` of the records that keep votes, drawn by ``seed``.
+
+    No choice is made that a run's maker could know: whoever makes votes up would leave just those alone.
+    """
     with_votes = [
         record for record in records if record.selection is not None and record.estimation is not None
     ]
     if count >= len(with_votes):
         return with_votes
-    if seed is not None:
-        return sorted(random.Random(seed).sample(with_votes, count), key=lambda record: record.index)
-    return [with_votes[(2 * k + 1) * len(with_votes) // (2 * count)] for k in range(count)]
+    return sorted(random.Random(seed).sample(with_votes, count), key=lambda record: record.index)
 
 
 class Replay:
@@ -80,10 +81,16 @@ class Replay:
         return sum(record.votes for record in records)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
-        """Compare all labels, and their number, with the data."""
-        stated = self.statement.data.get("inputs")
+        """Compare all labels, their number, and which grid the inputs are said to lie on, with the data."""
+        data = self.statement.data
+        stated = data.get("inputs")
         if stated != len(self.dataset):
             report.problem(None, f"run.json states {stated} inputs, the data have {len(self.dataset)}")
+        if "levels" in data and data["levels"] != self.dataset.levels:
+            report.problem(
+                None,
+                f"run.json states inputs of levels {data['levels']!r}, those of the data are {self.dataset.levels!r}",
+            )
         for record in records:
             if not 0 <= record.index < len(self.dataset):
                 continue  # reported already

@@ -191,14 +191,20 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         report.problem(None, "run.json doesn't state how many inputs the data have, and which were asked for")
     if statement.problem_of_planned is not None:
         report.problem(None, statement.problem_of_planned)
-    wanted = statement.asked if "shard" in statement.data else statement.positions
-    if wanted is None:
+    wanted, allowed = statement.asked if statement.says_which else statement.positions, statement.positions
+    if wanted is None or allowed is None:
         return
     report.expected = len(wanted)
+    if statement.limited:
+        report.notes.append(
+            f"{len(wanted)} of the {len(allowed)} inputs that its data allow were asked for (--max)"
+        )
     if report.records >= report.expected:
         return
     report.notes.append(
-        f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
+        f"unfinished: {report.records} of the {report.expected} inputs that were asked for"
+        if statement.says_which
+        else f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
     )
     before = wanted[: bisect_left(wanted, max(seen, default=0))]
     missing = len(before) - sum(1 for index in seen if index in before)

@@ -155,6 +155,18 @@ class Statement:
         return asked[number - 1 :: of]
 
     @property
+    def says_which(self) -> bool:
+        """Whether it says how many inputs, or which part of them, were asked for."""
+        stated = type(self.data.get("planned")) is int or self._shard is not None
+        return stated and self.problem_of_planned is None
+
+    @property
+    def limited(self) -> bool:
+        """Whether fewer were asked for than the data and the step allow, though not for being a shard."""
+        planned, allowed = self.data.get("planned"), self.positions
+        return self.says_which and type(planned) is int and allowed is not None and planned < len(allowed)
+
+    @property
     def _shard(self) -> tuple[int, int] | None:
         """(I, N) where the run is of every N-th input from the I-th on."""
         found = re.fullmatch(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", str(self.data.get("shard")))
@@ -217,9 +229,9 @@ class _PlanError(ValueError):
 
 def _plan(fields: dict[str, Any]) -> Plan:
     noise, bound = fields.get("noise"), fields.get("bound")
-    if noise not in NORMS:
+    if not isinstance(noise, str) or noise not in NORMS:
         raise _PlanError(f"the plan's noise is {noise!r}, and known are {', '.join(NORMS)}")
-    if bound not in BOUNDS:
+    if not isinstance(bound, str) or bound not in BOUNDS:
         raise _PlanError(f"the plan's bound is {bound!r}, and known are {', '.join(BOUNDS)}")
     sigma, alpha = (_number(fields, name) for name in ("sigma", "alpha"))
     if not alpha < 1:
@@ -244,6 +256,10 @@ def _plan(fields: dict[str, Any]) -> Plan:
         levels = parse_levels(fields)
     except UnreadableError as error:
         raise _PlanError(f"the plan states {error}") from None
+    if levels is not None and levels.chooser is not None:
+        most = max(levels.chooser.n0, levels.chooser.n)
+        if most > _MOST_VOTES:
+            raise _PlanError(f"the chooser's numbers of votes must be at most {_MOST_VOTES}, got {most}")
     return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields, levels)
 
 

@@ -110,6 +110,11 @@ class BaseClassifier(ABC):
     """What the model calls the columns of a table; None where they go by their place."""
     declared: Mapping[str, Any] = MappingProxyType({})
     """What the caller said of it, as a run states it."""
+    remedy: str = (
+        "normalisation and reshaping belong inside the model. One that takes whole numbers needs "
+        'input_dtype="uint8" or another such type'
+    )
+    """What else may help where it fails on a probe."""
     differentiable: bool = False
     """Whether gradients can be had, and mean something."""
     most_workers: int | None = None
@@ -157,9 +162,15 @@ class BaseClassifier(ABC):
             first = Probe(rows, ask(rows))
             classes = self.count_classes(first.answers)
             eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
-            check_again(self.name, ask, first, self.kind, eps)  # before: randomness would pass for mixed rows
-            second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
-            if self.most_workers != 1:
+            together = self.most_workers != 1
+            try:
+                if not together:  # several workers ask the same rows again, and at once
+                    check_again(self.name, ask, first, self.kind, eps)
+                second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
+            except ModelError:
+                check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
+                raise
+            if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
@@ -238,8 +249,7 @@ class BaseClassifier(ABC):
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
-                "Check the input shape; normalisation and reshaping belong inside the model. One that takes whole "
-                'numbers needs input_dtype="uint8" or another such type'
+                f"Check the input shape; {self.remedy}"
             ) from error
         check_answers(self.name, answer, len(rows))
         return answer.clone()
