@@ -89,7 +89,7 @@ def fitted_chooser(
                         f"below {plan.lr:g}"
                     )
                 optimizer.zero_grad(set_to_none=True)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
                 if on_rows is not None:
@@ -118,7 +118,8 @@ def _soft_votes(model: nn.Module, x: Tensor, plan: LevelFitPlan, draws: torch.Ge
 
 def _batches(inputs: int, plan: LevelFitPlan, epoch: int) -> Iterator[Tensor]:
     order = torch.randperm(inputs, generator=_stream(plan.seed, _Purpose.SHUFFLE, epoch))
-    yield from order.split(plan.batch)
+    for start in range(0, inputs, plan.batch):
+        yield order[start : start + plan.batch]
 
 
 def _stream(seed: int, purpose: _Purpose, *words: int) -> torch.Generator:

@@ -53,7 +53,9 @@ class LevelReport:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> LevelReport:
         """The inverse of :meth:`as_json`."""
-        listed = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        listed: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
         return cls(**listed)
 
 
