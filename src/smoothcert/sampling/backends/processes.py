@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import portable, sendable
+from smoothcert.sampling.backends.sending import Arriving, portable, sendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -34,8 +34,9 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
         raise InvalidValueError(
             f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
         )
-    spec = portable(WorkerSpec.of(passes, execution.main_device, grid), passes.prepared.name)
-    voters = _Processes(spec, execution.worker_count(), passes.prepared.name)
+    name = passes.prepared.name
+    spec = Arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
+    voters = _Processes(spec, execution.worker_count(), name)
     try:
         yield voters
     finally:
@@ -45,7 +46,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
 class _Processes(LeasedVoters):
     """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
 
-    def __init__(self, spec: WorkerSpec, count: int, name: str) -> None:
+    def __init__(self, spec: Arriving, count: int, name: str) -> None:
         self.count = count
         self._spec, self._name = spec, name
         self._lock = threading.RLock()
@@ -118,13 +119,13 @@ class _Processes(LeasedVoters):
 _worker: Worker | ModelError | None = None
 
 
-def _begin(spec: WorkerSpec) -> None:
+def _begin(spec: WorkerSpec | ModelError) -> None:
     """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
-        _worker = spec.open()
+        _worker = spec if isinstance(spec, ModelError) else spec.open()
     except Exception as error:
         _worker = sendable(error)
 
