@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import Arriving, portable, sendable
+from smoothcert.sampling.backends.sending import arriving, portable, sendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -35,7 +35,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
             f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
         )
     name = passes.prepared.name
-    spec = Arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
+    spec = arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
     voters = _Processes(spec, execution.worker_count(), name)
     try:
         yield voters
@@ -46,7 +46,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
 class _Processes(LeasedVoters):
     """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
 
-    def __init__(self, spec: Arriving, count: int, name: str) -> None:
+    def __init__(self, spec: WorkerSpec | ModelError, count: int, name: str) -> None:
         self.count = count
         self._spec, self._name = spec, name
         self._lock = threading.RLock()

@@ -72,8 +72,13 @@ class _ByValue:
         return pickle.loads, (content.getvalue(),)
 
 
-class Arriving:
-    """Becomes what it holds when it arrives, or a ModelError: a process would die of another, and so would the next."""
+def arriving(one: T, name: str) -> T | ModelError:
+    """The same when it arrives, or a ModelError: a process would die of another exception, and so would the next."""
+    return cast(T, _Arriving(one, name))
+
+
+class _Arriving:
+    """Becomes what it holds, or says why it can't."""
 
     def __init__(self, one: object, name: str) -> None:
         self._one, self._name = one, name
