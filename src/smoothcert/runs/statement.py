@@ -134,6 +134,14 @@ def _probability(value: object) -> TypeGuard[float]:
     return type(value) is float and 0 < value < 1
 
 
+def _sizes(value: object) -> TypeGuard[list[float]]:
+    return isinstance(value, list) and bool(value) and all(map(_size, value))
+
+
+def _fields(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, dict)
+
+
 def _kind_or_number(value: object) -> TypeGuard[str | int]:
     return _text(value) or _natural(value)
 
@@ -192,6 +200,10 @@ class PlanStatement(Statement):
     """What noise was drawn by; sfc64 where nothing is stated."""
     device = Stated(_text)
     sigma_search = Stated(_text)
+    sigma_levels = Stated(_sizes)
+    """The σ among which a chooser gives each point its own, ascending."""
+    chooser = Stated(_fields)
+    """What the chooser is and how it votes."""
     stateful = Stated(_anything)
     memory = Stated(_anything)
     recertified_from = Stated(_anything)

@@ -13,6 +13,8 @@ from typing import Any
 
 from smoothcert.verification.beliefs import believed, verified
 from smoothcert.verification.checksums import Checksums
+from smoothcert.verification.level_records import LevelJudge
+from smoothcert.verification.levels import read_levels
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import (
     StatedRecord,
@@ -97,7 +99,10 @@ def _judge(directory: Path, plan: Plan, report: Report) -> Judge:
         report.problem(None, contradiction)
     allocation = read_allocation(directory)["votes"] if "total" in plan.rules else None
     found = read_found(directory) if plan.search is not None else {}
-    judge = Judge(directory, plan, found, allocation)
+    if plan.levels is None:
+        judge = Judge(directory, plan, found, allocation)
+    else:
+        judge = LevelJudge(directory, plan, found, lines=read_levels(directory))
     try:
         noise = Noise(plan.noise, (plan.sigma,))
         if plan.noise.startswith("diagonal-"):
