@@ -124,7 +124,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.classes_ = np.asarray(self.estimator_.classes_)
         if any(self.abstain_label == name for name in self.classes_.tolist()):
             raise InvalidValueError(
-                f"abstain_label={self.abstain_label!r} is a class: nobody could tell an abstention from it"
+                f"abstain_label={self.abstain_label!r} is a class: an abstention couldn't be told from it"
             )
         self.smoothed_ = self._smoothed()
         return self

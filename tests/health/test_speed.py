@@ -18,7 +18,7 @@ TINY = RandomNetwork("tiny", "small-cnn", (1, 8, 8))
 def test_routes_that_make_a_difference() -> None:
     assert speed.routes_of(LENET.module(), "cpu") == ["eager", "channels-last", "onnxruntime"]
     assert speed.routes_of(RESNET20.module(), "cpu") == ["eager", "channels-last", "folded", "onnxruntime"]
-    assert speed.routes_of(RESNET20.module(), "cuda:0") == ["eager", "channels-last", "folded"]
+    assert speed.routes_of(RESNET20.module(), "cuda:0") == ["eager", "channels-last", "folded", "graphs"]
 
 
 def test_the_bare_network_does_as_many_passes_as_asked() -> None:

@@ -99,6 +99,9 @@ def test_a_drawn_digit_is_certified_while_one_watches(
     assert page.locator("#verdict").inner_text().startswith("It is ")
     assert page.locator("#told").inner_text().startswith("Answer: It is")
     assert page.locator("#copies canvas").count() == 4
+    assert page.locator("#size-words").inner_text().startswith("The radius: every smaller change")
+    shown = float(page.locator("#size-text").inner_text()) - float(page.locator("#radius-text").inner_text())
+    assert -2e-4 < shown <= 0
     page.locator("#size").fill(page.locator("#size").get_attribute("max"))
     assert "nothing is promised" in page.locator("#size-words").inner_text()
     page.locator("#size").fill("0.01")
@@ -141,6 +144,74 @@ def test_a_row_of_numbers_and_an_honest_abstention(browser: Any) -> None:
         page.click("#go")
         page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
         assert page.locator("#verdict").inner_text().startswith("Can’t tell.")
+        assert page.locator("#copies .numbers").count() == 4
+        assert page.locator("#changed-row").inner_text().count(",") == 1
         assert said == []
         assert {one.split("/")[2] for one in asked} == {server.url.removeprefix("http://")}
         page.context.close()
+
+
+PICTURE = """() => {
+  const canvas = document.createElement('canvas');
+  canvas.width = canvas.height = 8;
+  canvas.getContext('2d').fillStyle = 'white';
+  canvas.getContext('2d').fillRect(0, 0, 8, 8);
+  return new Promise(done => canvas.toBlob(blob => {
+    const given = new DataTransfer();
+    given.items.add(new File([blob], 'white.png', { type: 'image/png' }));
+    document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: given, bubbles: true, cancelable: true }));
+    done();
+  }));
+}"""
+
+
+def test_what_is_shown_is_about_the_input_that_was_asked_about(browser: Any, digits: Live) -> None:
+    page, said, _ = visited(browser, digits.url, viewport=DESKTOP)
+    draw_a_one(page)
+    page.click("#go")
+    page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
+    page.evaluate(PICTURE)
+    page.wait_for_function(
+        "document.getElementById('drawing').ariaLabel === 'Drawing: 64 of 64 numbers above 0'"
+    )
+    assert page.locator("#verdict").inner_text() == "Nothing asked yet."
+    assert not page.locator("#moved").is_visible()
+    # Stopped before anything was said of this one: the radius of the last isn't its own.
+    page.evaluate("() => { document.getElementById('go').click(); document.getElementById('stop').click(); }")
+    assert not page.locator("#moved").is_visible()
+    assert page.locator("#radius-text").inner_text() == "0"
+    assert said == []
+    page.context.close()
+
+
+def test_a_quick_stroke_has_no_gaps(browser: Any, digits: Live) -> None:
+    page, said, _ = visited(browser, digits.url, viewport=DESKTOP)
+    box = page.locator("#drawing").bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] / 2, steps=1)
+    page.mouse.up()
+    inked = page.evaluate(
+        "() => state.pixels.reduce((all, v, i) => v > 0 ? all.add(i % 8) : all, new Set()).size"
+    )
+    assert inked == 8, "a line from one side to the other"
+    assert said == []
+    page.context.close()
+
+
+def test_an_answer_that_breaks_off_says_so(browser: Any, digits: Live) -> None:
+    page, _, _ = visited(browser, digits.url, viewport=DESKTOP)
+    counts = ",".join(["9"] + ["0"] * 9)
+    told = (
+        'event: votes\ndata: {"votes": 9, "predicted": 0, "label": null, "abstained": false, "radius": 0.1, '
+        '"candidate": 0, "candidate_label": null, "runner_up": null, "runner_up_label": null, '
+        f'"counts": [{counts}]}}\n\n'
+    )
+    page.route("**/v1/certify/stream*", lambda route: route.fulfill(status=200, body=told))
+    draw_a_one(page)
+    page.click("#go")
+    page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
+    verdict = page.locator("#verdict").inner_text()
+    assert "smaller than 0.1" in verdict
+    assert "The connection was lost." in verdict
+    page.context.close()

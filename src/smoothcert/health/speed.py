@@ -17,7 +17,7 @@ from smoothcert.sampling.threads import worker_threads
 from smoothcert.smoothing import SmoothedClassifier
 
 SIGMA = 0.5
-ROUTES = ("eager", "channels-last", "folded", "onnxruntime")
+ROUTES = ("eager", "channels-last", "folded", "graphs", "onnxruntime")
 """That are measured; compiling takes longer than a check-up may."""
 _READY_BATCHES = 4
 
@@ -48,7 +48,9 @@ def routes_of(module: nn.Module, device: str) -> list[str]:
     return [
         route
         for route in ROUTES
-        if (route != "folded" or normalised) and (route != "onnxruntime" or device == "cpu")
+        if (route != "folded" or normalised)
+        and (route != "onnxruntime" or device == "cpu")
+        and (route != "graphs" or device.startswith("cuda"))
     ]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"]
-Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "onnxruntime"]
+Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "graphs", "onnxruntime"]
 Generator = Literal["auto", "sfc64", "philox"]
 AUTO_DTYPE = "auto"
 SFC64, PHILOX = "sfc64", "philox"

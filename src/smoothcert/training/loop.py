@@ -199,7 +199,7 @@ class _Trainer:
             try:
                 self._step(number, shards, settings, noise, search, draws, losses)
             except Exception:
-                losses.read()  # what went wrong may follow from a loss that nobody has looked at yet
+                losses.read()  # what went wrong may follow from a loss that hasn't been read yet
                 raise
             if self._progress is not None:
                 self._progress(epoch + 1, self.plan.epochs, number, len(batches), losses.latest)

@@ -101,7 +101,7 @@ class _Processes(LeasedVoters):
             promised.set_exception(error)
 
     def _replace(self, broken: ProcessPoolExecutor) -> None:
-        """Another pool, unless somebody made one already; gives up where processes die as they come."""
+        """Another pool, unless another thread has made one; gives up where processes die as they come."""
         with self._lock:
             if self._closed or self._pool is not broken:
                 return
@@ -130,7 +130,7 @@ def _begin(spec: WorkerSpec) -> None:
 
 
 def end_with_parent() -> None:
-    """A process that waits for work doesn't notice that nobody is left to send any."""
+    """A process that waits for work doesn't notice that its parent is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

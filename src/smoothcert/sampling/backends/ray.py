@@ -74,7 +74,7 @@ def _check_answers(address: str) -> None:
 
 
 class _RemoteWorker:
-    """What an actor runs; an error while the model is opened is kept for whoever asks."""
+    """What an actor runs; an error while the model is opened is kept for the first call."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self._worker: Worker | ModelError

@@ -1,7 +1,7 @@
 'use strict';
 // One file, no build, nothing from elsewhere. All texts are set as text, never as markup.
 const at = id => document.getElementById(id);
-const state = { plan: null, shape: [], pixels: null, cursor: [0, 0], asking: null, asked: null, direction: null, radius: 0 };
+const state = { plan: null, shape: [], pixels: null, cursor: [0, 0], pen: null, asking: null, asked: null, direction: null, radius: 0 };
 
 function headers(kind) {
   const key = at('key').value.trim();
@@ -19,7 +19,7 @@ const norm = values => state.plan.plan.norm === 'l1'
 async function begin() {
   const answer = await fetch('v1/plan', { headers: headers() });
   at('lock').hidden = answer.status !== 401;
-  if (!answer.ok) { at('about').textContent = 'This server asks for a key.'; return; }
+  if (!answer.ok) { at('about').textContent = answer.status === 401 ? 'This server asks for a key.' : `The server doesn’t answer (${answer.status}): load the page again later.`; return; }
   const plan = state.plan = await answer.json();
   state.shape = plan.model.input_shape;
   at('about').textContent = `${plan.model.name}, smoothed with ${plan.plan.noise} noise of σ = ${plan.plan.sigma}: a class, and the radius inside which nothing can change it.`;
@@ -69,12 +69,18 @@ function touch(x, y, value, width) {
   }
 }
 
+// From where the pen was last: events of a quick stroke are far apart.
 function draw(event) {
-  if (!(event.buttons & 1)) return;
+  if (!(event.buttons & 1)) { state.pen = null; return; }
   const box = at('drawing').getBoundingClientRect(), [, height, width] = state.shape;
   const brush = Math.max(.8, Math.min(height, width) / 16);
-  for (const one of (event.getCoalescedEvents ? event.getCoalescedEvents() : []).concat(event))
-    touch((one.clientX - box.left) / box.width * width, (one.clientY - box.top) / box.height * height, 1, brush);
+  for (const one of (event.getCoalescedEvents ? event.getCoalescedEvents() : []).concat(event)) {
+    const to = [(one.clientX - box.left) / box.width * width, (one.clientY - box.top) / box.height * height], from = state.pen || to;
+    const steps = Math.max(1, Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]) / brush));
+    for (let i = 1; i <= steps; i++) touch(from[0] + (to[0] - from[0]) * i / steps, from[1] + (to[1] - from[1]) * i / steps, 1, brush);
+    state.pen = to;
+  }
+  renew();
   show();
   event.preventDefault();
 }
@@ -83,15 +89,15 @@ function keyed(event) {
   const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }, [, height, width] = state.shape;
   const [u, v] = state.cursor;
   if (moves[event.key]) state.cursor = [Math.min(width - 1, Math.max(0, u + moves[event.key][0])), Math.min(height - 1, Math.max(0, v + moves[event.key][1]))];
-  else if (event.key === ' ') touch(u + .5, v + .5, 1, .5);
-  else if (event.key === 'Backspace') touch(u + .5, v + .5, 0, .5);
+  else if (event.key === ' ') { renew(); touch(u + .5, v + .5, 1, .5); }
+  else if (event.key === 'Backspace') { renew(); touch(u + .5, v + .5, 0, .5); }
   else return;
   event.preventDefault();
   show();
 }
 
 async function take(file) {
-  if (!file) return;
+  if (!file || !state.plan || !isPicture()) return;
   let bitmap;
   try { bitmap = await createImageBitmap(file); } catch { say('That file is no picture that this browser can read.'); return; }
   const [channels, height, width] = state.shape, canvas = document.createElement('canvas');
@@ -100,6 +106,7 @@ async function take(file) {
   context.imageSmoothingQuality = 'high';
   context.drawImage(bitmap, 0, 0, width, height);
   const data = context.getImageData(0, 0, width, height).data, area = width * height;
+  renew();
   for (let i = 0; i < area; i++) {
     const rgb = [data[4 * i], data[4 * i + 1], data[4 * i + 2]];
     if (channels === 3) rgb.forEach((value, c) => { state.pixels[c * area + i] = value / 255; });
@@ -108,14 +115,20 @@ async function take(file) {
   show();
 }
 
-function clear() {
+// The input is another one: what was said of the last isn't about it.
+function renew() {
+  state.radius = 0;
   stop();
-  state.pixels = new Array(size()).fill(0);
-  at('row').value = '';
-  at('file').value = '';
   at('verdict').textContent = 'Nothing asked yet.';
   at('seen').hidden = at('moved').hidden = true;
   progress({ votes: 0, radius: 0, counts: [], candidate: null });
+}
+
+function clear() {
+  renew();
+  state.pixels = new Array(size()).fill(0);
+  at('row').value = '';
+  at('file').value = '';
   if (isPicture()) show();
 }
 
@@ -180,13 +193,13 @@ function tell(now, final) {
 async function go() {
   const values = input();
   if (!values) return;
-  stop();
+  renew();
   const asking = state.asking = new AbortController();
   state.asked = values;
   state.direction = null;
   at('stop').disabled = false;
-  at('seen').hidden = at('moved').hidden = true;
   say('Voting …');
+  const lost = 'The connection was lost.';
   try {
     const answer = await fetch('v1/certify/stream?copies=4', {
       method: 'POST', headers: headers('application/json'), signal: asking.signal,
@@ -196,14 +209,21 @@ async function go() {
     for await (const [kind, data] of events(answer.body)) {
       if (state.asking !== asking) return;
       if (kind === 'copies') copies(data.inputs);
-      else if (kind === 'failed') say(`Not answered: ${data.error}`);
-      else { tell(data, kind === 'answer'); if (kind === 'answer') moved(); }
+      else if (kind === 'failed') { say(`Not answered: ${data.error}`); return; }
+      else { tell(data, kind === 'answer'); if (kind === 'answer') { moved(); return; } }
     }
+    broken(lost);
   } catch (error) {
-    if (error.name !== 'AbortError') say('The connection was lost. What was shown last still holds.');
+    if (error.name !== 'AbortError') broken(lost);
   } finally {
     if (state.asking === asking) { state.asking = null; at('stop').disabled = true; }
   }
+}
+
+// What was shown last holds, and is shown on.
+function broken(words) {
+  if (state.radius > 0) { at('verdict').append(` ${words}`); at('told').textContent = words; moved(); }
+  else say(words);
 }
 
 async function* events(body) {
@@ -228,10 +248,17 @@ function stop() {
   if (state.radius > 0) moved();
 }
 
+const row = values => values.map(value => Number(value.toPrecision(4))).join(', ');
+
 function copies(inputs) {
-  if (!isPicture()) return;
   at('seen').hidden = false;
   at('copies').replaceChildren(...inputs.map((one, place) => {
+    if (!isPicture()) {
+      const line = document.createElement('p');
+      line.className = 'numbers';
+      line.textContent = row(one.flat(Infinity));
+      return line;
+    }
     const canvas = document.createElement('canvas');
     canvas.setAttribute('role', 'img');
     canvas.setAttribute('aria-label', `Noisy version ${place + 1}`);
@@ -244,8 +271,8 @@ function copies(inputs) {
 function moved() {
   at('moved').hidden = false;
   at('changed').hidden = !isPicture();
+  at('changed-row').hidden = isPicture();
   at('size').max = state.plan.largest_radius;
-  at('size').step = state.plan.largest_radius / 500;
   at('size').value = state.radius;
   change();
 }
@@ -256,21 +283,25 @@ function change() {
     state.direction = drawn.map(v => v / length);
   }
   const far = Number(at('size').value);
-  at('size-text').textContent = far.toFixed(3);
-  at('size-words').textContent = far < state.radius
-    ? 'Inside the radius: no change of this size, in whatever direction, changes the class.'
-    : state.radius > 0 && far <= state.radius * 1.001 ? 'The radius: every smaller change leaves the class as it is.'
+  at('size-text').textContent = down(far);
+  at('size-words').textContent = state.radius > 0 && Math.abs(far - state.radius) <= state.radius / 1000
+    ? 'The radius: every smaller change leaves the class as it is.'
+    : far < state.radius ? 'Inside the radius: no change of this size, in whatever direction, changes the class.'
     : 'Outside the radius: nothing is promised.';
-  if (isPicture()) paint(at('changed'), state.asked.map((v, i) => v + far * state.direction[i]));
+  const changed = state.asked.map((v, i) => v + far * state.direction[i]);
+  if (isPicture()) paint(at('changed'), changed);
+  else at('changed-row').textContent = row(changed);
 }
 
-at('drawing').addEventListener('pointerdown', event => { at('drawing').setPointerCapture(event.pointerId); draw(event); });
+at('drawing').addEventListener('pointerdown', event => { state.pen = null; at('drawing').setPointerCapture(event.pointerId); draw(event); });
 at('drawing').addEventListener('pointermove', draw);
 at('drawing').addEventListener('keydown', keyed);
 at('drawing').addEventListener('focus', show);
 at('drawing').addEventListener('blur', show);
-at('drawing').addEventListener('dragover', event => event.preventDefault());
-at('drawing').addEventListener('drop', event => { event.preventDefault(); take(event.dataTransfer.files[0]); });
+// Anywhere: a browser would leave the page for a picture that falls beside the drawing.
+window.addEventListener('dragover', event => event.preventDefault());
+window.addEventListener('drop', event => { event.preventDefault(); take(event.dataTransfer.files[0]); });
+at('row').addEventListener('input', renew);
 at('file').addEventListener('change', () => take(at('file').files[0]));
 at('go').addEventListener('click', go);
 at('stop').addEventListener('click', stop);
