@@ -13,7 +13,10 @@ from smoothcert.smoothing import SmoothedClassifier
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase, Tally
 
-_LOOKED_AT, _ASKED = 64, 2  # records done
+LOOKED_AT = 64
+"""Records done, of which the least certain are asked about again."""
+
+_ASKED = 2
 _ROUNDED = 50  # one vote in so many may change with another machine's rounding
 
 
@@ -25,8 +28,8 @@ def check_same_model(
     A fingerprint is of answers to fixed probes: at the scale of the data, a function may be another one. ``cast``:
     whether the votes that chose the class can be cast again, at the plan's own noise; else the model is asked without.
     """
-    few = [records[place] for place in range(0, len(records), -(-len(records) // _LOOKED_AT))]
-    for record in sorted((one for one in few if one.selection is not None), key=_sureness)[:_ASKED]:
+    voted = [record for record in records if record.selection is not None]
+    for record in sorted(voted, key=_sureness)[:_ASKED]:
         x = dataset.input(record.index)
         if record.base is not None and classifier.base_class(x) != record.base:
             raise _refusal(out, record, f"class {record.base} without noise", str(classifier.base_class(x)))
