@@ -202,7 +202,8 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     """What each input adds to the mean radius, at least and at most, and the largest that it could."""
     _check_can_speak(run)
     if ceiling is None:
-        if run.manifest.subject == "frozen sigma" or len(np.unique(run.records.sigma)) > 1:
+        own = run.manifest.plan.sigma_levels is None and len(np.unique(run.records.sigma)) > 1
+        if run.manifest.subject == "frozen sigma" or own:
             raise RunError.of(
                 run.path,
                 "certifies inputs with σ of their own, so no ceiling follows from its plan",

@@ -208,6 +208,8 @@ def guarantee(run: Run) -> str:
             "questions."
         )
     frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
+    if run.manifest.plan.sigma_levels is not None:
+        frozen = ", one classifier whose σ follows the input by levels,"
     return (
         f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "

@@ -117,6 +117,11 @@ class BaseClassifier(ABC):
     """What the model calls the columns of a table; None where they go by their place."""
     declared: Mapping[str, Any] = MappingProxyType({})
     """What the caller said of it, as a run states it."""
+    remedy: str = (
+        "normalisation and reshaping belong inside the model. One that takes whole numbers needs "
+        'input_dtype="uint8" or another such type'
+    )
+    """What else may help where it fails on a probe."""
     differentiable: bool = False
     """Whether gradients can be had, and mean something."""
     most_workers: int | None = None
@@ -251,8 +256,7 @@ class BaseClassifier(ABC):
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
-                "Check the input shape; normalisation and reshaping belong inside the model. One that takes whole "
-                'numbers needs input_dtype="uint8" or another such type'
+                f"Check the input shape; {self.remedy}"
             ) from error
         check_answers(self.name, answer, len(rows))
         return answer.clone()
