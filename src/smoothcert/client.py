@@ -1,6 +1,6 @@
 """A client of `smoothcert serve`: a class and its radius in a few lines, and the radius as it grows.
 
-Of Python's own library and NumPy alone: whoever asks needs neither a model nor anything to install.
+Of Python's own library and NumPy alone: a caller needs neither a model nor anything to install.
 
 >>> client = Client("http://127.0.0.1:8000")          # doctest: +SKIP
 >>> client.certify(picture).radius                    # doctest: +SKIP

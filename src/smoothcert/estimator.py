@@ -46,9 +46,12 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         once, as it is.
     votes
         Votes of a prediction.
-    n0, n, alpha
-        Votes that choose the class of a certificate, votes that bound its probability, and the probability that the
-        certificate is wrong.
+    n0
+        Votes that choose the class of a certificate.
+    n
+        Fresh votes that bound its probability.
+    alpha
+        The probability that the certificate is wrong.
     hold
         Features without noise (numbers or names): categories, say. Certificates are about changes of the others.
     abstain_label
@@ -124,7 +127,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.classes_ = np.asarray(self.estimator_.classes_)
         if any(self.abstain_label == name for name in self.classes_.tolist()):
             raise InvalidValueError(
-                f"abstain_label={self.abstain_label!r} is a class: nobody could tell an abstention from it"
+                f"abstain_label={self.abstain_label!r} is a class: an abstention couldn't be told from it"
             )
         self.smoothed_ = self._smoothed()
         return self

@@ -1,4 +1,4 @@
-"""Optional packages: whoever needs one asks here, before any work begins."""
+"""Optional packages, asked for here before any work begins."""
 
 from __future__ import annotations
 

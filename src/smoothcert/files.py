@@ -27,7 +27,7 @@ _LONGEST_INTEGER = 100  # digits; a seed may have 39
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace ``path`` by a complete file, durable before it is visible; a link of that name is replaced, not followed.
 
-    Until then it has a name that nobody can guess, and is refused where that exists.
+    Until then it has a random name, and is refused where that exists.
     """
     check_platform()
     temporary = path.with_name(f".{secrets.token_hex(8)}.part")

@@ -41,7 +41,7 @@ class Registry(Generic[T]):
     """A read-mostly map from names to members of one kind.
 
     ``package`` is the folder whose files register the members. They are imported when a member is first asked for, so
-    that no list of files has to be kept, and a file that nobody asked for costs nothing.
+    that no list of files has to be kept, and an unused file costs nothing.
     """
 
     def __init__(self, kind: str, package: str | None = None) -> None:

@@ -86,6 +86,12 @@ def test_resnet18_size():
     assert parameters("cifar_resnet18", (3, 32, 32), 10) == by_hand == 11_173_962
 
 
+def test_resnet18_behind_imagenets_first_layers():
+    """7×7 instead of 3×3, and without the batch norm after it."""
+    first = conv(3, 64, 7, bias=False) - conv(3, 64, 3, bias=False) - 2 * 64
+    assert parameters("cifar_resnet18_7x7", (3, 32, 32), 10) == 11_173_962 + first == 11_181_514
+
+
 def test_resnet50_is_torchvisions():
     with torch.device("meta"):
         network = ARCHITECTURES["resnet50"]((3, 224, 224), 1000)
@@ -103,6 +109,7 @@ def test_resnet50_is_torchvisions():
     [
         ("cifar_resnet18", (3, 32, 32), [32, 16, 8, 4]),
         ("cifar_resnet18", (1, 8, 8), [8, 4, 2, 1]),
+        ("cifar_resnet18_7x7", (3, 32, 32), [8, 4, 2, 1]),
         ("resnet50", (3, 224, 224), [56, 28, 14, 7]),
     ],
 )

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from smoothcert.analysis.plots import lines
 from smoothcert.commands import main
+from smoothcert.datasets import load
 
 WORDS = ["--max", "4", "--steps", "3", "--copies", "2", "--points", "5", "--votes", "50"]
 
@@ -36,6 +41,34 @@ def test_each_input_and_the_model_before(digits_model: Path, tmp_path: Path) -> 
         pictures.append(tmp_path / f"{name}.png")
         main(["diagnose", str(digits_model), *WORDS, *options, "--quiet", "--out", str(pictures[-1])])
     assert len({picture.read_bytes() for picture in pictures}) == 3
+
+
+def test_each_input_is_drawn_beside_its_adversary(digits_model: Path, tmp_path: Path, monkeypatch) -> None:
+    """SmoothMix's figure 2: the pictures at either end of a line, of the first four inputs that are right."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(lines, "_draw_ends", lambda figure, pair, left: drawn.append(pair))
+    words = [
+        "diagnose",
+        str(digits_model),
+        *WORDS[2:],
+        "--max",
+        "6",
+        "--quiet",
+        "--out",
+        str(tmp_path / "a.png"),
+    ]
+    main(words)
+    assert drawn == []
+    main([*words, "--each"])
+    assert len(drawn) == lines.MOST_ENDS == 4
+    test_set = load("digits", "test")
+    for pair in drawn:
+        index, label = re.match(r"(\d+): (\d) → \d, ℓ2 ", pair.caption).groups()
+        assert np.array_equal(pair.first, test_set.input(int(index)))
+        assert int(label) == test_set.labels[int(index)]
+        distance = float(pair.caption.rpartition(" ")[2])
+        assert np.linalg.norm(pair.last - pair.first) == pytest.approx(distance, abs=0.006)
+        assert distance > 0.5
 
 
 @pytest.mark.parametrize(

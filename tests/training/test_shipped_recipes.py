@@ -154,7 +154,7 @@ def test_mnist_is_trained_as_the_papers_share_it(name):
 )
 def test_cifar_is_trained_as_the_papers_share_it(name):
     recipe, plan = RECIPES[name], RECIPES[name].plan
-    depth, epochs = ("cifar_resnet18", 200) if "resnet18" in name else ("cifar_resnet110", 150)
+    depth, epochs = ("cifar_resnet18_7x7", 200) if "resnet18" in name else ("cifar_resnet110", 150)
     assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == (depth, epochs, 256, 0.1)
     assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 50, ())
     assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, True, 4)
@@ -214,13 +214,19 @@ def test_data_dependent_papers_train_resnet18_by_all_three_methods(family, sigma
     assert {name: knobs[name] for name in OF_SMALL_NOISE[family]} == OF_SMALL_NOISE[family]
     plan = recipe.plan
     assert (recipe.architecture, plan.epochs, plan.inputs_per_step, plan.lr) == (
-        "cifar_resnet18",
+        "cifar_resnet18_7x7",
         200,
         128,
         0.01,
     )
     assert (plan.nesterov, plan.weight_decay, plan.flip, plan.shift) == (False, 5e-4, True, 4)
     assert f"cifar10-resnet18-gaussian-{sigma}" in RECIPES
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "resnet18" in name])
+def test_data_dependent_papers_train_the_released_network_with_plain_momentum(name):
+    assert RECIPES[name].architecture == "cifar_resnet18_7x7"
+    assert (RECIPES[name].plan.optimizer, RECIPES[name].plan.nesterov) == ("sgd", False)
 
 
 @pytest.mark.parametrize("sigma", ["0.12", "0.25", "0.5"])

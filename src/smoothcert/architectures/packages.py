@@ -1,4 +1,4 @@
-"""Networks that torchvision and timm build, for whoever has them: ``torchvision:NAME`` and ``timm:NAME``.
+"""Networks that torchvision and timm build, where they are installed: ``torchvision:NAME`` and ``timm:NAME``.
 
 Neither package is imported before one of its networks is asked for, and no pretrained weights are fetched.
 """

@@ -62,7 +62,8 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """A first convolution and pooling, stages of residual blocks, the spatial mean, one linear layer.
 
-    ``stages`` holds the width and the number of blocks of each stage. Each but the first halves the sides.
+    ``stages`` holds the width and the number of blocks of each stage. Each but the first halves the sides. Without
+    ``first_norm``, no batch norm follows the first convolution.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class ResNet(nn.Module):
         pool: nn.Module,
         stages: Sequence[tuple[int, int]],
         classes: int,
+        first_norm: bool = True,
     ) -> None:
         super().__init__()
         self.conv1 = first
-        self.bn1 = nn.BatchNorm2d(first.out_channels)
+        self.bn1 = nn.BatchNorm2d(first.out_channels) if first_norm else nn.Identity()
         self.maxpool = pool
         self._stages = [f"layer{number}" for number in range(1, len(stages) + 1)]
         inward = first.out_channels

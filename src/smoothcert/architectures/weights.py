@@ -41,6 +41,7 @@ CHECKPOINT_SUFFIXES = (".pth", ".pt", ".tar")
 _PUBLISHED: dict[str, tuple[int, tuple[float, ...] | None, tuple[float, ...] | None]] = {
     "lenet": (28, None, None),
     "cifar_resnet18": (32, CIFAR10_MEAN, CIFAR10_STD),
+    "cifar_resnet18_7x7": (32, CIFAR10_MEAN, CIFAR10_STD),
     "cifar_resnet20": (32, CIFAR10_MEAN, CIFAR10_STD),
     "cifar_resnet110": (32, CIFAR10_MEAN, CIFAR10_STD),
     "resnet50": (224, IMAGENET_MEAN, IMAGENET_STD),

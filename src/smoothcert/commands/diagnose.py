@@ -13,7 +13,9 @@ from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
 
 if TYPE_CHECKING:
+    from smoothcert.analysis.plots.lines import Ends
     from smoothcert.commands.model_argument import NamedModel
+    from smoothcert.datasets.base import Dataset
     from smoothcert.empirical.diagnostics import ConfidenceLine
     from smoothcert.sampling.models import TorchClassifier
 
@@ -51,7 +53,8 @@ def diagnose(
     sigma
         Standard deviation of the noise (default: what the model was trained with).
     each
-        Draw a line for each input instead of the median over them (SmoothMix, figure 2): for a few inputs.
+        Draw a line for each input instead of the median over them, and the first four images with their adversaries
+        (SmoothMix, figure 2): for a few inputs.
     before
         Another model, whose mixing ratios are drawn beside these, on the same inputs and at the same σ (figure 5).
     """
@@ -120,6 +123,7 @@ def diagnose(
             out,
             each=each,
             before=earlier,
+            ends=_ends(right, inputs) if each and plan.clip else (),
         )
         note(str(out), quiet)
 
@@ -133,6 +137,24 @@ def _torch_model(text: str, options: ModelOptions) -> tuple[TorchClassifier, Nam
     if not isinstance(named.classifier, TorchClassifier):
         raise ModelError(f"{text} gives no gradients, which the adversary needs: name a torch model")
     return named.classifier, named
+
+
+def _ends(lines: list[ConfidenceLine], inputs: Dataset) -> list[Ends]:
+    """Where the lines of the first few inputs begin and end, if inputs are grey or coloured images."""
+    from smoothcert.analysis.plots.lines import MOST_ENDS, Ends
+
+    shape = inputs.input_shape
+    if not (len(shape) == 2 or (len(shape) == 3 and shape[0] in (1, 3))):
+        return []
+    return [
+        Ends(
+            inputs.input(line.index),
+            line.adversary,
+            f"{line.index}: {inputs.classes[line.label]} → {inputs.classes[line.rival]}, ℓ2 {line.distance:.2f}",
+        )
+        for line in lines[:MOST_ENDS]
+        if line.adversary is not None
+    ]
 
 
 def _turned(lines: list[ConfidenceLine]) -> tuple[list[ConfidenceLine], list[float]]:

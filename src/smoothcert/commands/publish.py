@@ -1,4 +1,4 @@
-"""`smoothcert publish`: a finished run in object storage, for whoever may read it there."""
+"""`smoothcert publish`: a finished run in object storage, for all who may read it there."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Mirror:
         if start:
             asked.add_header("Range", f"bytes={start}-")
         if self.credentials is not None:
-            # Not repeated to whoever it redirects to.
+            # Not sent on to another host by a redirect.
             asked.add_unredirected_header("Authorization", f"Basic {self.credentials}")
         return cast(HTTPResponse, _opener().open(asked, timeout=_SECONDS))
 

@@ -78,7 +78,7 @@ def _part_of_ours(part: Path) -> Iterator[BinaryIO]:
                 lock(file.fileno(), wait=False)
             except OSError:
                 raise OutputError(f"{part}: another process is fetching it; wait for it") from None
-            # Between our opening and locking, whoever had the lock may have given the file its name.
+            # Between opening and locking, the process that had the lock may have renamed the file.
             if part.exists() and os.path.samestat(part.stat(), os.fstat(file.fileno())):
                 yield file
                 return

@@ -48,13 +48,17 @@ class LinePlan:
 
 @dataclass(frozen=True)
 class ConfidenceLine:
-    """One input's votes on the line to its adversary; ``shares`` has a row of class shares for each ratio."""
+    """One input's votes on the line to its adversary; ``shares`` has a row of class shares for each ratio.
+
+    ``adversary`` has the shape of an input; a line that was made by hand may do without.
+    """
 
     index: int
     label: int
     distance: float
     ratios: NDArray[np.float64]
     shares: NDArray[np.float64]
+    adversary: NDArray[np.float32] | None = None
 
     @property
     def rival(self) -> int:
@@ -119,7 +123,8 @@ def _line(model: nn.Module, dataset: Dataset, index: int, plan: LinePlan) -> Con
     ratios = np.linspace(0.0, 1.0, plan.points)
     with at_rest(model), torch.inference_mode():
         shares = [_shares(model, torch.lerp(x, adversary, float(ratio)), plan, generator) for ratio in ratios]
-    return ConfidenceLine(index, label, float(norms(adversary - x)[0]), ratios, np.stack(shares))
+    distance = float(norms(adversary - x)[0])
+    return ConfidenceLine(index, label, distance, ratios, np.stack(shares), adversary[0].numpy())
 
 
 def _shares(

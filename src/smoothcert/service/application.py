@@ -29,7 +29,7 @@ from smoothcert.service.transport import body_of, events_of, next_event, told, u
 def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     words = {
         400: "Cut off.",
-        401: "No key, or nobody's.",
+        401: "No key, or an unknown one.",
         408: "Too slow in arriving.",
         413: "Larger than a request may be.",
         415: "A body of a kind that isn't read.",

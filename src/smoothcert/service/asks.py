@@ -103,6 +103,6 @@ class Ask:
         self.changed()
 
     def changed(self) -> None:
-        """Tell whoever waits."""
+        """Wake what waits for it."""
         if self.on_change is not None:
             self.on_change()

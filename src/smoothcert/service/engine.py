@@ -76,6 +76,11 @@ class VotingEngine:
         limits: EngineLimits | None = None,
         on_votes: Callable[[str, int], None] | None = None,
     ) -> None:
+        if classifier.plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "a server reads all answers about an input off one stream of votes, and sigma levels need several: "
+                "serve the model at one sigma"
+            )
         self.secret = secret or Secret.fresh()
         self.limits = limits or EngineLimits()
         self.classifier = classifier
@@ -252,7 +257,7 @@ class VotingEngine:
             raise ClosedError("the server is being shut down", _SHORTEST_WAIT)
 
     def _retry_after(self) -> float:
-        """When about an eighth of what waits will have been cast: room for somebody, if not yet for all."""
+        """When about an eighth of what waits will have been cast: some room, if not yet for all callers."""
         speed = self._pace.per_second
         if not speed:
             return _SHORTEST_WAIT
@@ -411,5 +416,5 @@ def _job(voting: Voting, lease: Lease) -> Job[Tally]:
 
 
 def _without_numbers(error: SmoothcertError, index: int) -> str:
-    """The message without the number of the input's streams, which is nobody's business."""
+    """The message without the number of the input's streams, which callers must not learn."""
     return str(error).replace(f"voting on input {index}: ", "").replace(str(index), "…")

@@ -21,13 +21,13 @@ _LARGEST = 1 << 22
 class Keys:
     """Names of callers by the hash of their key.
 
-    A plain hash is enough: a key is 256 bits of the operating system's randomness, which nobody can try out.
+    A plain hash is enough: a key is 256 bits of the operating system's randomness, too many to try out.
     """
 
     callers: dict[str, str]
 
     def caller(self, key: str) -> str | None:
-        """Whose key it is; None for nobody's. The look-up is by hash: its time says nothing about any key."""
+        """Whose key it is; None for an unknown one. The look-up is by hash: its time says nothing about any key."""
         return self.callers.get(_hash(key))
 
     @classmethod

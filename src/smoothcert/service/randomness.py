@@ -46,7 +46,7 @@ class Secret:
 
     @classmethod
     def of_seed(cls, seed: int) -> Secret:
-        """Reproducible, and known to whoever knows the seed: he can look for inputs that it flatters."""
+        """Reproducible; with the seed at hand, inputs can be found that it flatters."""
         check_count("seed", seed, least=0)
         return cls(hashlib.sha256(f"smoothcert service, seed {seed}".encode()).digest(), "seed")
 

@@ -60,7 +60,7 @@ class Schedule:
         return 0 if turn is None else len(turn.waiting)
 
     def next(self, grant: Grant) -> tuple[str, Voting, Lease] | None:
-        """The next lease and whose it is; None if nobody needs one now."""
+        """The next lease and whose it is; None if none is needed now."""
         for caller, turn in sorted(self._turns.items(), key=lambda item: item[1].served):
             for _ in range(len(turn.waiting)):
                 voting = turn.waiting[0]

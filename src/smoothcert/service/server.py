@@ -118,7 +118,7 @@ class Server(uvicorn.Server):
         await ending
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to end, asked ten times a second: an engine that broke answers nobody any more."""
+        """Whether to end, asked ten times a second: an engine that broke answers nothing any more."""
         return await super().on_tick(counter) or self._service.engine.broken
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

@@ -279,7 +279,7 @@ class Service:
 
 
 class _NobodyWaitsError(Exception):
-    """Ends a search that nobody waits for any more."""
+    """Ends a search whose caller has left."""
 
 
 class _Bell:
@@ -294,7 +294,7 @@ class _Bell:
         return self._loop.time()
 
     def ring(self) -> None:
-        """Wake whoever waits; of a loop that is closed nobody does."""
+        """Wake what waits; in a closed loop nothing does."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._event.set)
 

@@ -30,7 +30,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a point stands after ``votes`` estimation votes: the radius holds, whoever stops now and for any reason.
+    """Where a point stands after ``votes`` estimation votes: the radius holds if voting stops now, for any reason.
 
     ``chosen`` is None while the selection votes are being cast.
     """

@@ -29,7 +29,7 @@ from smoothcert.tally import SOFT_UNIT
 Reason = Literal["improved", "unchecked", "no gain", "abstains", "not finite", "out of range"]
 """Why σ is what it is; for all but the first two, σ₀ was kept.
 
-``unchecked``: where the search ended, which nobody compared with σ₀. ``no gain``: no other σ promised more.
+``unchecked``: where the search ended, not compared with σ₀. ``no gain``: no other σ promised more.
 ``abstains``: search votes at σ₀ wouldn't be certified. ``not finite``: the model's gradient wasn't a number.
 ``out of range``: σ ran to 0 or beyond the largest factor.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import shorten
@@ -14,11 +15,14 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.models.function import EstimatorClassifier
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.array_interface import ArrayInterface
+from smoothcert.smoothing.held_tables import OwnValues, held_table
+from smoothcert.smoothing.inputs import by_column
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import SmoothedClassifier
@@ -30,6 +34,8 @@ class HoldingClassifier(ArrayInterface):
 
     Each answer is about one v: with probability at least 1−α, g is the same at every (u′, v) with u′ in the region,
     which has the coordinates that aren't held, in their order. Of another v it says nothing.
+
+    Of a pandas table, held columns may hold anything: the model gets texts, categories and whole numbers as they are.
     """
 
     def __init__(self, classifier: SmoothedClassifier, held: ArrayLike | Sequence[str]) -> None:
@@ -39,6 +45,7 @@ class HoldingClassifier(ArrayInterface):
             )
         self.classifier = classifier
         self._held = np.array(held)  # the caller's may change
+        self._own: OwnValues = {}
 
     def __repr__(self) -> str:
         """The classifier, and what is held as it was given."""
@@ -52,6 +59,19 @@ class HoldingClassifier(ArrayInterface):
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
         return self.classifier.split(x)
+
+    def for_inputs(self, x: Any) -> tuple[HoldingClassifier, Any]:
+        """The classifier that knows what numbers in held columns of this table stand for, and the table as numbers."""
+        base = self.classifier.base
+        if base.feature_names is None or not isinstance(base, EstimatorClassifier):
+            return self, x
+        names = base.feature_names
+        table = held_table(by_column(x, names), names, self.mask((len(names),)))
+        if table is None:
+            return self, x
+        voting = copy.copy(self)
+        voting._own = table.own
+        return voting, table.numbers[0] if getattr(x, "ndim", None) == 1 else table.numbers
 
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""
@@ -101,14 +121,22 @@ class HoldingClassifier(ArrayInterface):
     ) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
         """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
         checked = checked_input(number, x, mask.shape)
-        values = np.array(checked[mask])
-        values.setflags(write=False)
-        smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        values, base = np.array(checked[mask]), self.classifier.base
+        told = values
+        if self._own and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
+            names = [name for name, held in zip(base.feature_names, mask) if held]
+            own = {
+                name: self._own[name, v] for name, v in zip(names, values.tolist()) if (name, v) in self._own
+            }
+            base = base.with_columns(own)
+            told = np.array([own[name][0] if name in own else v for name, v in zip(names, values)], object)
+        told.setflags(write=False)
+        smoothed = self.classifier.of(HeldClassifier(base, mask, values))
         if measured(smoothed.execution.main_device):  # once, and not for every input
             smoothed.settle_numerics(self.classifier.prepare(mask.shape).numerics)
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
-        return smoothed, checked[~mask], HeldPart(mask, values)
+        return smoothed, checked[~mask], HeldPart(mask, told)
 
 
 def held_mask(
@@ -143,7 +171,12 @@ def held_mask(
 
 def _place(column: Any, width: int, columns: Sequence[str] | None) -> int:
     if isinstance(column, str):
-        names = [] if columns is None else list(columns)
+        if columns is None:
+            raise InvalidValueError(
+                f"the model doesn't name its columns, so that none is called {column!r}: say by number what is held, "
+                f"from 0 to {width - 1}"
+            )
+        names = list(columns)
         if column not in names:
             raise unknown_name("column of the model", column, names)
         return names.index(column)

@@ -179,13 +179,8 @@ class _Trainer:
         batches = EpochBatches(self._dataset, self._inputs, self.plan, epoch, self._shards)
         device, per_process = self.processes.device, self._shards // self.processes.count
         mine = range(self.processes.rank * per_process, (self.processes.rank + 1) * per_process)
-        noise = {shard: stream(self.plan.seed, epoch, Purpose.NOISE, shard, device) for shard in mine}
-        if self._sigmas is not None and epoch >= self.plan.warmup:
-            search = {shard: stream(self.plan.seed, epoch, Purpose.SIGMA, shard, device) for shard in mine}
-        else:
-            search = {}
-        # What the model itself draws (dropout) is the shard's own too, whichever process works on it.
-        draws = {shard: stream(self.plan.seed, epoch, Purpose.MODEL, shard).get_state() for shard in mine}
+        searching = self._sigmas is not None and epoch >= self.plan.warmup
+        draws = {shard: _Draws.of(self.plan.seed, epoch, shard, device, searching) for shard in mine}
 
         def refuse(batch: int, loss: float) -> None:
             raise TrainingDivergedError(
@@ -197,9 +192,9 @@ class _Trainer:
         self._model.train()
         for number, shards in enumerate(batches.read(mine, device), start=1):
             try:
-                self._step(number, shards, settings, noise, search, draws, losses)
+                self._step(number, shards, settings, draws, losses)
             except Exception:
-                losses.read()  # what went wrong may follow from a loss that nobody has looked at yet
+                losses.read()  # what went wrong may follow from a loss that hasn't been read yet
                 raise
             if self._progress is not None:
                 self._progress(epoch + 1, self.plan.epochs, number, len(batches), losses.latest)
@@ -212,22 +207,19 @@ class _Trainer:
         number: int,
         shards: list[Shard],
         settings: Settings,
-        noise: dict[int, torch.Generator],
-        search: dict[int, torch.Generator],
-        draws: dict[int, Tensor],
+        draws: dict[int, _Draws],
         losses: Losses,
     ) -> None:
         """One step of the optimizer, with the losses of this process's inputs noted."""
         self._optimizer.zero_grad(set_to_none=True)
         for shard in shards:
-            torch.default_generator.set_state(draws[shard.number])
+            own = draws[shard.number]
+            torch.default_generator.set_state(own.model)
             sigma: Scale = settings.sigma
-            if self._sigmas is not None and search:
-                sigma = self._sigmas.step(self._network, shard, search[shard.number])
-            loss = settings.objective.loss(
-                self._network, shard.x, shard.y, settings.of(sigma), noise[shard.number]
-            )
-            draws[shard.number] = torch.default_generator.get_state()
+            if self._sigmas is not None and own.search is not None:
+                sigma = self._sigmas.step(self._network, shard, own.search)
+            loss = settings.objective.loss(self._network, shard.x, shard.y, settings.of(sigma), own.noise)
+            own.model = torch.default_generator.get_state()
             losses.add(number, loss, len(shard.y))
             self._scaler.scale(loss * shard.weight).backward()  # type: ignore[no-untyped-call]
         self.processes.sum([p.grad for p in self._model.parameters() if p.grad is not None])
@@ -266,6 +258,25 @@ class _Trainer:
         for _, (x, y) in read_ahead(batches, lambda of: tensors(dataset, of, device), ahead=1, threads=1):
             right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
         return int(right) / len(sample)
+
+
+@dataclass
+class _Draws:
+    """What a shard's random numbers of an epoch come from: its own, whichever process works on it."""
+
+    noise: torch.Generator
+    search: torch.Generator | None
+    model: Tensor
+    """The state that the model itself draws from (dropout)."""
+
+    @classmethod
+    def of(cls, seed: int, epoch: int, shard: int, device: torch.device, searching: bool) -> _Draws:
+        """At the beginning of an epoch."""
+        return cls(
+            stream(seed, epoch, Purpose.NOISE, shard, device),
+            stream(seed, epoch, Purpose.SIGMA, shard, device) if searching else None,
+            stream(seed, epoch, Purpose.MODEL, shard).get_state(),
+        )
 
 
 @dataclass(frozen=True)

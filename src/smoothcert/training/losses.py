@@ -38,7 +38,7 @@ class Losses:
 
     @classmethod
     def on(cls, device: torch.device, refuse: Callable[[int, float], None]) -> Losses:
-        """As a device needs it: on the CPU nobody waits, and a loss is known before it reaches the weights."""
+        """As a device needs it: on the CPU nothing waits, and a loss is known before it reaches the weights."""
         return cls(1 if device.type == "cpu" else READ_EVERY, refuse)
 
     def add(self, step: int, loss: Tensor, inputs: int) -> None:

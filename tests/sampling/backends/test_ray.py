@@ -73,7 +73,7 @@ def remote_workers() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if "_RemoteWorker" in " ".join(one.cmdline()):
+            if "RemoteWorker" in " ".join(one.cmdline()):
                 found.append(one)
     return found
 

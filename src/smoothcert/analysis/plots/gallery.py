@@ -21,6 +21,7 @@ from smoothcert.analysis.figures import (
     new_figure,
     save_figure,
 )
+from smoothcert.analysis.plots.images import as_images
 from smoothcert.errors import InvalidValueError
 from smoothcert.rounding import decimal_down
 from smoothcert.runs import Record
@@ -63,7 +64,7 @@ def plot_gallery(
     framed. Of more than 144 inputs, 144 evenly spaced ones are shown.
     """
     check_picture_path(out)
-    images = _as_images(pictures)
+    images = as_images(pictures)
     _check_alike(images, records, class_names)
     order = sorted(range(len(records)), key=lambda k: (records[k].radius, not records[k].abstained, k))
     shown = [order[k] for k in _evenly_spaced(len(order), _MOST_TILES)]
@@ -208,24 +209,6 @@ def _evenly_spaced(count: int, most: int) -> list[int]:
     if count <= most:
         return list(range(count))
     return [round(k * (count - 1) / (most - 1)) for k in range(most)]
-
-
-def _as_images(pictures: NDArray[Any]) -> NDArray[np.float64]:
-    """N×H×W, or N×H×W×3 for colours, as matplotlib takes them."""
-    images = np.asarray(pictures, dtype=np.float64)
-    if images.ndim == 4 and images.shape[1] == 1:
-        images = images[:, 0]
-    elif images.ndim == 4 and images.shape[1] == 3:
-        images = np.moveaxis(images, 1, -1)
-    elif images.ndim != 3:
-        raise InvalidValueError(
-            f"pictures must be N×H×W, N×1×H×W or N×3×H×W, got the shape {np.shape(pictures)}"
-        )
-    if not np.all((images >= 0) & (images <= 1)):
-        raise InvalidValueError(
-            f"pictures must have values from 0 to 1, got {np.min(images)} to {np.max(images)}; rescale them"
-        )
-    return images
 
 
 def _check_alike(images: NDArray[Any], records: Sequence[Record], class_names: Sequence[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,26 @@ from smoothcert.analysis.figures import (
     new_figure,
     save_figure,
 )
+from smoothcert.analysis.plots.images import as_images
 from smoothcert.errors import InvalidValueError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Inches.
+_WIDTH, _HEIGHT = 6.4, 2.9
+_SIDE, _GAP, _CAPTION = 0.68, 0.06, 0.2
+MOST_ENDS = 4
+"""So many pairs of pictures stand in a row."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """An input and its adversary, images with values in [0, 1], and what to write above them."""
+
+    first: NDArray[Any]
+    last: NDArray[Any]
+    caption: str
 
 
 def plot_confidence_lines(
@@ -30,16 +51,20 @@ def plot_confidence_lines(
     *,
     each: bool = False,
     before: tuple[Sequence[float], int] | None = None,
+    ends: Sequence[Ends] = (),
 ) -> None:
     """Left: the label's and the rival's share of votes at each mixing ratio, median and middle half over inputs
     (rows), or a line for ``each``. Right: the share of inputs that have turned by a ratio, among all rows; also of
-    another model, where ``before`` has its turning ratios and its number of rows.
+    another model, where ``before`` has its turning ratios and its number of rows. Below: where lines begin and end,
+    the first four of ``ends``.
     """
     check_picture_path(out)
     if label_shares.ndim != 2 or not len(label_shares):
         raise InvalidValueError("no input is right without attack, so there is no line to draw")
-    with new_figure(6.4, 2.9) as figure:
-        left = figure.add_axes((0.085, 0.165, 0.4, 0.79))
+    below = _CAPTION + _SIDE + 2 * _GAP if ends else 0.0
+    bottom, height = ((below + 0.165 * _HEIGHT) / (_HEIGHT + below), 0.79 * _HEIGHT / (_HEIGHT + below))
+    with new_figure(_WIDTH, _HEIGHT + below) as figure:
+        left = figure.add_axes((0.085, bottom, 0.4, height))
         for shares, colour, name in (
             (label_shares, BLUE, "label"),
             (rival_shares, VERMILION, "strongest rival"),
@@ -62,7 +87,7 @@ def plot_confidence_lines(
             title="each input" if each else "median and middle half",
             title_fontsize=8.5,
         )
-        right = figure.add_axes((0.58, 0.165, 0.4, 0.79))
+        right = figure.add_axes((0.58, bottom, 0.4, height))
         curves = [(turning, len(label_shares), INK, "this model")]
         if before is not None:
             curves.insert(0, (*before, VERMILION, "before"))
@@ -87,4 +112,18 @@ def plot_confidence_lines(
             axes.grid(color=PALE, lw=0.6)
             axes.set_axisbelow(True)
             axes.spines[["top", "right"]].set_visible(False)
+        for place, pair in enumerate(ends[:MOST_ENDS]):
+            _draw_ends(figure, pair, 0.085 * _WIDTH + place * (2 * _SIDE + 3 * _GAP))
         save_figure(figure, out)
+
+
+def _draw_ends(figure: Figure, pair: Ends, left: float) -> None:
+    width, height = figure.get_size_inches()
+    for number, image in enumerate(as_images(np.stack([pair.first, pair.last]))):
+        corner = left + number * (_SIDE + _GAP)
+        axes = figure.add_axes((corner / width, _GAP / height, _SIDE / width, _SIDE / height))
+        axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_axis_off()
+    drawn = figure.text(left / width, (_SIDE + 2 * _GAP) / height, "", fontsize=6.5, va="bottom")
+    drawn.set_parse_math(False)  # a class may be called "$"
+    drawn.set_text(pair.caption)

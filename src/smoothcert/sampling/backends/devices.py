@@ -1,6 +1,6 @@
 """Devices of this machine, with a replica of the model on each: a thread launches its tasks, another collects counts.
 
-So the next task is on its way while a device works on one, and nobody waits but for counts.
+So the next task is on its way while a device works on one, and only counts are waited for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _Device:
         try:
             pending = self._passes.launch(task)
             self._collecting.submit(self._collect, pending, promised)
-        except BaseException as error:  # whoever waits must hear of it
+        except BaseException as error:  # the waiting future must hear of it
             self._end(promised, error)
 
     def _collect(self, pending: Pending, promised: Future[list[Cast]]) -> None:

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import arriving, portable, sendable
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.sending import arriving, portable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -102,7 +102,7 @@ class _Processes(LeasedVoters):
             promised.set_exception(error)
 
     def _replace(self, broken: ProcessPoolExecutor) -> None:
-        """Another pool, unless somebody made one already; gives up where processes die as they come."""
+        """Another pool, unless another thread has made one; gives up where processes die as they come."""
         with self._lock:
             if self._closed or self._pool is not broken:
                 return
@@ -116,22 +116,19 @@ class _Processes(LeasedVoters):
             self._pool = self._start()
 
 
-_worker: Worker | ModelError | None = None
+_worker: RemoteWorker | None = None
 
 
 def _begin(spec: WorkerSpec | ModelError) -> None:
-    """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
+    """What a process does first."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        _worker = spec if isinstance(spec, ModelError) else spec.open()
-    except Exception as error:
-        _worker = sendable(error)
+    _worker = RemoteWorker(spec)
 
 
 def end_with_parent() -> None:
-    """A process that waits for work doesn't notice that nobody is left to send any."""
+    """A process that waits for work doesn't notice that its parent is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -139,13 +136,11 @@ def end_with_parent() -> None:
 
 
 def _cast(lease: Lease) -> list[Cast]:
-    if isinstance(_worker, ModelError):
-        raise _worker
     assert _worker is not None  # the pool runs _begin before anything else
-    try:
-        return _worker.cast(lease)
-    except Exception as error:
-        raise sendable(error) from None
+    found = _worker.cast(lease)
+    if isinstance(found, ModelError):
+        raise found
+    return found
 
 
 @contextmanager

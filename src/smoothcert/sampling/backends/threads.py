@@ -36,7 +36,7 @@ def threads(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters
 
 
 def _feeds_devices(passes: Passes, execution: Execution) -> bool:
-    """Whether somebody else computes; a function chooses its own device, whatever was asked for."""
+    """Whether the model computes elsewhere; a function chooses its own device, whatever was asked for."""
     if passes.prepared.device.partition(":")[0] != execution.device_kind:
         return False
     drawn_there = passes.on_device is not None and execution.device_kind != "cpu"

@@ -17,7 +17,7 @@ class Arrival:
     event: torch.cuda.Event | None = None
 
     def wait(self) -> NDArray[np.int64]:
-        """The numbers, once they are there: the one moment at which somebody waits for the device."""
+        """The numbers, once they are there: the one place that waits for the device."""
         if self.event is not None:
             self.event.synchronize()
         found: NDArray[np.int64] = self.host.numpy()
@@ -31,7 +31,7 @@ class Transfers:
         self.reads = 0
 
     def fetch(self, numbers: torch.Tensor) -> Arrival:
-        """Begin to read; on CUDA into pinned memory, so that nobody waits yet."""
+        """Begin to read; on CUDA into pinned memory, without waiting yet."""
         self.reads += 1
         if numbers.device.type != "cuda":
             return Arrival(numbers.cpu())
@@ -43,7 +43,7 @@ class Transfers:
 
 
 def sent(array: NDArray[np.generic], device: str) -> torch.Tensor:
-    """An array on its way to the device; on CUDA from pinned memory, so that nobody waits."""
+    """An array on its way to the device; on CUDA from pinned memory, without waiting."""
     host = torch.from_numpy(array)
     if torch.device(device).type == "cuda":
         host = host.pin_memory()

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 TAKEN_OVER = {"outputs": str, "output": str, "classes": int, "input_dtype": str}
-"""Declarations that whoever loads the model of a run may take over from it: none of them opens anything."""
+"""Declarations that may be taken over from a run when its model is loaded: none of them opens anything."""
 
 
 def as_stated(constants: Mapping[str, ArrayLike] | None = None, **declared: Any) -> dict[str, Any]:
