@@ -32,7 +32,7 @@ FLOORS = [
         "estimator",
     },
     {"objectives", "smoothing"},
-    {"sigma_search", "stopping"},
+    {"sigma_search", "sigma_levels", "stopping"},
     {"sampling", "certificates", "runs", "attacks", "downloads"},
     {"bounds", "regions", "architectures", "datasets"},
     {"noise", "tally"},

@@ -19,18 +19,21 @@ _HOMES = {
     "Certifications": "smoothcert.smoothing",
     "CertifyPlan": "smoothcert.smoothing",
     "Choice": "smoothcert.evaluation",
+    "ConstantChooser": "smoothcert.sigma_levels",
     "Dataset": "smoothcert.datasets.base",
     "DiagonalGaussian": "smoothcert.noise",
     "DiagonalUniform": "smoothcert.noise",
     "Execution": "smoothcert.sampling",
     "Gaussian": "smoothcert.noise",
     "HoldingClassifier": "smoothcert.smoothing.holding",
+    "LevelledClassifier": "smoothcert.smoothing.levelled",
     "Numerics": "smoothcert.sampling",
     "Prediction": "smoothcert.smoothing",
     "Run": "smoothcert.runs",
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing",
     "SmoothingLoss": "smoothcert.objectives",
+    "StatisticChooser": "smoothcert.sigma_levels",
     "Uniform": "smoothcert.noise",
     "certify_dataset": "smoothcert.evaluation",
     "load_run": "smoothcert.analysis.notebook",
@@ -56,12 +59,15 @@ if TYPE_CHECKING:
     from smoothcert.runs import Run as Run
     from smoothcert.sampling import Execution as Execution
     from smoothcert.sampling import Numerics as Numerics
+    from smoothcert.sigma_levels import ConstantChooser as ConstantChooser
+    from smoothcert.sigma_levels import StatisticChooser as StatisticChooser
     from smoothcert.smoothing import Certification as Certification
     from smoothcert.smoothing import Certifications as Certifications
     from smoothcert.smoothing import CertifyPlan as CertifyPlan
     from smoothcert.smoothing import Prediction as Prediction
     from smoothcert.smoothing import SmoothedClassifier as SmoothedClassifier
     from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
+    from smoothcert.smoothing.levelled import LevelledClassifier as LevelledClassifier
     from smoothcert.tally import ABSTAIN as ABSTAIN
 
 

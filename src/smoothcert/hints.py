@@ -10,6 +10,8 @@ from typing import Any
 
 from smoothcert.plain_text import shown_name
 
+_SOME_SIGMA = 0.25  # the papers' smallest
+
 
 def command(name: str, *arguments: object, **options: object) -> str:
     """``smoothcert NAME ARGUMENTS --OPTION VALUE …`` as a shell takes it; an option that is None is left out.
@@ -40,11 +42,25 @@ def usage(name: str) -> str:
 
 
 def certify_trained(
-    model: Path, dataset: str | None, data_dir: str | Path | None = None, split: str | None = None
+    model: Path,
+    dataset: str | None,
+    data_dir: str | Path | None = None,
+    split: str | None = None,
+    *,
+    noisy: bool = True,
 ) -> str:
-    """Certifies the model of a training run; ``dataset`` None: the registered one that it was trained on."""
+    """Certifies the model of a training run; ``dataset`` None: the registered one that it was trained on.
+
+    A model that was trained without noise (not ``noisy``) doesn't say which to certify with, and the command has to.
+    """
     return command(
-        "certify", model, dataset=dataset, data_dir=data_dir, split=split, out=beside(model, "certified")
+        "certify",
+        model,
+        dataset=dataset,
+        sigma=None if noisy else _SOME_SIGMA,
+        data_dir=data_dir,
+        split=split,
+        out=beside(model, "certified"),
     )
 
 

@@ -70,8 +70,9 @@ def test_latex_is_booktabs_without_multirow() -> None:
 def test_csv_and_json() -> None:
     table = paper_table([run_of("a", alpha=None)], ["0", "0.50"])
     assert render_paper_table(table, "csv") == (
-        "dataset,sigma,method,seeds,inputs,acr,acr_sd,0,0.50,split,sigma_search,sigma_per,planned,complete\n"
-        "mnist,0.25,a,1,4,0.438,,75.0,50.0,,,,4,true\n"
+        "dataset,sigma,method,seeds,inputs,acr,acr_sd,0,0.50,split,sigma_search,sigma_per,planned,complete,"
+        "sigma_levels,chooser\n"
+        "mnist,0.25,a,1,4,0.438,,75.0,50.0,,,,4,true,,\n"
     )
     plain = json.loads(render_paper_table(table, "json"))
     assert (plain["norm"], plain["radii"]) == ("l2", ["0", "0.50"])

@@ -37,5 +37,5 @@ def test_published_row(tmp_path: Path, number: int) -> None:
     # published.tsv leaves out the last zeros of an ACR.
     expected["acr"] = f"{float(published['acr']):.3f}"
     expected |= {"dataset": published["dataset"], "split": "", "sigma_search": "", "sigma_per": ""}
-    expected |= {"planned": "10000", "complete": "true"}
+    expected |= {"planned": "10000", "complete": "true", "sigma_levels": "", "chooser": ""}
     assert row == expected | {radius: published[radius] for radius in radii}

@@ -19,9 +19,9 @@ VALUES = [float(radius) for radius in RADII]
 def test_csv_is_exact() -> None:
     summaries = [summarise(made_run(), VALUES), summarise(made_run('odd,"name', sigma=1), VALUES)]
     assert render_table(summaries, RADII, "csv") == (
-        "run,sigma,inputs,acr,0,0.50,1.0,dataset,split,sigma_search,sigma_per,planned,complete\n"
-        "made,0.25,7,0.314,71.4,42.9,14.3,,,,,7,true\n"
-        '"odd,""name",1.0,7,0.314,71.4,42.9,14.3,,,,,7,true\n'
+        "run,sigma,inputs,acr,0,0.50,1.0,dataset,split,sigma_search,sigma_per,planned,complete,sigma_levels,chooser\n"
+        "made,0.25,7,0.314,71.4,42.9,14.3,,,,,7,true,,\n"
+        '"odd,""name",1.0,7,0.314,71.4,42.9,14.3,,,,,7,true,,\n'
     )
 
 

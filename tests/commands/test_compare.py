@@ -42,10 +42,11 @@ def refused(*words: str) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("columns", ["120", "40"], ids=["wide", "narrow: figures are whole all the same"])
 def test_a_table_and_a_sentence(
-    pair: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    pair: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("COLUMNS", columns)
     main(["compare", *pair, "--radii", "0.1,0.50"])
     shown = capsys.readouterr().out
     row = next(line for line in shown.splitlines() if "0.50" in line)

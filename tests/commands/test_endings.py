@@ -55,11 +55,12 @@ def test_an_encoding_without_our_letters(run: Path, encoding: str) -> None:
 
 
 def test_a_reader_that_has_seen_enough(run: Path) -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = ended([*COMMAND, "show", str(run)], stdout=writing, stderr=subprocess.PIPE)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
+    for words in (["show", str(run)], ["certify", "--help"], ["certify", "--help-all"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = ended([*COMMAND, *words], stdout=writing, stderr=subprocess.PIPE)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (0, b""), words
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", ">/dev/full"])

@@ -97,7 +97,7 @@ def test_tab_completes_commands_and_options_in_bash(tmp_path: Path) -> None:
         function=$(complete -p smoothcert | sed -n 's/.*-F \\([^ ]*\\) .*/\\1/p')
         tab() {{ COMP_WORDS=("$@"); COMP_CWORD=$(( $# - 1 )); COMPREPLY=(); "$function"; echo "${{COMPREPLY[@]}}"; }}
         tab smoothcert cert
-        tab smoothcert certify --sigma-
+        tab smoothcert certify --sigma-se
         tab smoothcert certify model --bound clop
     """
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True)

@@ -88,6 +88,17 @@ def test_certify_after_training_on_a_file(said: Said, folder: Path, splits: tupl
     assert Path(words[-1], "run.json").exists()
 
 
+def test_certify_after_training_without_noise(said: Said, folder: Path) -> None:
+    data = toy_data(Path("toys.npz"), "train", "test")
+    text = said("train", f"npz:{data}", "--sigma", "0", *TRAIN[2:], "--out", "clean")
+    (words,) = follow(said, text)
+    assert words[:6] == ["certify", "clean", "--dataset", "npz:toys.npz", "--sigma", "0.25"]
+    (again,) = hints_in(said("table", "clean", code=2))
+    assert again[:-2] == words[:-2]
+    told = said("certify", "clean", "--dataset", "npz:toys.npz", "--out", "other", code=2)
+    assert "--sigma is missing, and the model was trained without noise" in told
+
+
 @pytest.mark.parametrize("more", [[], ["--holdout", "2"]])
 def test_certify_after_training_on_named_data_elsewhere(said: Said, folder: Path, more: list[str]) -> None:
     for split in ("train", "test"):

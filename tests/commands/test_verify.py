@@ -275,8 +275,9 @@ def test_digits_from_start_to_end(
     main(["certify", str(digits_model), "--n", "500", "--max", "10", "--skip", "40", "--quiet", "--out", out])
     assert code(out, "--replay", "3", "--model", str(digits_model)) == 0
     shown = capsys.readouterr().out
-    assert "10 of 13 inputs, verified" in shown
-    assert "unfinished, or limited by --max" in shown
+    assert ": 10 inputs, verified" in shown, "all that were asked for are there"
+    assert "10 of the 13 inputs that its data allow were asked for (--max)" in shown
+    assert "unfinished" not in shown
 
 
 def test_it_needs_neither_torch_nor_scipy(tmp_path: Path) -> None:

@@ -36,8 +36,10 @@ from smoothcert.runs.field_log import import_manifest, read_field_log, write_fie
 from smoothcert.runs.records import results_digest
 from smoothcert.runs.run import create_run
 from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sigma_levels import StatisticChooser
 from smoothcert.sigma_search import EllipsoidSearch, LadderSearch
 from smoothcert.smoothing import CertifyPlan
+from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.training import train_into
 from tests.training.toys import halves
 from tests.training.toys import recipe as small_recipe
@@ -79,11 +81,17 @@ def _classifier(kind: str) -> SmoothedClassifier:
         return SmoothedClassifier(bands, plan, outputs="labels", classes=3)
     if kind == "soft":
         return SmoothedClassifier(scores, sigma=0.5, n=400, n0=20, bound="hoeffding", outputs="scores")
+    if kind == "levelled":
+        votes = {"n": 400, "n0": 20, "chooser_n0": 20, "chooser_n": 200}
+        chooser = StatisticChooser("mean", (-0.1, 0.1))
+        return LevelledClassifier(scores, chooser, sigmas=(0.3, 0.4, 0.5), **votes)
     stop = {"stop": ("total:4000,100",)} if kind == "total" else {}
     return SmoothedClassifier(bands, sigma=0.5, n=400, n0=20, outputs="labels", classes=3, **stop)
 
 
-KINDS = ("plain", "total", "searched", "ellipsoid", "stretched", "soft")
+EARLIER_KINDS = ("plain", "total", "searched", "ellipsoid", "stretched", "soft")
+"""Those of which there are runs without checksums."""
+KINDS = (*EARLIER_KINDS, "levelled")
 
 
 def certified(kind: str, out: Path, most: int | None = None) -> Run:

@@ -21,6 +21,7 @@ from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Journal, Manifest, Run, create_run, open_run, read_run
 from smoothcert.runs.journal import DamageWarning
 from smoothcert.runs.records import results_digest
+from smoothcert.sigma_levels.evidence import read_evidence
 from smoothcert.sigma_search.log import read_found
 from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, State
@@ -143,7 +144,7 @@ def test_records_lost_with_a_write_ahead_file_are_missed(whole: Run, tmp_path: P
         assert results_digest(again(run).records) == results_digest(whole.records)
 
 
-@pytest.mark.parametrize("kind", damages.KINDS)
+@pytest.mark.parametrize("kind", damages.EARLIER_KINDS)
 def test_runs_of_earlier_versions_open_and_go_on(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,6 +183,46 @@ def test_a_damaged_search_is_made_again(name: str, tmp_path: Path) -> None:
     assert again(run, "ellipsoid").records[0].radius == expected.records[0].radius
     assert results_digest(read_run(run).records) == results_digest(expected.records)
     assert read_found(run) == found
+
+
+@pytest.mark.parametrize("change", ["votes", "cut", "line", "file"])
+def test_damaged_votes_of_chooser_and_levels_are_cast_again(
+    change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    expected = certified("levelled", run)
+    path, whole = run / "levels.jsonl", read_evidence(run)
+    text = path.read_text()
+    if change == "votes":
+        path.write_text(text.replace('"counts": [', '"counts": [1', 1))
+    elif change == "cut":
+        path.write_text(text[:-200])
+    elif change == "line":
+        path.write_text("".join(text.splitlines(keepends=True)[:4]))
+    else:
+        path.unlink()
+    lost = whole.keys() - read_evidence(run).keys()
+    assert lost
+    assert set(verify_run(run).report.inputs) == lost
+    for command in ("show", "report", "recertify"):
+        out, said = printed(capsys, command, run, *([] if command == "show" else ["--out", tmp_path / "out"]))
+        assert out == ""
+        assert "levels.jsonl has no intact line of input" in said
+        assert "again" in said
+    assert results_digest(again(run, "levelled").records) == results_digest(expected.records)
+    assert read_evidence(run) == whole
+    assert verify_run(run).report.holds
+
+
+@pytest.mark.parametrize("most", [1, 5])
+def test_a_killed_run_with_levels_goes_on_to_the_same_bits(most: int, tmp_path: Path) -> None:
+    expected = certified("levelled", tmp_path / "whole")
+    run = tmp_path / "run"
+    certified("levelled", run, most=most)
+    assert len(read_run(run).records) == most
+    assert verify_run(run).report.holds
+    assert again(run, "levelled").records.digest == expected.records.digest
+    assert read_evidence(run) == read_evidence(expected.path)
 
 
 def test_a_damaged_pilot_is_cast_again_and_a_damaged_allocation_refused(tmp_path: Path) -> None:

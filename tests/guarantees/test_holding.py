@@ -207,3 +207,83 @@ def test_what_is_held_is_settled_when_it_is_said() -> None:
     mask[:] = [True, False, False]
     answer = holding.certify(INPUTS[0])
     assert answer.held.mask.tolist() == [False, True, False]  # type: ignore[union-attr]
+
+
+class ByKind:
+    """Class 1 where 3a − b is above what the kind asks for; it knows its columns by name, and two kinds."""
+
+    classes_ = np.array(["no", "yes"])
+    feature_names_in_ = np.array(["a", "kind", "b"], dtype=object)
+    n_features_in_ = 3
+
+    def __init__(self) -> None:
+        self.types: set[str] = set()
+
+    def predict(self, table: Any) -> np.ndarray:
+        self.types.add(str(table["kind"].dtype))
+        asked = table["kind"].astype(object).map({"red": 2.0, "blue": -1.0})
+        assert not asked.isna().any(), "a kind that nobody gave"
+        return self.classes_[((3 * table["a"] - table["b"]) > asked.astype(float)).astype(int)]
+
+
+def test_texts_and_categories_that_are_held_reach_the_model_as_they_are() -> None:
+    pandas = pytest.importorskip("pandas")
+    kinds = ["red", "blue", "red", "blue"]
+    table = pandas.DataFrame({"b": INPUTS[:, 2], "a": INPUTS[:, 0], "kind": kinds})
+
+    def by_number(batch: np.ndarray) -> np.ndarray:
+        return (3 * batch[:, 0] - batch[:, 2] > batch[:, 1]).astype(int)
+
+    numbers = np.column_stack([table["a"], [2.0 if kind == "red" else -1.0 for kind in kinds], table["b"]])
+    known = smoothed(by_number, outputs="labels", classes=2).holding([1]).certify(numbers, index=0)
+    model = ByKind()
+    for column, name in ((table["kind"], "str"), (table["kind"].astype("category"), "category")):
+        answers = smoothed(model).holding(["kind"]).certify(table.assign(kind=column), index=0)
+        assert isinstance(answers, Certifications)
+        assert [(one.label, one.radius) for one in answers] == [
+            (None if one.abstained else ("no", "yes")[one.predicted], one.radius) for one in known
+        ]
+        assert model.types.pop() in (name, "object")
+        first = table[["a", "kind", "b"]].iloc[0]
+        assert answers[0].covers(first)
+        assert not answers[0].covers(first.where(first != "red", "blue")), "another kind: nothing is said"
+        assert not answers[0].covers(first.where(first.index != "a", 99.0))
+        single = smoothed(model).holding(["kind"]).certify(table.iloc[0], index=0)
+        assert (single.label, single.radius) == (answers[0].label, answers[0].radius)  # type: ignore[union-attr]
+        predicted = smoothed(model).holding(["kind"]).predict(table.assign(kind=column))
+        assert [one.label for one in predicted][:3] == [one.label for one in answers][:3]  # type: ignore[union-attr]
+
+
+def test_streams_tell_texts_apart() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": [0.5] * 3, "kind": ["red", "blue", "red"], "b": [0.25] * 3})
+    answers = smoothed(ByKind(), n=500).holding(["kind"]).certify(table)
+    first, second, third = (one.index for one in answers)  # type: ignore[union-attr]
+    assert first == third != second
+
+
+def test_whole_numbers_that_are_held_stay_whole() -> None:
+    pandas = pytest.importorskip("pandas")
+
+    class Codes(ByKind):
+        def predict(self, table: Any) -> np.ndarray:
+            if table["kind"].dtype.kind not in "iu":
+                raise TypeError("a category must be a whole number or a text")
+            return self.classes_[(table["a"] > table["kind"]).astype(int)]
+
+    table = pandas.DataFrame({"a": [9.0, -9.0], "kind": [1, 2], "b": [0.0, 0.0]})
+    answers = smoothed(Codes(), n=500).holding(["kind"]).certify(table)
+    assert [one.label for one in answers] == ["yes", "no"]  # type: ignore[union-attr]
+    with pytest.raises(ModelError, match=r"a category must be .*\.holding\("):
+        smoothed(Codes(), n=500).certify(table)
+
+
+def test_what_is_no_number_and_not_held_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": ["x", "y"], "kind": ["red", "blue"], "b": [0.0, 0.0]})
+    with pytest.raises(InvalidValueError, match="no numbers, and aren't held: 'a'"):
+        smoothed(ByKind()).holding(["kind"]).certify(table)
+    with pytest.raises(InvalidValueError, match=r"'a', 'kind'.*\.holding\(\['a', 'kind'\]\)"):
+        smoothed(ByKind()).certify(table)
+    with pytest.raises(InvalidValueError, match=r"doesn't name its columns.*'kind'.*from 0 to 2"):
+        smoothed().holding(["kind"]).certify(INPUTS)

@@ -13,7 +13,7 @@ def without_checksums(run: Path) -> Path:
     for path in (run / "run.json", run / "allocation.json"):
         if path.exists():
             path.write_text(_without(path.read_text()) + "\n")
-    for path in (run / "pilots.jsonl", run / "sigma_search.jsonl"):
+    for path in (run / "pilots.jsonl", run / "sigma_search.jsonl", run / "levels.jsonl"):
         if path.exists():
             path.write_text("".join(f"{_without(line)}\n" for line in path.read_text().splitlines()))
     (run / ".lock").unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.publishing import publish
+from smoothcert.sigma_levels.fitted import write_chooser_statement
 from tests.guarantees.damages import _classifier, certified_specimens, other_specimens, points
 
 WEIGHTS = {"model.json", "model.safetensors"}
@@ -23,9 +24,12 @@ def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> Non
         found = {path.name.removesuffix("-wal") for path in specimen.path.iterdir()}
         assert found <= names, specimen.path
         seen |= found
+    (tmp_path / "chooser").mkdir()
     certify_dataset(_classifier("plain"), points(), tmp_path / "finished")
     publish(tmp_path / "finished", f"file://{tmp_path / 'store'}")
     published = {path.name for path in (tmp_path / "store").iterdir()}
+    write_chooser_statement(tmp_path / "chooser", (0.25, 0.5), 0.5, {})
+    seen |= {path.name for path in (tmp_path / "chooser").iterdir()}
     assert published <= names
     assert seen | published == names
 

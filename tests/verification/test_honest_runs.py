@@ -13,6 +13,7 @@ from smoothcert.runs import Manifest, create_run, read_run
 from smoothcert.runs.records import Record, results_digest
 from smoothcert.sigma_search import SEARCHES, EllipsoidSearch
 from smoothcert.verification import class_bounds, verify_run
+from tests.runs.unfinished import forget, forget_what_was_asked_for
 from tests.verification.runs import (
     INPUTS,
     STRETCHED,
@@ -134,11 +135,28 @@ def test_an_imported_log_holds_nothing_to_recompute(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_verified_as_far_as_it_goes(tmp_path: Path) -> None:
-    report = verify_run(certified(tmp_path / "run", most=3)).report
+    run = certified(tmp_path / "run")
+    forget(run, range(3, INPUTS))
+    report = verify_run(run).report
     assert report.holds
     assert report.finished is False
     assert (report.records, report.recomputed, report.expected) == (3, 3, INPUTS)
-    assert "3 of the 8" in report.notes[0]
+    assert report.notes[0] == "unfinished: 3 of the 8 inputs that were asked for"
+    forget_what_was_asked_for(run)
+    report = verify_run(run).report
+    assert report.finished is False
+    assert "unfinished, or limited by --max: 3 of the 8" in report.notes[0]
+
+
+def test_a_run_limited_by_max_is_finished_and_says_so(tmp_path: Path) -> None:
+    run = certified(tmp_path / "run", most=3)
+    report = verify_run(run).report
+    assert (report.holds, report.finished, report.expected) == (True, True, 3)
+    assert report.notes == ["3 of the 8 inputs that its data allow were asked for (--max)"]
+    forget(run, [2])
+    report = verify_run(run).report
+    assert report.finished is False
+    assert report.notes[1] == "unfinished: 2 of the 3 inputs that were asked for"
 
 
 def test_many_classes_and_abstentions(tmp_path: Path) -> None:

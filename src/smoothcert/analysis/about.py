@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.plain_text import shown_name
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement
+from smoothcert.sigma_levels.statement import class_alpha
 
-Per = Literal["input", "coordinate"]
-"""What has a σ of its own."""
+Per = Literal["input", "coordinate", "level"]
+"""What has a σ of its own. By levels σ is one function of the input, and the same classifier everywhere."""
 
 
 def dataset_of(run: Run) -> str | None:
@@ -40,13 +43,44 @@ def sigma_per(run: Run) -> Per | None:
 
     A log may have a σ for each input without saying how it was found.
     """
+    if levels_of(run) is not None:
+        return "level"
     if search_of(run) is not None or len(set(run.records.sigma.tolist())) > 1:
         return "input"
     return "coordinate" if run.manifest.plan.noise in DIAGONAL_NOISES else None
 
 
-def sigma_mark(search: str | None, per: Per | None) -> str:
-    """What stands behind a σ that isn't simply the noise's: `` (ladder search)``, `` (per input)``; else nothing."""
+def levels_of(run: Run) -> tuple[float, ...] | None:
+    """The σ among which a chooser gives each point its own, ascending; None where there are no such levels."""
+    levels = run.manifest.plan.sigma_levels
+    return None if levels is None else tuple(map(float, levels))
+
+
+def chooser_of(run: Run) -> str | None:
+    """What the chooser among levels is called: ``constant:1`` where it is that; None where there are no levels."""
+    chooser = run.manifest.plan.chooser
+    if levels_of(run) is None or chooser is None:
+        return None
+    if "constant" in chooser:
+        return f"constant:{shown_name(str(chooser['constant']))}"
+    return shown_name(str(chooser.get("name") or "unnamed"))
+
+
+def alpha_of_class(plan: PlanStatement) -> float:
+    """The α that the bound of an input's class has: the plan's, less a chooser's part."""
+    alpha = plan.known(PlanStatement.alpha)
+    if plan.sigma_levels is None or plan.chooser is None:
+        return alpha
+    return class_alpha(alpha, "constant" in plan.chooser)
+
+
+def sigma_mark(search: str | None, per: Per | None, levels: Sequence[float] | None = None) -> str:
+    """What stands behind a σ that isn't simply the noise's; else nothing.
+
+    `` (ladder search)``, `` (per input)``, or `` (largest of 3 levels)``.
+    """
+    if levels is not None:
+        return f" (largest of {len(levels)} levels)"
     if search is not None:
         return f" ({search} search)"
     return "" if per is None else f" (per {per})"

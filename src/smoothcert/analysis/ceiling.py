@@ -38,8 +38,13 @@ def at_most(ceiling: float) -> float:
 
 
 def radius_ceiling(run: Run) -> float | None:
-    """The same for what the run did: None also where σ may differ by input, whether or not it came to that."""
+    """The same for what the run did: None also where σ may differ by input, whether or not it came to that.
+
+    Where it follows the input by levels, none is above the plan's, which is the largest of them.
+    """
     plan = run.manifest.plan
+    if plan.sigma_levels is not None:
+        return planned_ceiling(plan)
     if plan.sigma_search or (run.records.sigma != plan.sigma).any():
         return None
     return planned_ceiling(plan)

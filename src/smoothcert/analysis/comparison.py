@@ -6,7 +6,7 @@ so everything is paired: only inputs on which they differ say anything.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
 from smoothcert.hints import command
 from smoothcert.noise import DIAGONAL_NOISES
-from smoothcert.plain_text import norm_name
+from smoothcert.plain_text import norm_name, shown_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
 from smoothcert.runs.statement import PlanStatement, Stated
@@ -37,6 +37,8 @@ _STATED: dict[Stated[Any], str] = {
     PlanStatement.noise: "noise",
     PlanStatement.sigmas_sha256: "scales of the noise (SHA-256)",
     PlanStatement.sigma_search: "σ search",
+    PlanStatement.sigma_levels: "σ levels",
+    PlanStatement.chooser: "chooser",
     PlanStatement.stop: "stopping rules",
     PlanStatement.stream: "stream version",
     PlanStatement.levels: "levels of the grid",
@@ -309,9 +311,15 @@ def _plan_notes(first: Run, second: Run) -> list[str]:
     different = [
         f"{words} {' and '.join(_both(mine, theirs, field))}"
         for field, words in _STATED.items()
-        if mine.value(field) != theirs.value(field) and (mine.value(field) or theirs.value(field))
+        if _differ(mine, theirs, field)
     ]
     return [f"the runs differ in {', '.join(different)}"] if different else []
+
+
+def _differ(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> bool:
+    if field is PlanStatement.chooser:  # whose part of α follows from α
+        return _stated(mine, field) != _stated(theirs, field)
+    return mine.value(field) != theirs.value(field) and bool(mine.value(field) or theirs.value(field))
 
 
 def _region_notes(first: Run, second: Run) -> list[str]:
@@ -345,6 +353,20 @@ def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
         return "unknown"
     if field is PlanStatement.sigmas_sha256:
         return f"{value:.8}…"
+    if field is PlanStatement.sigma_levels:
+        return " ".join(f"{sigma:g}" for sigma in value)
+    if field is PlanStatement.chooser:
+        return _chooser(value)
     if isinstance(value, float):
         return f"{value:.6g}"
     return " + ".join(value) if field is PlanStatement.stop else str(value)
+
+
+def _chooser(stated: Mapping[str, Any]) -> str:
+    """What it is called and its noise; which function it is, where names would be the same."""
+    if "constant" in stated:
+        return f"constant:{stated['constant']}"
+    named = (
+        f"{stated.get('name')} (σ {stated.get('sigma')}, n ≤ {stated.get('n')}, {stated.get('sha256')!s:.8}…)"
+    )
+    return shown_name(named)

@@ -21,6 +21,7 @@ from smoothcert.analysis.evidence import (
     certain_radii,
     check_complete,
     check_plan_allows,
+    check_unseen,
     possible_radii,
     radii_of_inputs,
 )
@@ -201,7 +202,8 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
     """What each input adds to the mean radius, at least and at most, and the largest that it could."""
     _check_can_speak(run)
     if ceiling is None:
-        if run.manifest.subject == "frozen sigma" or len(np.unique(run.records.sigma)) > 1:
+        own = run.manifest.plan.sigma_levels is None and len(np.unique(run.records.sigma)) > 1
+        if run.manifest.subject == "frozen sigma" or own:
             raise RunError.of(
                 run.path,
                 "certifies inputs with σ of their own, so no ceiling follows from its plan",
@@ -225,6 +227,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
 def _check_can_speak(run: Run) -> None:
     """Refuse a run from which nothing follows for inputs that weren't asked about."""
     check_complete(run)
+    check_unseen(run)
     _check_independent(run)
     check_plan_allows(run)
 

@@ -15,7 +15,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.about import Per, dataset_of, search_of, sigma_per, split_of
+from smoothcert.analysis.about import (
+    Per,
+    chooser_of,
+    dataset_of,
+    levels_of,
+    search_of,
+    sigma_mark,
+    sigma_per,
+    split_of,
+)
 from smoothcert.analysis.votes import most_votes, stops_of
 from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.runs import Run
@@ -46,7 +55,11 @@ class RunFacts:
     sigma_search: str | None
     """The search that chose each input's σ; ``sigma`` is then where it started."""
     sigma_per: Per | None
-    """What has a σ of its own; ``sigma`` is then the mean that the plan states."""
+    """What has a σ of its own; ``sigma`` is then the mean that the plan states, or the largest of the levels."""
+    sigma_levels: tuple[float, ...] | None
+    """The σ among which a chooser gives each point its own: one classifier."""
+    chooser: str | None
+    """What that chooser is called."""
     planned: int | None
     """How many inputs the run was asked for; None where it doesn't say."""
     complete: bool
@@ -68,10 +81,17 @@ class RunFacts:
             "split": split_of(run),
             "sigma_search": search_of(run),
             "sigma_per": sigma_per(run),
+            "sigma_levels": levels_of(run),
+            "chooser": chooser_of(run),
             "planned": None if run.planned is None else len(run.planned),
             "complete": run.complete,
         }
         return cls(**(facts | figures))
+
+    @property
+    def sigma_mark(self) -> str:
+        """What stands behind a σ that isn't simply the noise's."""
+        return sigma_mark(self.sigma_search, self.sigma_per, self.sigma_levels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,16 +253,17 @@ class Runtime:
     votes_per_second: float | None
 
 
-def runtime(records: Rows) -> Runtime | None:
-    """The time the records state; None for logs without times."""
+def runtime(records: Rows, votes: int | None = None) -> Runtime | None:
+    """The time the records state; None for logs without times. ``votes``: how many, where records don't keep all."""
     check_some(records)
     total = math.fsum(Records.of(records).seconds)
     if total < _LEAST_SECONDS:
         return None
     tallies = [tally for record in records for tally in (record.selection, record.estimation)]
-    votes = [tally.stop - tally.start for tally in tallies if tally is not None]
-    rate = sum(votes) / total if len(votes) == len(tallies) else None
-    return Runtime(total, total / len(records), rate)
+    kept = [tally.stop - tally.start for tally in tallies if tally is not None]
+    if votes is None and len(kept) == len(tallies):
+        votes = sum(kept)
+    return Runtime(total, total / len(records), None if votes is None else votes / total)
 
 
 def largest_radius(records: Rows) -> float:

@@ -11,13 +11,15 @@ from smoothcert.noise import DIAGONAL_NOISES, NOISES, Grid, Noise, load_sigmas, 
 from smoothcert.runs import Run
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import PlanStatement, is_count
+from smoothcert.sigma_levels import SigmaLevels
 
 
 def lost_to_rounding(run: Run) -> NDArray[np.float64]:
     """For each record, what its radius must give up to hold for the input as it is and for any numbers around it.
 
     Nothing where the data say that their inputs are points of the grid, and where there is none: in runs of earlier
-    versions and in logs. A search gives every input a noise, and with it a grid, of its own.
+    versions and in logs. A search gives every input a noise, and with it a grid, of its own; stages of σ levels have
+    the coarsest of theirs in common.
     """
     plan, records = run.manifest.plan, run.records
     if run.manifest.kind != "certify" or plan.stream is None or not len(records):
@@ -26,6 +28,11 @@ def lost_to_rounding(run: Run) -> NDArray[np.float64]:
     dimension = plan.known(PlanStatement.dimension)
     stated = run.manifest.data.levels
     levels = stated if is_count(stated) and stated > 0 else None
+    if plan.sigma_levels is not None:
+        drawn = SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser)).all_sigmas
+        kind = NOISES[plan.known(PlanStatement.noise)]
+        lost = max(lost_off_grid(kind(sigma), grid, dimension, levels) for sigma in drawn)
+        return np.full(len(records), lost)
     if not plan.sigma_search:
         lost = lost_off_grid(plan.noise_in(run.path), grid, dimension, levels)
         return np.full(len(records), lost)

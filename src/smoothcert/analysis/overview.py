@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.analysis.about import alpha_of_class
+from smoothcert.analysis.levels import votes_at_levels
 from smoothcert.analysis.metrics import (
     RunSummary,
     Runtime,
@@ -100,7 +102,7 @@ def overview(run: Run, radii: Sequence[float]) -> RunOverview:
         noisy_accuracy=noisy_accuracy(run.records),
         median_radius=median_radius(run.records),
         acr_share_of_top=acr_share_of_top(run.records, TOP_FRACTION),
-        runtime=runtime(run.records),
+        runtime=runtime(run.records, votes_at_levels(run)),
         top_class=top_class(run),
         classes=by_class(run.records, radii),
     )
@@ -163,7 +165,7 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     candidates = _chosen_classes(run.records)
     if candidates is None or plan.bound is None or plan.alpha is None:
         return None
-    rule, alpha = BOUNDS[plan.bound], plan.alpha
+    rule, alpha = BOUNDS[plan.bound], alpha_of_class(plan)
     return np.array(
         [
             rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
@@ -217,7 +219,7 @@ def _lower_quantiles(
     plan = run.manifest.plan
     if plan.bound is None or plan.alpha is None:
         return None
-    rule = BOUNDS[plan.bound]
+    rule, alpha = BOUNDS[plan.bound], alpha_of_class(plan)
     sizes = {tally.stop - tally.start for r in run.records if (tally := r.estimation) is not None}
     if rule.votes == "soft" or len(sizes) > 1:
         every = lower_bounds(run)
@@ -228,7 +230,7 @@ def _lower_quantiles(
     for position in order[places].tolist():
         tally = run.records[position].estimation
         assert tally is not None
-        found.append(rule(tally, chosen[position], plan.alpha).lower)
+        found.append(rule(tally, chosen[position], alpha).lower)
     return tuple(found)
 
 

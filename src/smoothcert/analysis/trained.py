@@ -74,7 +74,8 @@ class Departures:
     def of(cls, manifest: Manifest) -> Departures:
         """What a run states."""
         plan, origin = manifest.plan, manifest.origin
-        return cls(plan.noise, plan.sigma, origin.input_range, stated_training(origin), origin.trained_range)
+        one_sigma = plan.sigma if plan.sigma_levels is None else None
+        return cls(plan.noise, one_sigma, origin.input_range, stated_training(origin), origin.trained_range)
 
     def in_words(self) -> list[str]:
         """A sentence for each that differs. Certificates hold all the same: they are about the model as it is."""

@@ -44,14 +44,17 @@ def stops_of(plan: PlanStatement) -> tuple[Stop, ...]:
 
 
 def votes_used(run: Run) -> VotesUsed | None:
-    """What the run's votes came to; None where every input had the same number, or the votes are unknown."""
+    """What the run's votes came to; None where every input had the same number, or the votes are unknown.
+
+    Of runs with σ levels, whose records keep a part of them, :func:`~smoothcert.analysis.levels.levels_used` says it.
+    """
     plan = run.manifest.plan
     stops = stops_of(plan)
-    if not stops or not run.records or not run.records.has_votes():
+    if plan.sigma_levels is not None or not stops or not run.records or not run.records.has_votes():
         return None
     if plan.n0 is None or plan.n is None:
         return None
-    total = sum(_votes(record, budget_among(stops)) for record in run.records)
+    total = sum(record_votes(record, budget_among(stops)) for record in run.records)
     inputs = len(run.records)
     reasons = Counter((stopped or "budget").partition(":")[0] for stopped in run.records.stopped)
     share = total / (inputs * (plan.n0 + plan.n))
@@ -84,7 +87,7 @@ def inputs_depend(manifest: Manifest) -> bool:
     return manifest.subject == "memory" or spreads_a_total(manifest.plan)
 
 
-def _votes(record: Record, budget: Budget) -> int:
+def record_votes(record: Record, budget: Budget) -> int:
     """Votes of one input; a pilot's, which no record keeps, are known from the budget."""
     tallies = sum(tally.n for tally in (record.selection, record.estimation) if tally is not None)
     wrong = record.stopped is not None and record.stopped.startswith("wrong")

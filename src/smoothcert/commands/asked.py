@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import BoundName, DataName, DataOptions, ModelOptions, NoiseText, Sigma
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions
@@ -53,6 +54,7 @@ class CertificationOptions:
     seed: Annotated[int, Parameter(help="Names the random streams; the same seed gives the same votes.")] = 0
     stopping: StopOptions = StopOptions()
     search: SearchOptions = SearchOptions()
+    levels: LevelOptions = LevelOptions()
     data: DataOptions = DataOptions()
     shard: Annotated[
         str | None,
@@ -81,10 +83,13 @@ class CertificationOptions:
         noise = named.noise_or(self.noise)
         data_name = named.dataset_or(self.dataset)
         inputs = self.data.load(data_name)
-        classifier = named.smoothed(
+        classifier = self.levels.smoothed(
+            model,
+            named,
+            self.model_options,
             execution,
             self.sigma,
-            noise=noise,
+            noise,
             levels=self.numerics.levels,
             bound=bound or AUTO,
             **vars(self.votes),

@@ -172,7 +172,7 @@ def _show(
 
     from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures, stdout
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -205,7 +205,7 @@ def _show(
     for radius, proved, left, ends, fell in zip(typed, certified, empirical, intervals, broken):
         between = "–" if ends is None else f"{percent_down(ends[0])} to {percent_up(ends[1])}"
         table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", between, str(fell))
-    console.print(table)
+    print_figures(table)
     interval = (
         "interval: 95 %, over the choice of inputs, of the share that this attack leaves standing; each radius alone"
         if shortfall is None

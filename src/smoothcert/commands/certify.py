@@ -30,7 +30,8 @@ def certify(
     With `--stop` an input gets as many votes as it needs, at most `n`: often a few percent of them, and the promise
     is the same (docs/adaptive.md).
 
-    With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`.
+    With `--sigma-search`, other samples first choose each input's own σ, starting at `--sigma`. With `--chooser`, σ
+    follows the input as part of the classifier itself (docs/levels.md).
 
     Example: `smoothcert certify runs/digits --sigma 0.25 --n 10000 --out runs/digits-cert`
 
@@ -54,7 +55,7 @@ def certify(
     from smoothcert.smoothing.plan import former_default
 
     if memory is not None:
-        _check_memory(memory, hold, options.shard, out)
+        _check_memory(memory, hold, options.shard, out, options.levels.asked)
     certified = out if memory is None else _certificates_of(out)
     asked = options.of(model, former_default(certified))
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
@@ -63,7 +64,8 @@ def certify(
     quiet = output.silent
     note(f"{inputs.name}: inputs lie in [{low:g}, {high:g}]; σ is in the same units", quiet)
     planned = classifier.plan.noise
-    for departure in named.departures(planned.name, planned.sigma, inputs):
+    one_sigma = planned.sigma if classifier.plan.sigma_levels is None else None
+    for departure in named.departures(planned.name, one_sigma, inputs):
         warn(departure, output.quiet)
     if (expected := expected_votes(classifier.plan)) is not None and expected >= classifier.plan.n:
         warn(
@@ -113,7 +115,12 @@ def certify(
     }
     if named.trained_range is not None:
         origin["trained_range"] = list(named.trained_range)
-    described = {**vars(options.model_options), "hold": hold}
+    described = {
+        **vars(options.model_options),
+        "hold": hold,
+        "chooser": options.levels.chooser,
+        "level_models": options.levels.level_models,
+    }
     origin |= {
         key: str(value) if isinstance(value, Path) else value
         for key, value in described.items()
@@ -141,13 +148,17 @@ def _certificates_of(out: Path) -> Path:
     return out.with_name(f"{out.name}-certificates")
 
 
-def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path) -> None:
+def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:
     """Refuse, before any vote, what no memory takes, and one that isn't installed."""
     from smoothcert.errors import InvalidValueError
     from smoothcert.region_memory.stores import store_for
 
     if hold is not None:
         raise InvalidValueError("a memory's regions are of whole inputs: leave --hold or --memory out")
+    if levelled:
+        raise InvalidValueError(
+            "with sigma levels it is one classifier already, which needs no memory: leave --memory out"
+        )
     if shard is not None:
         raise InvalidValueError(
             "answers depend on the order of questions: merge the shards, then pass the whole run through the memory "

@@ -9,11 +9,11 @@ from typing import Any
 
 from rich.table import Table
 
-from smoothcert.analysis.about import sigma_mark
+from smoothcert.analysis.levels import levels_used
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
-from smoothcert.commands.console import progress_bar, stdout
+from smoothcert.commands.console import print_figures, progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
@@ -53,8 +53,10 @@ def show_run(run: Run, output: OutputOptions) -> None:
     digest = run.records.digest
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
-        used = votes_used(run)
+        used, levels = votes_used(run), levels_used(run)
         votes = {} if used is None else {"votes": asdict(used)}
+        if levels is not None:
+            votes["levels"] = asdict(levels)
         print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **votes}))
         return
     if output.quiet:
@@ -65,14 +67,15 @@ def show_run(run: Run, output: OutputOptions) -> None:
     for radius in radii:
         table.add_column(radius, justify="right")
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
-    console.print(table)
+    print_figures(table)
     abstained = int(run.records.abstained.sum())
-    used = votes_used(run)
-    mark = sigma_mark(summary.sigma_search, summary.sigma_per)
+    used, levels = votes_used(run), levels_used(run)
     console.print(
         f"ACR {summary.acr:.3f} over {summary.inputs} inputs, {abstained} abstained "
-        f"(σ = {summary.sigma:g}{mark}, {summary.bound} bound, {votes_in_words(run)}, α = {summary.alpha:g})\n"
+        f"(σ = {summary.sigma:g}{summary.sigma_mark}, {summary.bound} bound, {votes_in_words(run)}, "
+        f"α = {summary.alpha:g})\n"
         + ("" if used is None else f"{used.in_words()}\n")
+        + ("" if levels is None else "".join(f"{sentence}\n" for sentence in levels.sentences()))
         + f"Each certificate is wrong with probability at most {summary.alpha:g}.  results sha256 {digest[:16]}"
     )
 

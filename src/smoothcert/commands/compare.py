@@ -79,7 +79,7 @@ def _show(found: Comparison, typed: list[str]) -> None:
 
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures, stdout
 
     console = stdout()
     from smoothcert.plain_text import norm_name
@@ -104,7 +104,7 @@ def _show(found: Comparison, typed: list[str]) -> None:
             f"{percent_down(row.low)} to {percent_up(row.high)}",
             shown_p(row.p_holm),
         )
-    console.print(table)
+    print_figures(table)
     acr = found.acr
     between = (
         "its range is unknown, so there is no interval"

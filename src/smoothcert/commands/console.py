@@ -26,10 +26,13 @@ from typing import Any, TextIO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from smoothcert.commands.progress import Meter, Paced
 from smoothcert.plain_text import shown
+
+_WIDEST = 1000  # columns that a table may take
 
 
 class _Guard:
@@ -149,9 +152,9 @@ class _Screen(Console):
         raise BrokenPipeError
 
 
-def _screen(stream: TextIO) -> Console:
+def _screen(stream: TextIO, width: int | None = None) -> Console:
     stream = stream.stream if isinstance(stream, _Guard) else stream
-    return _Screen(file=stream, highlight=False, markup=False, emoji=False)
+    return _Screen(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def stdout() -> Console:
@@ -159,14 +162,29 @@ def stdout() -> Console:
     return _screen(sys.stdout)
 
 
+def print_figures(table: Table) -> None:
+    """Print a table as wide as its figures, also where a line of the terminal is shorter: half a figure is another."""
+    console = stdout()
+    needed = console.measure(table, options=console.options.update(width=_WIDEST)).maximum
+    _screen(sys.stdout, max(needed, console.width)).print(table)
+
+
 def stderr() -> Console:
     """A console on standard error as it is now."""
     return _screen(sys.stderr)
 
 
+class _HelpScreen(Console):
+    """A console that leaves a closed pipe to ``main``, too."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process as if something had failed."""
+        raise BrokenPipeError
+
+
 def help_console() -> Console:
     """For the command line's own help, which has markup and holds no text but ours."""
-    return Console(file=sys.stdout.stream if isinstance(sys.stdout, _Guard) else sys.stdout)
+    return _HelpScreen(file=sys.stdout.stream if isinstance(sys.stdout, _Guard) else sys.stdout)
 
 
 @dataclass

@@ -151,7 +151,7 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
     """What each fit ended with, and the command to go on with: a table, or a JSON object."""
     from rich.table import Table
 
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures, stdout
 
     if output.json:
         rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
@@ -173,7 +173,7 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
             f"{last.greatest:.3g}",
         )
     console = stdout()
-    console.print(table)
+    print_figures(table)
     console.print("area: Σ ln σ + D ln gap")
     if len(fits) > 1:
         console.print(f"{out} has a folder for each init: take another by its figures", soft_wrap=True)

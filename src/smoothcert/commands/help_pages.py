@@ -26,7 +26,7 @@ EVERYDAY: dict[str, tuple[str, ...]] = {
               *_OUTPUT),
     "fit-noise": ("model", "out", "init", "dataset", "scale", "max", "data-dir", "device", *_OUTPUT),
     "certify": ("model", "out", "dataset", "sigma", "noise", "n", "alpha", "bound", "stop", "sigma-search", *_DATA,
-                "device", *_OUTPUT),
+                "device", "quiet", "json"),
     "plan": ("model", "dataset", "sigma", "n", "alpha", "stop", "workers", "device", "pilot-inputs",
              "price-per-hour", *_DATA, "format", "quiet"),
     "predict": ("model", "dataset", "sigma", "noise", "n", "alpha", "seed", *_DATA, "device", *_OUTPUT),

@@ -54,6 +54,8 @@ class NamedModel:
         """The σ asked for, else the one the model was trained with."""
         if given is not None:
             return given
+        if self.sigma == 0:
+            raise InvalidValueError("--sigma is missing, and the model was trained without noise")
         if self.sigma is None:
             raise InvalidValueError(
                 "--sigma is missing, and the model doesn't say which noise it was trained with"

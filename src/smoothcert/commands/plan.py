@@ -122,7 +122,7 @@ def _told(settled: CertifyPlan, whole: Work, work: Work, pace: Pace, pilot: Pilo
 def _show(told: dict[str, Any], settled: CertifyPlan) -> None:
     from rich.table import Table
 
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures
     from smoothcert.commands.progress import clock
     from smoothcert.plain_text import norm_name
 
@@ -154,4 +154,4 @@ def _show(told: dict[str, Any], settled: CertifyPlan) -> None:
     table.add_column()
     for row in rows:
         table.add_row(*row)
-    stdout().print(table)
+    print_figures(table)

@@ -6,6 +6,7 @@ import json
 import sys
 from pathlib import Path
 
+from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import (
     DataName,
     DataOptions,
@@ -31,6 +32,7 @@ def predict(
     seed: int | None = None,
     hold: Held = None,
     out: Path | None = None,
+    levels: LevelOptions = LevelOptions(),
     data: DataOptions = DataOptions(),
     model_options: ModelOptions = ModelOptions(),
     numerics: NumericsOptions = NumericsOptions(),
@@ -67,10 +69,13 @@ def predict(
     named = load_named_model(model, model_options, "hard")
     noise = named.noise_or(noise)
     inputs = data.load(named.dataset_or(dataset))
-    classifier = named.smoothed(
+    classifier = levels.smoothed(
+        model,
+        named,
+        model_options,
         execution,
         sigma,
-        noise=noise,
+        noise,
         alpha=alpha,
         seed=seed,
         numerics=numerics_of(numerics),
@@ -78,7 +83,8 @@ def predict(
     )
     seed = classifier.settle_seed()
     classifier.settle_for(inputs.levels, inputs.largest)
-    for departure in named.departures(classifier.plan.noise.name, classifier.plan.noise.sigma, inputs):
+    one_sigma = classifier.plan.noise.sigma if classifier.plan.sigma_levels is None else None
+    for departure in named.departures(classifier.plan.noise.name, one_sigma, inputs):
         warn(departure, output.quiet)
     classifier = classifier.in_order(class_order(classifier.base, inputs))
     if noise not in NOISES:

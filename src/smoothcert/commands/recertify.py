@@ -31,8 +31,9 @@ def recertify(
 
     A run keeps the votes of every input, so this takes seconds and no model. Certificates hold as if the run had been
     certified this way from the start, and are the same to the last bit where each input has n votes (no `--stop` but
-    wrong); other rules would have ended the voting elsewhere. Another σ, noise, n, n0 or seed needs new votes: that
-    is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the votes.
+    wrong); other rules, and choosers of σ levels, would have ended the voting elsewhere. Another σ, noise, n, n0 or
+    seed needs new votes: that is `certify`. Without `--alpha` and `--bound` it checks that the results follow from the
+    votes.
 
     **Choose alpha and bound for the whole run, and before you see what they give.** Trying several and keeping the
     best, or choosing per input, voids the promise: certificates would be wrong more often than alpha says. The new
@@ -70,9 +71,12 @@ def recertify(
         note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
     before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))
     if before != after and not as_if_certified(source, made.manifest.plan.known(PlanStatement.bound)):
+        stops = " ".join(source.manifest.plan.stops)
+        if source.manifest.plan.sigma_levels is not None:
+            stops = " ".join(filter(None, (stops, "what chooser and levels had to show")))
         note(
             f"the certificates hold, but certify with {_stated(after)} would have stopped at other numbers of votes: "
-            f"{run} stopped by {' '.join(source.manifest.plan.stops)} with {_stated(before)}",
+            f"{run} stopped by {stops} with {_stated(before)}",
             quiet,
         )
     show_run(made, output)

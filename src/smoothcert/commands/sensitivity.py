@@ -97,7 +97,7 @@ def _median_reach(path: Path, fit: Fit) -> float:
 def _show_table(path: Path, features: list[Feature]) -> None:
     from rich.table import Table
 
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_figures
     from smoothcert.rounding import decimal_down
 
     with_width = features[0].half_width is not None
@@ -117,7 +117,7 @@ def _show_table(path: Path, features: list[Feature]) -> None:
         if feature.half_width is not None:
             cells.append(f"± {decimal_down(feature.half_width, _digits(feature.half_width))}")
         table.add_row(*cells)
-    stdout().print(table)
+    print_figures(table)
 
 
 def _digits(value: float) -> int:

@@ -196,6 +196,10 @@ def _like(
     run = read_run(path)
     if run.manifest.model.held is not None:
         raise RunError(f"{path} certifies with some coordinates held, which isn't served")
+    if run.manifest.plan.sigma_levels is not None:
+        raise RunError(
+            f"{path} certifies one classifier whose σ follows the input by levels, which isn't served: give --sigma"
+        )
     if run.manifest.model.sha256 != named.classifier.fingerprint(shape):
         raise RunError(
             f"{path} is of another model ({run.manifest.model.name}): give the one that it certified"

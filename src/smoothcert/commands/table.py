@@ -39,8 +39,9 @@ def table(
     format
         markdown, latex (booktabs), json (full precision), or csv with the header run,sigma,inputs,acr,… (paper:
         dataset,sigma,method,seeds,inputs,acr,acr_sd,…) and, after the radii, dataset,split,sigma_search,sigma_per,
-        planned,complete. best and training: all but latex.
+        planned,complete,sigma_levels,chooser. best and training: all but latex.
     """
+    from smoothcert.analysis.about import chooser_of, levels_of
     from smoothcert.analysis.sigmas import own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii
     from smoothcert.analysis.tables.layouts import render_layout
@@ -59,7 +60,12 @@ def table(
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
-        if (spread := own_sigmas(run.records.sigma)) is not None:
+        if (levels := levels_of(run)) is not None:
+            sigmas = ", ".join(f"{sigma:g}" for sigma in levels)
+            note(
+                f"{run.path}: one classifier whose σ follows the input by the levels {sigmas} ({chooser_of(run)})"
+            )
+        elif (spread := own_sigmas(run.records.sigma)) is not None:
             note(f"{run.path}: each input has its own σ, {spread}")
         if (rule := asked_only(run.manifest.plan)) is not None:
             note(

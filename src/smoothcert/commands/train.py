@@ -135,7 +135,8 @@ def train(
             json.dumps({"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy})
         )
     split = "train" if (test_set or _test_split(chosen, data_dir)) is None else None
-    after = certify_trained(out, None if chosen.dataset in DATASETS else chosen.dataset, data_dir, split)
+    named = None if chosen.dataset in DATASETS else chosen.dataset
+    after = certify_trained(out, named, data_dir, split, noisy=chosen.plan.sigma > 0)
     note(
         f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
         f"{last.validated_on} inputs\nNext: {after}",

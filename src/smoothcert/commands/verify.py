@@ -16,7 +16,11 @@ from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
+    from smoothcert.datasets.base import Dataset
+    from smoothcert.sampling import BaseClassifier, Execution
     from smoothcert.verification import Checked, Report
+    from smoothcert.verification.replay import Replay
+    from smoothcert.verification.statement import Statement
 
 DOESNT_FOLLOW = 4
 _REPLAY = Group("Casting votes again", sort_key=3)
@@ -37,6 +41,22 @@ class ReplayOptions:
             group=_REPLAY,
             help="The model to cast them with, which must be the one that was certified. What the run names as its "
             "model is never loaded.",
+        ),
+    ] = None
+    chooser: Annotated[
+        str | None,
+        Parameter(
+            group=_REPLAY,
+            help="The chooser of a run with σ levels, which must be the one it was certified with.",
+        ),
+    ] = None
+    level_models: Annotated[
+        list[str] | None,
+        Parameter(
+            group=_REPLAY,
+            negative="",
+            consume_multiple=True,
+            help="The models of its levels, smallest σ first, where each has its own; the last must be --model.",
         ),
     ] = None
     dataset: Annotated[
@@ -64,7 +84,7 @@ class ReplayOptions:
         from smoothcert.errors import InvalidValueError
 
         if self.replay is None:
-            for name in ("model", "dataset", "data_dir", "seed"):
+            for name in ("model", "chooser", "level_models", "dataset", "data_dir", "seed"):
                 if getattr(self, name) is not None:
                     option = f"--{name.replace('_', '-')}"
                     raise InvalidValueError(
@@ -77,6 +97,11 @@ class ReplayOptions:
         elif self.model is None:
             raise InvalidValueError(
                 "--replay needs --model: what a run names as its model is never loaded unless you name it yourself"
+            )
+        elif self.level_models is not None and self.level_models[-1:] != [self.model]:
+            raise InvalidValueError(
+                f"the last of --level-models is the largest level's and must be --model, {self.model}; got "
+                f"{' '.join(self.level_models)}"
             )
 
 
@@ -150,7 +175,7 @@ def _replay(
     from smoothcert import datasets
     from smoothcert.commands.console import progress_bar
     from smoothcert.commands.model_argument import declared_as, load_named_model
-    from smoothcert.verification.replay import Replay, chosen_records
+    from smoothcert.verification.replay import chosen_records
 
     assert replaying.model is not None
     assert replaying.replay is not None
@@ -158,15 +183,40 @@ def _replay(
     options = declared_as(model_options, checked.statement.model.get("declared"))
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
-    replay = Replay(run, checked.statement, named.classifier, inputs, execution_of(speed))
+    lower = [load_named_model(one, options, "hard").classifier for one in (replaying.level_models or [])[:-1]]
+    models = [*lower, named.classifier]
+    replay = _replay_of(run, checked.statement, models, replaying.chooser, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)
     with progress_bar("casting votes again", "votes", silent) as bar:
-        bar.begin(sum(record.votes for record in chosen), len(chosen))
+        bar.begin(replay.votes_of(chosen), len(chosen))
         replay.check(chosen, checked.report, bar.advance)
     if len(chosen) < len(checked.records):
         checked.report.notes.append(f"the inputs whose votes were cast again were drawn by --seed {seed}")
+
+
+def _replay_of(
+    run: Path,
+    statement: Statement,
+    models: list[BaseClassifier],
+    chooser: str | None,
+    inputs: Dataset,
+    execution: Execution,
+) -> Replay:
+    from smoothcert.commands.level_options import load_chooser
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.verification.level_replay import LevelReplay
+    from smoothcert.verification.replay import Replay
+
+    if statement.plan is not None and statement.plan.levels is not None:
+        chosen = None if chooser is None else load_chooser(chooser)
+        return LevelReplay(run, statement, models, chosen, inputs, execution)
+    if chooser is not None or len(models) > 1:
+        raise InvalidValueError(
+            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
+        )
+    return Replay(run, statement, models[-1], inputs, execution)
 
 
 def _show(report: Report, quiet: bool) -> None:

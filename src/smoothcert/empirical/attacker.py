@@ -97,6 +97,11 @@ def check_attackable(run: Run) -> None:
             f"{run.path} certifies changes of the coordinates that aren't held, and the attacks move all of them: "
             "certify without --hold"
         )
+    if manifest.plan.sigma_levels is not None:
+        raise RunError(
+            f"{run.path} certifies one classifier whose σ follows the input by levels, and the attacks are on one of a "
+            "single σ; certify with --sigma instead of --sigma-levels"
+        )
     noise = manifest.plan.noise
     if noise is None or noise not in NOISES or NOISES[noise].norm != "l2":
         raise RunError(

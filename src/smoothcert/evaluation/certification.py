@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, check_count
+from smoothcert.evaluation.continuing import LOOKED_AT, check_same_model
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
+from smoothcert.sigma_levels.evidence import append_evidence, read_evidence
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.allocation_files import (
@@ -111,8 +113,14 @@ def certify_dataset(
             # A record whose search is damaged can't be told from one that another search made: both are done again.
             journal.drop(lost := done - read_found(out).keys())
             done -= lost
+        if classifier.plan.sigma_levels is not None:
+            journal.drop(lost := done - read_evidence(out).keys())
+            done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
+        if done and missing:
+            cast = held is None and classifier.plan.search is None
+            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, cast=cast)
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}
@@ -121,6 +129,8 @@ def certify_dataset(
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
                 append_found(out, answer.search)
+            if answer.levels is not None:
+                append_evidence(out, answer.levels)
             record = record_of(answer, answer.index, label, base)
             journal.append(record)
             if progress.record is not None:
@@ -139,7 +149,7 @@ def _check_holds(plan: CertifyPlan) -> None:
 
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
     """How many votes and evaluations the inputs will take; None where that depends on the votes."""
-    if plan.stops:
+    if plan.stops or plan.sigma_levels is not None:
         return None
     return inputs * (plan.n0 + plan.n + (plan.search.evaluations if plan.search is not None else 0))
 
@@ -208,7 +218,7 @@ def _manifest(
         model={
             "name": classifier.base.name
             + (f" ({len(places)} of {held.size} coordinates held)" if held is not None else ""),
-            "sha256": classifier.base.fingerprint(dataset.input_shape),
+            "sha256": classifier.fingerprint(dataset.input_shape),
             **({"held": places} if places else {}),
             **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
             # Which class is which follows from names, which no hash is of.

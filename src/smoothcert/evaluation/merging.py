@@ -90,7 +90,7 @@ def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     for run in shards.values():
         for name, content in RunFiles(run.path).kept():
-            if name == RunFiles.searches.name:
+            if name in (RunFiles.searches.name, RunFiles.levels.name):
                 # A last line that was cut off must not spoil the first of the next shard.
                 files[name] = files.get(name, b"") + content.removesuffix(b"\n") + b"\n"
             elif files.setdefault(name, content) != content:

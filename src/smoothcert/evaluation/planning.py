@@ -122,8 +122,13 @@ def piloted(
 
 
 def fixed_draws(plan: CertifyPlan, inputs: int) -> tuple[tuple[float, int], ...]:
-    """What an input draws where no vote decides: (times, votes). A total is an even share of it."""
-    search = () if plan.search is None else ((1.0, plan.search.evaluations),)
+    """What an input draws where no vote decides: (times, votes). A total is an even share of it.
+
+    With σ levels the chooser's votes are counted, all that there may be; other levels are looked at for few inputs.
+    """
+    search: tuple[tuple[float, int], ...] = () if plan.search is None else ((1.0, plan.search.evaluations),)
+    if (levels := plan.sigma_levels) is not None and levels.constant is None:
+        search = ((1.0, levels.chooser_n0), (1.0, levels.chooser_n))
     if (total := plan.budget.shared_votes) is not None:
         return ((1.0, max(1, total // inputs)), *search)
     return ((1.0, plan.n0), (1.0, plan.n), *search)

@@ -2,12 +2,16 @@
 
 Each certificate of the new run holds with probability 1−α if α and bound were chosen for the whole run *without*
 looking at its votes. It has the bits that certifying so would give where the number of votes doesn't depend on α and
-bound (:func:`as_if_certified`). Choosing them per input, or taking the better of several runs, voids the promise:
+bound (:func:`as_if_certified`). With σ levels it does: a chooser votes until it reaches far enough at its α, and
+other levels are voted on where it doesn't. The new certificates hold all the same, because those votes have bounds that
+hold whenever voting stops; they may be smaller than certifying so would give, which might have looked at more levels.
+Choosing them per input, or taking the better of several runs, voids the promise:
 nothing here can tell, so the new run says what it was made from.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +25,13 @@ from smoothcert.noise import Noise
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.noise_files import sigmas_files
+from smoothcert.runs.statement import PlanStatement
+from smoothcert.sigma_levels import LevelEvidence
+from smoothcert.sigma_levels.evidence import missing_line, read_evidence
 from smoothcert.smoothing import CertifyPlan, decide
+from smoothcert.smoothing.level_plans import decide_levels, home_plan, levels_of
 from smoothcert.stopping import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally
 
@@ -42,7 +51,7 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
     the new run states, as the old one, how many inputs were asked for.
     """
     manifest, records = recertified(run, **changes)
-    create_run(out, manifest, records, sigmas_files(_plan_of(run).noise))
+    create_run(out, manifest, records, sigmas_files(_plan_of(run).noise) | _level_files(run))
     return read_run(out)
 
 
@@ -63,11 +72,16 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
             f"{run.path} kept hard votes ({old.bound} bound); the {new.bound} bound needs soft ones, so they would "
             f"have to be cast again: certify the model with --bound {new.bound}"
         )
+    evidence = read_evidence(run.path) if new.sigma_levels is not None else {}
     records = []
     for record in run.records:
-        _check_follows(run, record, old)
-        records.append(_decided(record, new))
+        votes = evidence.get(record.index)
+        _check_follows(run, record, old, votes)
+        records.append(_decided(record, new, votes))
     stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
+    if new.sigma_levels is not None and new.sigma_levels.constant is None:
+        chooser: Mapping[str, Any] = stated.known(PlanStatement.chooser)
+        stated = stated.but(chooser={**chooser, "alpha": new.sigma_levels.chooser_alpha(new.alpha)})
     source = {"results_sha256": run.records.digest, "bound": old.bound, "alpha": old.alpha}
     if earlier := run.manifest.plan.recertified_from:
         source["recertified_from"] = earlier
@@ -83,8 +97,10 @@ def as_if_certified(run: Run, bound: str) -> bool:
     """Whether ``certify`` with this bound, at any α, would have cast the run's votes.
 
     It would where there are always n, or none where the selection votes alone decide (``--stop wrong``) and are of the
-    same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes.
+    same kind. Every other rule ends the voting, or chooses n, by what α and the bound make of votes; so do choosers.
     """
+    if "constant" not in (run.manifest.plan.chooser or {"constant": None}):
+        return False
     stops, votes = parse_stops(run.manifest.plan.stops), BOUNDS[bound].votes
     return not stops or (
         not budget_among(stops).pilot_votes
@@ -127,18 +143,24 @@ def _plan_of(run: Run) -> CertifyPlan:
         raise RunError(f"{run.path}: {error}; certify into a new directory") from None
 
 
-def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
+def _check_follows(run: Run, record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) -> None:
     """Refuse a record that isn't what its votes and the run's plan give: it was altered, or misread."""
+    if plan.sigma_levels is not None:
+        own, sigma = _home_of(run, record, plan, evidence)
+    else:
+        own, sigma = plan, plan.noise.sigma
     assert record.selection is not None
     assert record.estimation is not None
     streams = (
-        (record.selection, plan.votes_of(record.index, Phase.SELECTION), record.selection.n == plan.n0),
-        (record.estimation, plan.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
+        (record.selection, own.votes_of(record.index, Phase.SELECTION), record.selection.n == plan.n0),
+        (record.estimation, own.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
     )
     if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
         raise _not_following(run, record, ", which asks for others")
-    again = _decided(record, plan)
-    sigma = plan.noise.sigma
+    try:
+        again = _decided(record, plan, evidence)
+    except InvalidValueError as error:
+        raise _not_following(run, record, f": {error}") from None
     same = same_radius(again.radius, record.radius, sigma)
     doubtful = max(again.radius, record.radius) <= SAME * sigma
     if not (
@@ -148,6 +170,30 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan) -> None:
         and (again.predicted == record.predicted or doubtful)
     ):
         raise _not_following(run, record, f" (class {again.predicted}, radius {again.radius:g})")
+
+
+def _home_of(
+    run: Run, record: Record, plan: CertifyPlan, evidence: LevelEvidence | None
+) -> tuple[CertifyPlan, float]:
+    """The plan and σ of an input's own level; refused where its line is missing or isn't the record's."""
+    if evidence is None:
+        raise missing_line(run.path, record.index)
+    sigmas, first = levels_of(plan).sigmas, evidence.votes[0] if evidence.votes else None
+    if (
+        first is None
+        or evidence.home >= len(sigmas)
+        or (first.selection, first.estimation, first.stopped)
+        != (record.selection, record.estimation, record.stopped)
+    ):
+        raise _not_following(run, record, f": {RunFiles.levels.name} has others")
+    return home_plan(plan, evidence.home), sigmas[evidence.home]
+
+
+def _level_files(run: Run) -> dict[str, bytes]:
+    """The votes of chooser and levels, where the plan has any."""
+    if run.manifest.plan.sigma_levels is None:
+        return {}
+    return {name: content for name, content in RunFiles(run.path).kept() if name == RunFiles.levels.name}
 
 
 def _not_following(run: Run, record: Record, plan: str) -> RunError:
@@ -177,14 +223,17 @@ def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
         )
 
 
-def _decided(record: Record, plan: CertifyPlan) -> Record:
+def _decided(record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) -> Record:
     assert record.selection is not None
     assert record.estimation is not None
     selection, estimation = record.selection, record.estimation
     if plan.confidence_bound.votes == "hard":
         selection, estimation = _hard(selection), _hard(estimation)
     # The input itself only places the region, which a record doesn't keep.
-    answer = decide(_somewhere(plan.noise), plan, selection, estimation)
+    if evidence is not None:
+        answer = decide_levels(_somewhere(plan.noise), plan, evidence)
+    else:
+        answer = decide(_somewhere(plan.noise), plan, selection, estimation)
     return replace(
         record,
         predicted=answer.predicted,

@@ -204,6 +204,11 @@ def _check(run: Run, dataset: Dataset) -> None:
         )
     if run.manifest.plan.stateful:
         raise RunError(f"{run.path} comes out of a memory already: remember the run it was made from")
+    if run.manifest.plan.sigma_levels is not None:
+        raise RunError(
+            f"{run.path} is about one classifier whose σ follows the input by levels: its certificates never "
+            "contradict each other, and need no memory"
+        )
     if run.manifest.model.held is not None:
         raise RunError(
             f"{run.path} certifies changes of the coordinates that aren't held, and a memory's regions are of whole "

@@ -53,6 +53,11 @@ class Statement:
     ) -> Statement:
         """The statement of a smoothed classifier for inputs of this shape; its σ doesn't enter."""
         plan = classifier.plan
+        if plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "with sigma levels it is one classifier already, whose certificates never contradict each other: it "
+                "needs no memory"
+            )
         return cls(
             model_sha256=classifier.base.fingerprint(input_shape),
             input_shape=input_shape,

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 import smoothcert
-from smoothcert.analysis.about import search_of, sigma_mark, sigma_per
+from smoothcert.analysis.about import levels_of, search_of, sigma_mark, sigma_per
 from smoothcert.analysis.evidence import is_sample
 from smoothcert.analysis.intervals import percent_down, percent_up
+from smoothcert.analysis.levels import levels_used
 from smoothcert.analysis.metrics import average_certified_radius, certified_count, check_same_norm
 from smoothcert.analysis.tables.radii import radii_up_to
 from smoothcert.analysis.trained import Departures
@@ -100,6 +101,7 @@ def _group_json(
 
 def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: float) -> dict[str, Any]:
     plan, total, used = run.manifest.plan, len(run.records), votes_used(run)
+    levels = levels_used(run)
     figures: dict[str, Any] = {}
     if total:
         figures = {
@@ -120,10 +122,11 @@ def _run_json(run: Run, radius: HeadlineRadius, radii: Sequence[str], reach: flo
         "planned": None if run.planned is None else len(run.planned),
         "complete": run.complete,
         "sigma": None if run.manifest.plan.sigma is None else float(f"{run.manifest.plan.sigma:.6g}"),
-        "sigmaMark": sigma_mark(search_of(run), sigma_per(run)).strip(),
+        "sigmaMark": sigma_mark(search_of(run), sigma_per(run), levels_of(run)).strip(),
         "n": plan.n,
         "n0": plan.n0,
         "votesUsed": None if used is None else used.in_words(),
+        "levels": [] if levels is None else levels.sentences(),
         "alpha": run.manifest.plan.alpha,
         "bound": plan.bound,
         "imported": run.manifest.kind == "import",

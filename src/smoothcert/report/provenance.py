@@ -29,6 +29,8 @@ _ORIGIN_OPTIONS = (
     "sharpen",
     "trust_pickle",
     "hold",
+    "chooser",
+    "level_models",
 )
 _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk", "generator", "device")
 
@@ -74,7 +76,7 @@ def certify_command(run: Run) -> str | None:
     for option in _PLAN_OPTIONS:
         if (stated := plan.value(option)) is not None:
             words += [f"--{option}", f"{stated}"]
-    words += _search_words(plan) + _stop_words(plan.stops)
+    words += _search_words(plan) + _level_words(plan) + _stop_words(plan.stops)
     words += ["--skip", str(manifest.data.skip or 1)]
     data = manifest.data
     asked = data.planned if is_count(data.planned) else len(data.asked_for or run.records)
@@ -104,9 +106,10 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
         return ["--noise", f"{prefix}{RunFiles(directory).sigmas}"]
+    own = ("sigma",) if plan.sigma_levels is None else ()
     return [
         word
-        for option in ("sigma", "noise")
+        for option in (*own, "noise")
         if (stated := plan.value(option)) is not None
         for word in (f"--{option}", f"{stated}")
     ]
@@ -118,6 +121,17 @@ def _search_words(plan: PlanStatement) -> list[str]:
         return []
     knobs = {knob: value for knob, value in plan.search_knobs.items() if value is not None}
     return ["--sigma-search", written(str(plan.sigma_search), knobs)]
+
+
+def _level_words(plan: PlanStatement) -> list[str]:
+    """The levels, and how the chooser votes; which one it is, the origin says."""
+    if plan.sigma_levels is None:
+        return []
+    words = ["--sigma-levels", *(f"{float(sigma)!r}" for sigma in plan.sigma_levels)]
+    for option in ("sigma", "n0", "n"):
+        if (stated := (plan.chooser or {}).get(option)) is not None:
+            words += [f"--chooser-{option}", f"{stated}"]
+    return words
 
 
 def _stop_words(rules: Sequence[str]) -> list[str]:

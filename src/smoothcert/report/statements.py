@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from smoothcert.analysis.ceiling import at_most, radius_ceiling
-from smoothcert.analysis.evidence import certain_count, certain_radii, printed_radii
+from smoothcert.analysis.evidence import certain_count, certain_radii, learnt_from, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
 from smoothcert.analysis.metrics import certified_count
 from smoothcert.analysis.off_grid import off_grid_in_words
@@ -123,6 +123,17 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             ),
             proved=True,
         )
+    if learnt_from(run):
+        return Statement(
+            f"Of these {total} inputs, ",
+            share_of_these,
+            f" are classified correctly and certified against changes of {ball}.",
+            (
+                f"{counted} at radius {all_digits(radius.value)}.",
+                "What can't be said: they are of the train split, from which the model may have learnt, so nothing "
+                "follows for other inputs. Certify the test split.",
+            ),
+        )
     ceiling, largest = radius_ceiling(run), float(certain_radii(run).max())
     if ceiling is not None and largest > at_most(ceiling):
         return Statement(
@@ -197,6 +208,8 @@ def guarantee(run: Run) -> str:
             "questions."
         )
     frozen = " frozen at its σ" if run.manifest.subject == "frozen sigma" else ""
+    if run.manifest.plan.sigma_levels is not None:
+        frozen = ", one classifier whose σ follows the input by levels,"
     return (
         f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "

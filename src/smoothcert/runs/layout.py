@@ -48,6 +48,10 @@ class RunFiles:
     """How each input's σ was found."""
     searched_sigmas = _File("sigmas")
     """A folder for those that have one for each coordinate."""
+    levels = _File("levels.jsonl")
+    """The votes of the chooser and of every level that was looked at, for each input."""
+    chooser = _File("chooser.json")
+    """The levels that a fitted chooser chooses among, and its noise."""
     pilots = _File("pilots.jsonl")
     allocation = _File("allocation.json")
     """How a total of votes is spread over the inputs."""
@@ -74,7 +78,7 @@ class RunFiles:
     @classmethod
     def keeps(cls, name: str) -> bool:
         """Whether a certification run may have a file of this name beside its statement and its journal."""
-        kept = {one.name for one in (cls.sigmas, cls.searches, cls.pilots, cls.allocation)}
+        kept = {one.name for one in (cls.sigmas, cls.searches, cls.levels, cls.pilots, cls.allocation)}
         return name in kept or re.fullmatch(rf"{cls.searched_sigmas.name}/[0-9]+\.npy", name) is not None
 
     def refuse_link(self) -> None:

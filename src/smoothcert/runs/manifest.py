@@ -70,6 +70,8 @@ class Manifest:
         origin: Mapping[str, Any] | None = None,
     ) -> Manifest:
         """A manifest from plain values; ValueError names the field that can't be right."""
+        if plan.get("sigma") == 0 and kind != "train":
+            raise ValueError("plan.sigma can't be 0")
         return cls(
             kind,
             PlanStatement(plan),

@@ -140,7 +140,9 @@ def _certify_trained(path: Path, manifest: Manifest) -> str:
     from smoothcert.datasets.base import DATASETS
 
     named = manifest.origin.dataset or manifest.data.name
-    return certify_trained(path, None if named in DATASETS else named, manifest.origin.data_dir)
+    return certify_trained(
+        path, None if named in DATASETS else named, manifest.origin.data_dir, noisy=manifest.plan.sigma != 0
+    )
 
 
 @contextmanager

@@ -126,8 +126,20 @@ def _size(value: object) -> TypeGuard[float]:
     return type(value) in (int, float) and 0 < value <= _LARGEST_SIGMA  # type: ignore[operator]
 
 
+def _size_or_none(value: object) -> TypeGuard[float]:
+    return (value == 0 and type(value) in (int, float)) or _size(value)
+
+
 def _probability(value: object) -> TypeGuard[float]:
     return type(value) is float and 0 < value < 1
+
+
+def _sizes(value: object) -> TypeGuard[list[float]]:
+    return isinstance(value, list) and bool(value) and all(map(_size, value))
+
+
+def _fields(value: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(value, dict)
 
 
 def _kind_or_number(value: object) -> TypeGuard[str | int]:
@@ -163,7 +175,8 @@ class PlanStatement(Statement):
 
     part = "plan"
     noise = Stated(_text)
-    sigma = Stated(_size)
+    sigma = Stated(_size_or_none)
+    """0 in plans of training alone: a network that was trained without noise."""
     least_sigma = Stated(_size)
     sigmas_sha256 = Stated(_text)
     norm = Stated(_text)
@@ -187,6 +200,10 @@ class PlanStatement(Statement):
     """What noise was drawn by; sfc64 where nothing is stated."""
     device = Stated(_text)
     sigma_search = Stated(_text)
+    sigma_levels = Stated(_sizes)
+    """The σ among which a chooser gives each point its own, ascending."""
+    chooser = Stated(_fields)
+    """What the chooser is and how it votes."""
     stateful = Stated(_anything)
     memory = Stated(_anything)
     recertified_from = Stated(_anything)

@@ -76,6 +76,11 @@ class VotingEngine:
         limits: EngineLimits | None = None,
         on_votes: Callable[[str, int], None] | None = None,
     ) -> None:
+        if classifier.plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "a server reads all answers about an input off one stream of votes, and sigma levels need several: "
+                "serve the model at one sigma"
+            )
         self.secret = secret or Secret.fresh()
         self.limits = limits or EngineLimits()
         self.classifier = classifier

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds import ClassBounds
 from smoothcert.errors import InvalidValueError
 from smoothcert.regions import CertifiedRegion
+from smoothcert.sigma_levels import LevelEvidence
 from smoothcert.sigma_search import SearchResult
 from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN, Tally
@@ -31,7 +32,12 @@ class HeldPart:
             raise InvalidValueError(
                 f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
             )
-        return given[~self.mask] if np.array_equal(given[self.mask], self.values) else None
+        if not np.array_equal(given[self.mask], self.values):
+            return None
+        free = given[~self.mask]
+        return (
+            free.astype(np.float64) if free.dtype == object else free
+        )  # beside texts, numbers are objects as well
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,6 +85,8 @@ class Certification:
     """Worker time that the votes took."""
     search: SearchResult | None = None
     """How this input's own σ was found, where the plan searches for one."""
+    levels: LevelEvidence | None = None
+    """Every vote it rests on, where a chooser gives each point its σ; ``sigma`` is then the level of the input."""
     stopped: str | None = None
     """Why voting ended, where the plan has rules for that."""
     volume_radius: float | None = None

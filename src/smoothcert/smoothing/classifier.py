@@ -72,6 +72,10 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
             plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)
         elif plan_fields:
             raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
+        if plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "a plan with sigma levels is for a LevelledClassifier, which has a chooser"
+            )
         base = adapt(
             model,
             plan.confidence_bound.votes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from textwrap import shorten
@@ -14,11 +15,15 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.models.function import EstimatorClassifier
 from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.array_interface import ArrayInterface
+from smoothcert.smoothing.certifications import Certifications
+from smoothcert.smoothing.held_tables import OwnValues, held_table
+from smoothcert.smoothing.inputs import by_column
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import SmoothedClassifier
@@ -39,6 +44,7 @@ class HoldingClassifier(ArrayInterface):
             )
         self.classifier = classifier
         self._held = np.array(held)  # the caller's may change
+        self._own: OwnValues = {}
 
     def __repr__(self) -> str:
         """The classifier, and what is held as it was given."""
@@ -52,6 +58,42 @@ class HoldingClassifier(ArrayInterface):
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
         return self.classifier.split(x)
+
+    def certify(
+        self,
+        x: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certification | Certifications:
+        """CERTIFY as :meth:`SmoothedClassifier.certify` does, with the coordinates held.
+
+        Of a pandas table, held columns may hold anything: the model gets texts, categories and whole numbers as they
+        are.
+        """
+        voting, inputs = self._for_table(x)
+        return super(HoldingClassifier, voting).certify(inputs, index, labels, progress=progress)
+
+    def predict(
+        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
+    ) -> Prediction | list[Prediction]:
+        """PREDICT as :meth:`SmoothedClassifier.predict` does, with the coordinates held, as in :meth:`certify`."""
+        voting, inputs = self._for_table(x)
+        return super(HoldingClassifier, voting).predict(inputs, n, alpha, index)
+
+    def _for_table(self, x: Any) -> tuple[HoldingClassifier, Any]:
+        """The classifier that knows what numbers in held columns of this table stand for, and the table as numbers."""
+        base = self.classifier.base
+        if base.feature_names is None or not isinstance(base, EstimatorClassifier):
+            return self, x
+        names = base.feature_names
+        table = held_table(by_column(x, names), names, self.mask((len(names),)))
+        if table is None:
+            return self, x
+        voting = copy.copy(self)
+        voting._own = table.own
+        return voting, table.numbers[0] if getattr(x, "ndim", None) == 1 else table.numbers
 
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""
@@ -101,14 +143,22 @@ class HoldingClassifier(ArrayInterface):
     ) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
         """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
         checked = checked_input(number, x, mask.shape)
-        values = np.array(checked[mask])
-        values.setflags(write=False)
-        smoothed = self.classifier.of(HeldClassifier(self.classifier.base, mask, values))
+        values, base = np.array(checked[mask]), self.classifier.base
+        told = values
+        if self._own and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
+            names = [name for name, held in zip(base.feature_names, mask) if held]
+            own = {
+                name: self._own[name, v] for name, v in zip(names, values.tolist()) if (name, v) in self._own
+            }
+            base = base.with_columns(own)
+            told = np.array([own[name][0] if name in own else v for name, v in zip(names, values)], object)
+        told.setflags(write=False)
+        smoothed = self.classifier.of(HeldClassifier(base, mask, values))
         if measured(smoothed.execution.main_device):  # once, and not for every input
             smoothed.settle_numerics(self.classifier.prepare(mask.shape).numerics)
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
-        return smoothed, checked[~mask], HeldPart(mask, values)
+        return smoothed, checked[~mask], HeldPart(mask, told)
 
 
 def held_mask(
@@ -143,7 +193,12 @@ def held_mask(
 
 def _place(column: Any, width: int, columns: Sequence[str] | None) -> int:
     if isinstance(column, str):
-        names = [] if columns is None else list(columns)
+        if columns is None:
+            raise InvalidValueError(
+                f"the model doesn't name its columns, so that none is called {column!r}: say by number what is held, "
+                f"from 0 to {width - 1}"
+            )
+        names = list(columns)
         if column not in names:
             raise unknown_name("column of the model", column, names)
         return names.index(column)

@@ -42,8 +42,8 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     array = as_numpy(x)
     if array.dtype == object and (text := _columns_of_text(x)):
         raise InvalidValueError(
-            f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: encode them first, and hold "
-            "those that are categories (holding)"
+            f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: hold such columns, "
+            f".holding([{', '.join(text)}]), or encode them first"
         )
     if array.ndim == 0 or array.dtype == object:
         raise InvalidValueError(

@@ -16,11 +16,12 @@ from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
 from smoothcert.knobs import knob
-from smoothcert.noise import Grid, Noise, drawable, lost_off_grid, on_grid, sampler_error
+from smoothcert.noise import NOISES, Grid, Noise, drawable, lost_off_grid, on_grid, sampler_error
 from smoothcert.runs import Manifest
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
 from smoothcert.sampling.numerics import AUTO_DTYPE, SFC64
+from smoothcert.sigma_levels import SigmaLevels
 from smoothcert.sigma_search import SEARCHES, SigmaSearch
 from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
@@ -69,6 +70,8 @@ class CertifyPlan:
     """What chooses each input's own σ."""
     stop: Iterable[Stop | str] = ()
     """Rules that end an input's voting early, and budgets."""
+    sigma_levels: SigmaLevels | None = None
+    """The levels among which a chooser gives each point its σ: one classifier, for a LevelledClassifier."""
     levels: int | None = knob(
         None,
         "inputs are multiples of 1/Q: noise is drawn on that grid, or a finer one (default: from the data; 255 for "
@@ -99,6 +102,8 @@ class CertifyPlan:
                 f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
                 "the search out, or give noise of one scale"
             )
+        if self.sigma_levels is not None:
+            self._check_levels(self.sigma_levels)
 
     def __repr__(self) -> str:
         """Noise, bound, votes and level, and whatever else isn't as by default."""
@@ -159,6 +164,14 @@ class CertifyPlan:
         return Grid.of(self.levels)
 
     @property
+    def coarsest_noise(self) -> Noise:
+        """The noise, or of several levels' and their chooser's the one whose grid is in all the others' grids."""
+        if self.sigma_levels is None:
+            return self.noise
+        noises = [NOISES[self.noise.name](sigma) for sigma in self.sigma_levels.all_sigmas]
+        return min(noises, key=lambda noise: self.grid.steps_per_unit(noise.sigma))
+
+    @property
     def sampler_error(self) -> float:
         """How far probabilities under what is drawn may be from those under the true noise: bounds pay it."""
         if not self.on_grid:
@@ -217,6 +230,7 @@ class CertifyPlan:
             **self.numerics.as_json(),
             **({"stop": [each.text for each in self.stops]} if self.stops else {}),
             **({} if self.search is None else self.search.as_json() | {"stateful": False}),
+            **({} if self.sigma_levels is None else self.sigma_levels.as_json(self.alpha)),
         }
 
     def point(self, x: ArrayLike) -> NDArray[np.float64]:
@@ -230,7 +244,11 @@ class CertifyPlan:
 
         ``levels``: what is known of the inputs. 0 where multiples of 1/levels are points of the grid.
         """
-        return lost_off_grid(self.noise, self.grid, self.dimension or 1, levels) if self.on_grid else 0.0
+        return (
+            lost_off_grid(self.coarsest_noise, self.grid, self.dimension or 1, levels)
+            if self.on_grid
+            else 0.0
+        )
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""
@@ -249,6 +267,23 @@ class CertifyPlan:
         if self.dimension is None:
             return grid
         return grid | {"dimension": self.dimension, "sampler_error": self.sampler_error}
+
+    def _check_levels(self, levels: SigmaLevels) -> None:
+        if self.noise.stretched or self.noise.sigma != levels.sigmas[-1]:
+            raise InvalidValueError(
+                f"a plan with sigma levels has noise of one scale, that of its largest level, {levels.sigmas[-1]:g}; "
+                f"got {self.noise!r}"
+            )
+        if self.search is not None:
+            raise InvalidValueError("sigma levels choose each point's σ themselves: leave the search out")
+        if self.budget.spreads:
+            raise InvalidValueError(
+                f"{self.budget.text} spreads votes at one sigma: leave it or the sigma levels out"
+            )
+        if self.confidence_bound.votes == "soft":
+            raise InvalidValueError(
+                f"sigma levels are certified by hard votes, and {self.bound} is about soft ones: choose {FIXED_BOUND}"
+            )
 
     def _check_bound_allows_stopping(self) -> None:
         bound, budget = self.confidence_bound, self.budget
@@ -290,6 +325,7 @@ class CertifyPlan:
             if search is not None and search in SEARCHES
             else None,
             plan.stops,
+            _levels_of(plan),
             **_grid_of(plan),
         )
 
@@ -326,6 +362,12 @@ def _numerics_of(plan: PlanStatement) -> Numerics:
     return Numerics(
         plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block, plan.generator or SFC64
     )
+
+
+def _levels_of(plan: PlanStatement) -> SigmaLevels | None:
+    if plan.sigma_levels is None:
+        return None
+    return SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser))
 
 
 def _grid_of(plan: PlanStatement) -> dict[str, Any]:

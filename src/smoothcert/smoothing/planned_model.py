@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import exact_type
+from smoothcert.noise import Noise, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Numerics, Prepared
 from smoothcert.sampling.numerics import AUTO_DTYPE
 from smoothcert.smoothing.plan import CertifyPlan
@@ -119,11 +119,20 @@ class PlannedModel:
         if plan.seed is None:
             plan = replace(plan, seed=0)
         if plan.numerics.dtype == AUTO_DTYPE:
-            dtype = exact_type(plan.noise, plan.grid, largest)
+            # Float64 where any of them needs it, which comes later in the alphabet.
+            dtype = max(exact_type(noise, plan.grid, largest) for noise in self.noises())
             plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
         if plan.numerics != self.plan.numerics:
             self._prepared = None
         self.plan = plan
+
+    def noises(self) -> list[Noise]:
+        """Everything that is added to inputs."""
+        return [self.plan.noise]
+
+    def fingerprint(self, input_shape: tuple[int, ...]) -> str:
+        """A hash that changes when the model's function changes."""
+        return self.base.fingerprint(input_shape)
 
     @property
     def classes(self) -> int:

@@ -1,7 +1,8 @@
 """Verification: a run recomputed from its votes by arithmetic of its own.
 
-Nothing but :mod:`replay` uses the library's bounds, certificates, rounding or readers: a mistake in those can't hide
-itself. Exact fractions, whole numbers, and decimal intervals that are rounded outwards take their place.
+Nothing but :mod:`replay` and :mod:`level_replay` uses the library's bounds, certificates, rounding or readers: a
+mistake in those can't hide itself. Exact fractions, whole numbers, and decimal intervals that are rounded outwards take
+their place.
 """
 
 from smoothcert.verification.report import Problem, Report

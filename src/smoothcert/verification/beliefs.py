@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from smoothcert.verification.levels import Levels
 from smoothcert.verification.report import Report
 from smoothcert.verification.statement import Plan, Statement
 
@@ -17,7 +18,9 @@ def verified(statement: Statement, report: Report) -> list[str]:
         f"votes: {plan.n0} to choose the class and {_votes(plan)} others to certify it, each from the first vote of "
         f"the input's own stream (seed {plan.seed})",
     ]
-    if plan.stateful:
+    if plan.levels is not None:
+        found += _of_levels(plan, plan.levels)
+    elif plan.stateful:
         found.append(
             f"{report.recomputed} answers claim no more than the input's own votes support "
             f"({plan.bound} bound, α = {float(plan.alpha):g})"
@@ -76,6 +79,11 @@ def believed(statement: Statement, report: Report) -> list[str]:
             "that each σ was found without looking at the votes that certify; a certificate is about the classifier "
             "frozen at that σ"
         )
+    if plan.levels is not None and plan.levels.chooser is not None:
+        found.append(
+            f"that the chooser is the one meant by {_hash(plan.fields['chooser'])}: one chooser for all inputs, chosen "
+            "before them"
+        )
     if "pilot" in plan.rules:
         found.append("that numbers of votes were chosen by pilots alone, which aren't kept")
     if "total" in plan.rules:
@@ -88,6 +96,23 @@ def believed(statement: Statement, report: Report) -> list[str]:
             "hold for questions asked of that memory only"
         )
     return found
+
+
+def _of_levels(plan: Plan, levels: Levels) -> list[str]:
+    alpha = float(levels.level_alpha(plan.alpha))
+    if levels.chooser is None:
+        chosen = f"level {levels.constant} for every input, as the plan states"
+    else:
+        chosen = (
+            "each input's level is the median of its chooser's selection votes, and the distance within which the "
+            f"median can't become another level was recomputed from others (α = {levels.chooser.alpha:g})"
+        )
+    return [
+        chosen,
+        f"the class and radius at every level that was looked at ({plan.bound} bound at the input's own, an anytime "
+        f"one at the others, α = {alpha:g}, {plan.noise} noise), and from them and the distances the radius of the "
+        "whole, in whole numbers and 60-digit intervals",
+    ]
 
 
 def _votes(plan: Plan) -> str:

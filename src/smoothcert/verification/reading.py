@@ -175,7 +175,7 @@ class StatedSearch:
 def read_found(directory: Path) -> dict[int, StatedSearch]:
     """The lines of ``sigma_search.jsonl`` by index, the last of each."""
     found = {}
-    for fields in _json_lines(directory / "sigma_search.jsonl"):
+    for fields in json_lines(directory / "sigma_search.jsonl"):
         try:
             noise, scales = fields.get("noise"), fields.get("sigmas_sha256")
             found[integer(fields, "index")] = StatedSearch(number(fields, "sigma"), noise, scales)
@@ -187,7 +187,7 @@ def read_found(directory: Path) -> dict[int, StatedSearch]:
 def read_pilots(directory: Path) -> dict[int, tuple[Votes, Votes | None]]:
     """Selection and pilot votes by index, where a total was spread."""
     found = {}
-    for fields in _json_lines(directory / "pilots.jsonl"):
+    for fields in json_lines(directory / "pilots.jsonl"):
         try:
             pilot = fields.get("pilot")
             votes = parse_votes(fields.get("selection")), None if pilot is None else parse_votes(pilot)
@@ -238,7 +238,8 @@ def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
     return Noise(kind, scales)
 
 
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file's lines, without what was cut off or damaged."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():

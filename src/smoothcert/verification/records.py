@@ -17,7 +17,7 @@ from smoothcert.verification.statement import Plan
 from smoothcert.verification.votes import UnreadableError, Votes
 
 ABSTAIN = -1
-_RELATIVE, _OF_SIGMA = Decimal("1e-6"), Decimal("1e-7")
+RELATIVE, OF_SIGMA = Decimal("1e-6"), Decimal("1e-7")
 """A radius may be smaller than the exact one by this: smoothcert rounds towards the smaller claim at every step, and
 takes a bound with looks at a millionth less than its share of α."""
 _SAME_SIGMA = 1e-9
@@ -45,11 +45,7 @@ class Judge:
         if selection is None or estimation is None:
             yield "keeps no votes"
             return
-        wrong = [
-            *self._stream_problems(record, selection, estimation),
-            *self._class_problems(record, selection, estimation),
-        ]
-        wrong += self._number_problems(record, selection, estimation)
+        wrong = self._vote_problems(record, selection, estimation, self.plan.seed)
         yield from wrong
         if wrong or self.plan.stateful:
             return
@@ -59,7 +55,7 @@ class Judge:
         except UnreadableError as error:
             yield str(error)
             return
-        yield from _answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
+        yield from answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
 
     def follows_from_own_votes(self, record: StatedRecord) -> bool:
         """Whether a memory's answer is one that the input's own votes allow: their class, and no larger radius."""
@@ -73,9 +69,19 @@ class Judge:
             return False
         return record.predicted == record.selection.top and Decimal(record.radius) <= radius.low
 
-    def radii(self, chosen: int, estimation: Votes, noise: Noise) -> tuple[Interval, Interval]:
-        """The exact radius of the largest ball inside the region, and of the ball of its volume."""
-        pair = self._pair(chosen, estimation)
+    def radii(
+        self,
+        chosen: int,
+        estimation: Votes,
+        noise: Noise,
+        bound: str | None = None,
+        alpha: Fraction | None = None,
+    ) -> tuple[Interval, Interval]:
+        """The exact radius of the largest ball inside the region, and of the ball of its volume.
+
+        ``bound`` and ``alpha`` are the plan's, if they aren't given.
+        """
+        pair = self._pair(chosen, estimation, bound or self.plan.bound, alpha or self.plan.alpha)
         if estimation.n:
             pair = pair.after_paying(self._distance(noise))
         extent = noise.extent(pair)
@@ -127,34 +133,32 @@ class Judge:
                     f"{len(noise.scales)} scales, where the plan states {grid.dimension} dimensions"
                 )
             exact = grid.distance(noise)
-            stated = self.stated_distance if self.plan.search is None else Fraction(0)
+            one_noise = self.plan.search is None and self.plan.levels is None
+            stated = self.stated_distance if one_noise else Fraction(0)
             self._distances[noise] = Interval.of(max(exact, stated))
         return self._distances[noise]
 
-    def _pair(self, chosen: int, votes: Votes) -> Pair:
+    def _pair(self, chosen: int, votes: Votes, bound: str, alpha: Fraction) -> Pair:
         """The bounds; hard votes that agree in what counts share them."""
         if votes.sums is not None:
-            return bounds_of(self.plan.bound, votes, chosen, self.plan.alpha)
+            return bounds_of(bound, votes, chosen, alpha)
         rival = max((count for c, count in enumerate(votes.counts) if c != chosen), default=None)
-        key = (votes.counts[chosen], rival, votes.n)
+        key = (votes.counts[chosen], rival, votes.n, bound, alpha)
         if key not in self._pairs:
-            self._pairs[key] = bounds_of(self.plan.bound, votes, chosen, self.plan.alpha)
+            self._pairs[key] = bounds_of(bound, votes, chosen, alpha)
         return self._pairs[key]
 
-    def _stream_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
-        for votes, phase in ((selection, "selection"), (estimation, "estimation")):
-            if votes.phase != phase:
-                yield f"{votes.phase} votes in the place of {phase} votes"
-            if votes.index != record.index:
-                yield f"{phase} votes of input {votes.index}"
-            if votes.seed != self.plan.seed:
-                yield f"{phase} votes of seed {votes.seed}, the plan's is {self.plan.seed}"
-            if votes.start != 0:
-                yield f"{phase} votes from number {votes.start} of their stream on: the first are left out"
-            if (votes.sums is not None) != (self.plan.kind.votes == "soft"):
-                kind = "hard" if votes.sums is None else "soft"
-                yield f"{kind} {phase} votes, where the plan states {self.plan.kind.votes} ones"
-            yield from votes.impossible()
+    def _vote_problems(
+        self, record: StatedRecord, selection: Votes, estimation: Votes, seed: int
+    ) -> list[str]:
+        """Votes of other streams, of other classes, or in another number than the plan's."""
+        kind = self.plan.kind.votes
+        return [
+            *stream_problems(selection, "selection", record.index, seed, kind),
+            *stream_problems(estimation, "estimation", record.index, seed, kind),
+            *self._class_problems(record, selection, estimation),
+            *self._number_problems(record, selection, estimation),
+        ]
 
     def _class_problems(self, record: StatedRecord, selection: Votes, estimation: Votes) -> Iterator[str]:
         if self.classes is None:
@@ -198,6 +202,21 @@ class Judge:
             yield f"stopped at {n} votes, which is none of the bound's looks"
 
 
+def stream_problems(votes: Votes, phase: str, index: int, seed: int, kind: str) -> Iterator[str]:
+    """Votes that aren't the first of a stream, of this kind, or that can't be."""
+    if votes.phase != phase:
+        yield f"{votes.phase} votes in the place of {phase} votes"
+    if votes.index != index:
+        yield f"{phase} votes of input {votes.index}"
+    if votes.seed != seed:
+        yield f"{phase} votes of seed {votes.seed}, the plan's is {seed}"
+    if votes.start != 0:
+        yield f"{phase} votes from number {votes.start} of their stream on: the first are left out"
+    if (votes.sums is not None) != (kind == "soft"):
+        yield f"{'hard' if votes.sums is None else 'soft'} {phase} votes, where the plan states {kind} ones"
+    yield from votes.impossible()
+
+
 def shape_problems(record: StatedRecord, stretched: bool) -> Iterator[str]:
     """What is impossible, whatever the votes."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
@@ -218,10 +237,11 @@ def _check_sigma(record: StatedRecord, noise: Noise) -> None:
         raise UnreadableError(f"σ = {record.sigma!r}, where the geometric mean of its scales is {mean!r}")
 
 
-def _answer_problems(
+def answer_problems(
     record: StatedRecord, chosen: int, radius: Interval, volume: Interval | None, noise: Noise
 ) -> Iterator[str]:
-    spare = _OF_SIGMA * noise.mean.high
+    """An answer that isn't what the exact radius gives, or larger than it."""
+    spare = OF_SIGMA * noise.mean.high
     if record.predicted == ABSTAIN:
         if radius.low > spare:
             yield f"abstains, where its votes certify class {chosen} with radius {_shown(radius)}"
@@ -245,7 +265,7 @@ def _answer_problems(
 def _size_problems(name: str, stated: float, exact: Interval, spare: Decimal) -> Iterator[str]:
     if Decimal(stated) > exact.low:
         yield f"{name} {stated!r} is larger than its votes support, {_shown(exact)}"
-    elif Decimal(stated) < exact.low - exact.low * _RELATIVE - spare:
+    elif Decimal(stated) < exact.low - exact.low * RELATIVE - spare:
         yield f"{name} {stated!r} is smaller than the votes support, {_shown(exact)}"
 
 

@@ -25,6 +25,7 @@ from smoothcert.sampling import BaseClassifier, Execution, Numerics
 from smoothcert.sampling.models import class_order
 from smoothcert.sampling.models.declared import difference
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
+from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.tally import Tally
 from smoothcert.verification.beliefs import believed
 from smoothcert.verification.noise import Noise
@@ -34,7 +35,10 @@ from smoothcert.verification.report import Report
 from smoothcert.verification.statement import Plan, Statement
 from smoothcert.verification.votes import UnreadableError, Votes
 
-_A_LOOK = 100  # permitted to every bound
+OnVotes = Callable[[int], None]
+
+A_LOOK = 100
+"""A number of votes that is permitted to every bound."""
 
 
 def chosen_records(records: Sequence[StatedRecord], count: int, seed: int) -> list[StatedRecord]:
@@ -69,8 +73,12 @@ class Replay:
         self._judge = Judge(directory, self.plan, read_found(directory) if self.plan.search else {})
         self.numerics = self._stated_numerics()
         _check_data(statement, dataset)
-        _check_model(statement, base, dataset.input_shape)
+        self._check_model()
         self.held = _held(statement, dataset.input_shape)
+
+    def votes_of(self, records: Sequence[StatedRecord]) -> int:
+        """How many votes of these records there are to cast again."""
+        return sum(record.votes for record in records)
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
         """Compare all labels, their number, and which grid the inputs are said to lie on, with the data."""
@@ -90,9 +98,7 @@ class Replay:
             if record.label != label:
                 report.problem(record.index, f"label {record.label}, in the data it is {label}")
 
-    def check(
-        self, records: Sequence[StatedRecord], report: Report, on_votes: Callable[[int], None] | None = None
-    ) -> None:
+    def check(self, records: Sequence[StatedRecord], report: Report, on_votes: OnVotes | None = None) -> None:
         """Cast the votes of these records again."""
         held = 0 if self.held is None else int(self.held.sum())
         stated, size = self.plan.fields.get("dimension"), math.prod(self.dataset.input_shape) - held
@@ -100,16 +106,7 @@ class Replay:
             report.problem(
                 None, f"the plan's dimension is {stated}, inputs of the data have {size}"
             )  # but for what is held
-        groups: dict[tuple[Noise, int], list[StatedRecord]] = defaultdict(list)
-        for record in records:
-            assert record.estimation is not None
-            try:
-                groups[self._judge.noise_of(record), record.estimation.n or _A_LOOK].append(record)
-            except UnreadableError:
-                report.notes.append(f"input {record.index} wasn't cast again: its noise isn't known")
-        for (noise, n), alike in groups.items():
-            self._check_alike(noise, n, alike, report, on_votes)
-        cast = sum(len(alike) for alike in groups.values())
+        cast = self._cast_again(records, report, on_votes)
         report.replayed = cast
         report.verified += [
             f"the votes of {cast} inputs, cast again with the model and the data given",
@@ -122,13 +119,26 @@ class Replay:
                 "single votes can differ for that reason alone"
             )
 
+    def _cast_again(self, records: Sequence[StatedRecord], report: Report, on_votes: OnVotes | None) -> int:
+        """How many of the records could be compared; inputs of the same noise and number of votes go together."""
+        groups: dict[tuple[Noise, int], list[StatedRecord]] = defaultdict(list)
+        for record in records:
+            assert record.estimation is not None
+            try:
+                groups[self._judge.noise_of(record), record.estimation.n or A_LOOK].append(record)
+            except UnreadableError:
+                report.notes.append(f"input {record.index} wasn't cast again: its noise isn't known")
+        for (noise, n), alike in groups.items():
+            self._check_alike(noise, n, alike, report, on_votes)
+        return sum(len(alike) for alike in groups.values())
+
     def _check_alike(
         self,
         noise: Noise,
         n: int,
         records: Sequence[StatedRecord],
         report: Report,
-        on_votes: Callable[[int], None] | None,
+        on_votes: OnVotes | None,
     ) -> None:
         smoothed = SmoothedClassifier(self.base, self._plan(noise, n), execution=self.execution).in_order(
             class_order(self.base, self.dataset)
@@ -140,21 +150,14 @@ class Replay:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in classifier.certify_each(inputs, on_votes):
-                _compare(by_index[answer.index], answer, report)
-                base = classifier.base_class(self.dataset.input(answer.index))
-                stated = by_index[answer.index].base
-                if stated is not None and stated != base:
-                    report.problem(answer.index, f"base class {stated}, asked again the model says {base}")
+                record = by_index[answer.index]
+                compare(record.index, (record.selection, record.estimation), answer, report)
+                self._compare_base(record, classifier, report)
 
     def _plan(self, noise: Noise, n: int) -> CertifyPlan:
         """The run's plan at one input's noise and number of votes, which are known beforehand now."""
-        stated = self.plan.fields
-        try:
-            plan = CertifyPlan.from_statement(PlanStatement(stated), self.directory)
-        except (RunError, ValueError) as error:
-            raise RunError(f"{self.directory}: {error}, so its votes can't be cast again") from None
         return replace(
-            plan,
+            self._stated_plan(),
             noise=self._library_noise(noise),
             n=n,
             numerics=self.numerics,
@@ -162,6 +165,27 @@ class Replay:
             stop=(),
             dimension=None,
         )
+
+    def _check_model(self) -> None:
+        """Refuse another model than the one that was certified."""
+        here, stated = self.base.fingerprint(self.dataset.input_shape), self.statement.model
+        if here != stated.get("sha256"):
+            other = difference(stated.get("declared"), self.base.declared)
+            raise other_model(self.base.name, "model", here, stated.get("sha256"), other)
+
+    def _stated_plan(self) -> CertifyPlan:
+        try:
+            return CertifyPlan.from_statement(PlanStatement(self.plan.fields), self.directory)
+        except (RunError, ValueError) as error:
+            raise RunError(f"{self.directory}: {error}, so its votes can't be cast again") from None
+
+    def _compare_base(
+        self, record: StatedRecord, classifier: SmoothedClassifier | HoldingClassifier, report: Report
+    ) -> None:
+        """Hold what the model itself says of an input against the record."""
+        base = classifier.base_class(self.dataset.input(record.index))
+        if record.base is not None and record.base != base:
+            report.problem(record.index, f"base class {record.base}, asked again the model says {base}")
 
     def _stated_numerics(self) -> Numerics:
         names = [one.name for one in fields_of(Numerics) if one.name != "generator"]  # sfc64 isn't stated
@@ -176,10 +200,10 @@ class Replay:
             return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(self.dataset.input_shape))
         return NOISES[noise.kind](noise.scales[0])
 
-    def _check_settled(self, plan: CertifyPlan) -> None:
+    def _check_settled(self, plan: CertifyPlan, numerics: Numerics | None = None) -> None:
         """Refuse to compare votes that would be cast in another way."""
         now = {"stream": plan.as_json().get("stream"), **asdict(plan.numerics)}
-        stated = {"stream": self.plan.fields.get("stream"), **asdict(self.numerics)}
+        stated = {"stream": self.plan.fields.get("stream"), **asdict(numerics or self.numerics)}
         for name, value in now.items():
             if value != stated[name]:
                 raise RunError(
@@ -200,14 +224,12 @@ class Replay:
         )
 
 
-def _check_model(statement: Statement, base: BaseClassifier, input_shape: tuple[int, ...]) -> None:
-    here, there = base.fingerprint(input_shape), statement.model.get("sha256")
-    if here != there:
-        raise ModelError(
-            f"{base.name} isn't the model that the run states: its SHA-256 is {here[:12]}…, the run's is "
-            f"{str(there)[:12]}…{difference(statement.model.get('declared'), base.declared)}; give the model that was "
-            "certified"
-        )
+def other_model(name: str, kind: str, here: str, stated: object, difference: str = "") -> ModelError:
+    """The refusal of a model or chooser that isn't the one a run states."""
+    return ModelError(
+        f"{name} isn't the {kind} that the run states: its SHA-256 is {here[:12]}…, the run's is "
+        f"{str(stated)[:12]}…{difference}; give the {kind} that was certified"
+    )
 
 
 def _held(statement: Statement, input_shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -231,14 +253,19 @@ def _check_data(statement: Statement, dataset: Dataset) -> None:
         )
 
 
-def _compare(record: StatedRecord, answer: Certification, report: Report) -> None:
-    assert record.selection is not None
-    assert record.estimation is not None
-    for stated, cast in ((record.selection, answer.selection), (record.estimation, answer.estimation)):
-        if stated.n and not _same(stated, cast):
+def compare(
+    index: int,
+    stated: tuple[Votes | None, Votes | None],
+    answer: Certification,
+    report: Report,
+    stage: str = "",
+) -> None:
+    """Report votes that are others when they are cast again."""
+    for votes, cast in zip(stated, (answer.selection, answer.estimation)):
+        if votes is not None and votes.n and not _same(votes, cast):
             report.problem(
-                record.index,
-                f"{stated.phase} votes {_shown(stated.counts)}; cast again they are {_shown(cast.counts)}",
+                index,
+                f"{stage}{votes.phase} votes {_shown(votes.counts)}; cast again they are {_shown(cast.counts)}",
             )
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 from smoothcert.verification.beliefs import believed, verified
 from smoothcert.verification.checksums import Checksums
+from smoothcert.verification.level_records import LevelJudge
+from smoothcert.verification.levels import read_levels
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import (
     StatedRecord,
@@ -97,7 +99,10 @@ def _judge(directory: Path, plan: Plan, report: Report) -> Judge:
         report.problem(None, contradiction)
     allocation = read_allocation(directory)["votes"] if "total" in plan.rules else None
     found = read_found(directory) if plan.search is not None else {}
-    judge = Judge(directory, plan, found, allocation)
+    if plan.levels is None:
+        judge = Judge(directory, plan, found, allocation)
+    else:
+        judge = LevelJudge(directory, plan, found, lines=read_levels(directory))
     try:
         noise = Noise(plan.noise, (plan.sigma,))
         if plan.noise.startswith("diagonal-"):
@@ -186,14 +191,20 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
         report.problem(None, "run.json doesn't state how many inputs the data have, and which were asked for")
     if statement.problem_of_planned is not None:
         report.problem(None, statement.problem_of_planned)
-    wanted = statement.asked if "shard" in statement.data else statement.positions
-    if wanted is None:
+    wanted, allowed = statement.asked if statement.says_which else statement.positions, statement.positions
+    if wanted is None or allowed is None:
         return
     report.expected = len(wanted)
+    if statement.limited:
+        report.notes.append(
+            f"{len(wanted)} of the {len(allowed)} inputs that its data allow were asked for (--max)"
+        )
     if report.records >= report.expected:
         return
     report.notes.append(
-        f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
+        f"unfinished: {report.records} of the {report.expected} inputs that were asked for"
+        if statement.says_which
+        else f"unfinished, or limited by --max: {report.records} of the {report.expected} inputs that its data allow"
     )
     before = wanted[: bisect_left(wanted, max(seen, default=0))]
     missing = len(before) - sum(1 for index in seen if index in before)

@@ -13,6 +13,7 @@ from typing import Any
 from smoothcert.errors import RunError
 from smoothcert.verification.checksums import is_intact
 from smoothcert.verification.class_bounds import BOUNDS, BoundKind, is_look
+from smoothcert.verification.levels import Levels, parse_levels
 from smoothcert.verification.noise import NORMS, Grid
 from smoothcert.verification.votes import UnreadableError, number
 
@@ -38,6 +39,8 @@ class Plan:
     seed: int
     rules: tuple[str, ...]
     fields: dict[str, Any]
+    levels: Levels | None = None
+    """Among which a chooser gives each point its σ."""
 
     @property
     def kind(self) -> BoundKind:
@@ -99,6 +102,12 @@ class Plan:
         memory = self.fields.get("memory")
         if self.stateful and not (isinstance(memory, dict) and {"head", "results_sha256"} <= memory.keys()):
             found.append("the plan calls its answers a memory's and doesn't state which memory that was")
+        if self.levels is not None:
+            found += self.levels.contradictions(self.fields)
+            if self.kind.votes == "soft" or "total" in self.rules:
+                found.append(
+                    f"sigma levels with {self.bound} and {', '.join(self.rules)}: no such plan is made"
+                )
         unknown = [rule for rule in self.rules if rule not in _RULES]
         if unknown:
             found.append(
@@ -144,6 +153,18 @@ class Statement:
             return asked
         number, of = shard
         return asked[number - 1 :: of]
+
+    @property
+    def says_which(self) -> bool:
+        """Whether it says how many inputs, or which part of them, were asked for."""
+        stated = type(self.data.get("planned")) is int or self._shard is not None
+        return stated and self.problem_of_planned is None
+
+    @property
+    def limited(self) -> bool:
+        """Whether fewer were asked for than the data and the step allow, though not for being a shard."""
+        planned, allowed = self.data.get("planned"), self.positions
+        return self.says_which and type(planned) is int and allowed is not None and planned < len(allowed)
 
     @property
     def _shard(self) -> tuple[int, int] | None:
@@ -231,7 +252,11 @@ def _plan(fields: dict[str, Any]) -> Plan:
         raise _PlanError(f"the plan's sigma_search is {search!r}, which names no search")
     names = tuple(rule.partition(":")[0].strip() for rule in rules)
     seed = _count(fields, "seed", least=0)
-    return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields)
+    try:
+        levels = parse_levels(fields)
+    except UnreadableError as error:
+        raise _PlanError(f"the plan states {error}") from None
+    return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields, levels)
 
 
 def _number(fields: dict[str, Any], name: str) -> float:

@@ -15,6 +15,8 @@ import pytest
 from smoothcert.analysis.plots import PLOTS
 from smoothcert.commands.written_knobs import members
 from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs import Run, read_run
+from tests.levelled_runs import certified
 
 from ..made_runs import FIVE_AND_TWO, made_run
 
@@ -45,6 +47,20 @@ THINGS: dict[str, Callable[[], list[Any]]] = {
         ("other", np.full((1, 8, 8), 0.3)),
     ],
 }
+
+
+@pytest.fixture(scope="module")
+def levelled(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run whose σ follows the input: what there is to draw of it is in its directory."""
+    return read_run(certified(tmp_path_factory.mktemp("levelled") / "$run$"))
+
+
+@pytest.fixture
+def things(name: str, levelled: Run) -> Callable[[], list[Any]]:
+    """Makes what a plot draws."""
+    return (lambda: [levelled]) if name == "levels" else THINGS[PLOTS[name].reads]
+
+
 OPTIONS = {"over": "n", "dimension": 64}
 """What plots are told that can't do without."""
 
@@ -69,16 +85,16 @@ class TestEveryPlot:
 
     @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
     def test_the_same_things_make_the_same_bytes_at_either_width(
-        self, name: str, suffix: str, tmp_path: Path
+        self, name: str, suffix: str, things: Callable[[], list[Any]], tmp_path: Path
     ) -> None:
-        things, out = THINGS[PLOTS[name].reads], tmp_path / f"picture{suffix}"
+        out = tmp_path / f"picture{suffix}"
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             contents = [drawn(name, things(), out, width) for width in ("page", "page", "column")]
         assert contents[0] == contents[1] != contents[2]
         assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
-    def test_what_no_plot_draws(self, name: str, tmp_path: Path) -> None:
+    def test_what_no_plot_draws(self, name: str, things: Callable[[], list[Any]], tmp_path: Path) -> None:
         out = tmp_path / "picture.png"
         if PLOTS[name].fewest:
             with pytest.raises(InvalidValueError, match=r"at least one|got 0"):
@@ -89,7 +105,7 @@ class TestEveryPlot:
             with pytest.raises(InvalidValueError, match=r"a \(l2\), b \(l1\)"):
                 drawn(name, [made_run("a"), made_run("b", norm="l1")], out)
         with pytest.raises(InvalidValueError, match="unknown width"):
-            drawn(name, THINGS[PLOTS[name].reads](), out, "poster")
+            drawn(name, things(), out, "poster")
         with pytest.raises(InvalidValueError, match="pictures are written as"):
-            drawn(name, THINGS[PLOTS[name].reads](), out.with_suffix(".gif"))
+            drawn(name, things(), out.with_suffix(".gif"))
         assert not list(tmp_path.iterdir())

@@ -71,7 +71,7 @@ def remote_workers() -> list[psutil.Process]:
     return [
         one
         for one in psutil.process_iter(["cmdline"])
-        if "_RemoteWorker" in " ".join(one.info["cmdline"] or [])
+        if "RemoteWorker" in " ".join(one.info["cmdline"] or [])
     ]
 
 

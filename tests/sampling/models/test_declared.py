@@ -359,7 +359,7 @@ def test_tables_and_other_libraries_work_without_a_warning() -> None:
     answers = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
     assert list(answers.label) == [False, False, True, True, False]  # type: ignore[union-attr]
     table["b"] = "red"
-    with pytest.raises(InvalidValueError, match=r"hold no numbers: 'b'. .*encode them"):
+    with pytest.raises(InvalidValueError, match=r"hold no numbers: 'b'. .*or encode them"):
         SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
 
 
@@ -468,7 +468,9 @@ def test_an_onnx_file_of_bytes_gets_them_by_the_rule(tmp_path: Path) -> None:
         ("neural_network", "MLPClassifier", True),
         ("svm", "SVC", False),
         ("neighbors", "KNeighborsClassifier", False),
-        ("tree", "DecisionTreeClassifier", False),
+        ("tree", "DecisionTreeClassifier", True),
+        ("naive_bayes", "GaussianNB", True),
+        ("ensemble", "RandomForestClassifier", False),
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -539,3 +541,22 @@ def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path: 
     before = classifier.base.fingerprint((2,))
     array[...] = 4
     assert classifier.base.fingerprint((2,)) == before
+
+
+def test_scores_in_a_map_name_the_option_that_leaves_them_an_array(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    zipped = helper.make_node("ZipMap", ["x"], ["scores"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    shares = helper.make_map_type_proto(onnx.TensorProto.INT64, helper.make_tensor_type_proto(kind, []))
+    made = helper.make_graph(
+        [zipped],
+        "zipped",
+        [helper.make_tensor_value_info("x", kind, ["rows", 2])],
+        [helper.make_value_info("scores", helper.make_sequence_type_proto(shares))],
+    )
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(made, opset_imports=imports, ir_version=9).SerializeToString())
+    with pytest.raises(ModelError, match=r'in a map \(ZipMap\).*"zipmap": False'):
+        counts(path)

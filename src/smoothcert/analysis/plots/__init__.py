@@ -9,6 +9,7 @@ from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_envel
 from smoothcert.analysis.plots.features import plot_features
 from smoothcert.analysis.plots.gallery import plot_gallery
 from smoothcert.analysis.plots.kinds import PLOTS, PlotKind
+from smoothcert.analysis.plots.levels import plot_levels
 from smoothcert.analysis.plots.noise import plot_noise
 from smoothcert.analysis.plots.samples import plot_samples
 from smoothcert.analysis.plots.sigma import plot_sigma
@@ -27,6 +28,7 @@ __all__ = [
     "plot_envelope",
     "plot_features",
     "plot_gallery",
+    "plot_levels",
     "plot_noise",
     "plot_samples",
     "plot_seed_groups",

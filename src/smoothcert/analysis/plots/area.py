@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from smoothcert.analysis.about import dataset_of
+from smoothcert.analysis.about import dataset_of, levels_of, sigma_mark
 from smoothcert.analysis.figures import check_picture_path
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
@@ -121,7 +121,7 @@ def _label(run: Run, areas: Curve) -> str:
     sigma = plan.sigma
     least = plan.least_sigma
     parts = [
-        None if sigma is None else f"σ = {sigma:.3g}",
+        None if sigma is None else f"σ = {sigma:.3g}{sigma_mark(None, None, levels_of(run))}",
         "geometric mean" if least is not None and least != sigma else None,
         f"mean area {areas.mean():.1f}" if areas.size else "nothing certified",
         partial_inputs(run),

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+from smoothcert.analysis.about import alpha_of_class
 from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, check_picture_path
 from smoothcert.analysis.metrics import acr_share_of_top
 from smoothcert.analysis.plots.kinds import register
@@ -128,9 +129,7 @@ def _lower(run: Run, record: Record) -> float | None:
         if not record.estimation.n:
             return None  # voting ended before it began
         chosen = record.selection.top() if record.abstained else record.predicted
-        return BOUNDS[plan.known(PlanStatement.bound)](
-            record.estimation, chosen, plan.known(PlanStatement.alpha)
-        ).lower
+        return BOUNDS[plan.known(PlanStatement.bound)](record.estimation, chosen, alpha_of_class(plan)).lower
     if plan.noise != "gaussian" or plan.bound != _ONE_SIDED:
         raise InvalidValueError(
             f"{run.path} holds no votes, and its radii give p_A only for Gaussian noise and the {_ONE_SIDED} bound; "

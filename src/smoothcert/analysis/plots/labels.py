@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from smoothcert.analysis.about import data_in_words, sigma_mark
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import RunFacts, RunSummary, check_same_norm, summarise
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
@@ -26,9 +26,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     facts: list[tuple[str | None, ...]] = [
         (
             data or summary.dataset,
-            None
-            if summary.sigma is None
-            else f"σ = {summary.sigma:g}{sigma_mark(summary.sigma_search, summary.sigma_per)}",
+            None if summary.sigma is None else f"σ = {summary.sigma:g}{summary.sigma_mark}",
             None if summary.bound is None else f"{summary.bound} bound",
         )
         for summary, data in zip(summaries, told_apart(summaries))

@@ -79,6 +79,11 @@ def common_plan(runs: Sequence[Run]) -> VotePlan:
                 "hold for all; name runs that agree"
             )
     plan = runs[0].manifest.plan
+    if any(run.manifest.plan.sigma_levels is not None for run in runs):
+        raise InvalidValueError(
+            "these curves are for one σ, and a run's σ follows its inputs by levels; name other runs, or draw the "
+            "picture without a run"
+        )
     bound = BOUNDS[plan.known(PlanStatement.bound)]
     if plan.noise not in NOISES or bound.next_look is not None:
         raise InvalidValueError(

@@ -76,7 +76,8 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
-    stated = [run.manifest.plan.sigma for run in runs]
+    plans = [run.manifest.plan for run in runs]
+    stated = [plan.sigma if plan.sigma_levels is None else None for plan in plans]  # no level is the plan's
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
     grown = [None if fixed is None else improved_sigmas(run, fixed) for run in runs]
     if fixed is not None:

@@ -34,14 +34,16 @@ def sigma_text(sigma: float | None, unknown: str) -> str:
     return unknown if sigma is None else str(float(f"{sigma:.6g}"))
 
 
-ABOUT = ("dataset", "split", "sigma_search", "sigma_per", "planned", "complete")
+ABOUT = ("dataset", "split", "sigma_search", "sigma_per", "planned", "complete", "sigma_levels", "chooser")
 """The columns that say it in CSV and JSON."""
 
 
 def csv_about(row: RunFacts) -> list[str]:
     """The row's :data:`ABOUT`; what isn't known is empty."""
     texts = (csv_escaped(text or "") for text in (row.dataset, row.split, row.sigma_search, row.sigma_per))
-    return [*texts, "" if row.planned is None else str(row.planned), "true" if row.complete else "false"]
+    planned, complete = "" if row.planned is None else str(row.planned), "true" if row.complete else "false"
+    levels = " ".join(f"{sigma:g}" for sigma in row.sigma_levels or ())
+    return [*texts, planned, complete, levels, csv_escaped(row.chooser or "")]
 
 
 def inputs_text(inputs: int, planned: int | None, complete: bool) -> str:

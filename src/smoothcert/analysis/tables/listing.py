@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from smoothcert.analysis.about import data_in_words, sigma_mark
+from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import RunSummary, check_same_norm
 from smoothcert.analysis.tables.cells import (
     ABOUT,
@@ -105,6 +105,8 @@ def _json(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
             "sigma": summary.sigma,
             "sigma_search": summary.sigma_search,
             "sigma_per": summary.sigma_per,
+            "sigma_levels": summary.sigma_levels,
+            "chooser": summary.chooser,
             "norm": summary.norm,
             "bound": summary.bound,
             "n": summary.n,
@@ -142,7 +144,7 @@ def _stated_cells(summary: RunSummary) -> list[str]:
     return [
         summary.run,
         data_in_words(summary.dataset, summary.split) or UNKNOWN,
-        sigma_text(summary.sigma, unknown=UNKNOWN) + sigma_mark(summary.sigma_search, summary.sigma_per),
+        sigma_text(summary.sigma, unknown=UNKNOWN) + summary.sigma_mark,
         norm_name(summary.norm),
         summary.bound or UNKNOWN,
         _votes_cell(summary),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from smoothcert.analysis.about import dataset_of, search_of, sigma_per
+from smoothcert.analysis.about import chooser_of, dataset_of, levels_of, search_of, sigma_per
 from smoothcert.analysis.seeds import reason_not_to_average
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import shown_name
@@ -31,7 +32,9 @@ def method_of(run: Run) -> str:
         own = shown_name(run.path.resolve().name)
         named = run.path.resolve().parent.name if own == _SWEEP_FOLDER else run.alias or own
         name = _CELL_PART.sub("", named) or named
-    if (search := search_of(run)) is not None:
+    if (levels := levels_of(run)) is not None:
+        name = f"{name} + {len(levels)} σ levels ({chooser_of(run)})"
+    elif (search := search_of(run)) is not None:
         name = f"{name} + σ search ({search})"
     elif (per := sigma_per(run)) is not None:
         name = f"{name} + σ per {per}"
@@ -43,10 +46,18 @@ def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
     seeds = [run.manifest.plan.seed for run in runs]
     if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
         return False
-    plans = [
-        {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL} for run in runs
-    ]
+    plans = [_essential(run) for run in runs]
     return all(plan == plans[0] for plan in plans)
+
+
+def _essential(run: Run) -> dict[str, Any]:
+    """The plan without what is incidental; choosers, as models, are others for other seeds."""
+    plan = {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL}
+    if (chooser := run.manifest.plan.chooser) is not None:
+        plan["chooser"] = {
+            name: value for name, value in chooser.items() if name not in {*INCIDENTAL, "sha256"}
+        }
+    return plan
 
 
 def check_same_inputs(runs: Sequence[Run]) -> None:

@@ -110,6 +110,8 @@ def _json(table: PaperTable) -> str:
             "sigma": part.sigma,
             "sigma_search": row.sigma_search,
             "sigma_per": row.sigma_per,
+            "sigma_levels": row.sigma_levels,
+            "chooser": row.chooser,
             "method": row.method,
             "seeds": row.seeds,
             "inputs": row.inputs,

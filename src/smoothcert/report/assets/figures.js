@@ -16,7 +16,7 @@ function showStatement() {
     el("p", { class: "guarantee" }, el("b", {}, "Each certificate. "), run.guarantee),
     el("ul", { class: "facts" }, ...facts.map(([name, value]) =>
       el("li", {}, el("span", {}, name), " ", value === null || value === undefined ? "not stated" : String(value)))),
-    el("ul", { class: "notes" }, ...said.notes.concat(run.votesUsed ? [`${run.votesUsed}.`] : []).map((line) => el("li", {}, line))),
+    el("ul", { class: "notes" }, ...said.notes.concat(run.votesUsed ? [`${run.votesUsed}.`] : [], run.levels.map((line) => `${line}.`)).map((line) => el("li", {}, line))),
   ];
   if (runs.length > 1) {
     parts.push(el("details", {}, el("summary", {}, `All ${runs.length} statements`),

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import portable, sendable
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.sending import portable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -115,18 +115,15 @@ class _Processes(LeasedVoters):
             self._pool = self._start()
 
 
-_worker: Worker | ModelError | None = None
+_worker: RemoteWorker | None = None
 
 
 def _begin(spec: WorkerSpec) -> None:
-    """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
+    """What a process does first."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        _worker = spec.open()
-    except Exception as error:
-        _worker = sendable(error)
+    _worker = RemoteWorker(spec)
 
 
 def end_with_parent() -> None:
@@ -138,13 +135,11 @@ def end_with_parent() -> None:
 
 
 def _cast(lease: Lease) -> list[Cast]:
-    if isinstance(_worker, ModelError):
-        raise _worker
     assert _worker is not None  # the pool runs _begin before anything else
-    try:
-        return _worker.cast(lease)
-    except Exception as error:
-        raise sendable(error) from None
+    found = _worker.cast(lease)
+    if isinstance(found, ModelError):
+        raise found
+    return found
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import sendable
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.sending import unsendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -73,30 +73,6 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), _SECONDS_TO_ANSWER).close()
 
 
-class _RemoteWorker:
-    """What an actor runs; an error while the model is opened is kept for the first call."""
-
-    def __init__(self, spec: WorkerSpec) -> None:
-        self._worker: Worker | ModelError
-        try:
-            self._worker = spec.open()
-        except Exception as error:
-            self._worker = sendable(error)
-
-    def begin(self) -> ModelError | None:
-        """What is wrong, if anything."""
-        return self._worker if isinstance(self._worker, ModelError) else None
-
-    def cast(self, lease: Lease) -> list[Cast] | ModelError:
-        """The results of a lease, or what went wrong: exceptions would come back wrapped."""
-        if isinstance(self._worker, ModelError):
-            return self._worker
-        try:
-            return self._worker.cast(lease)
-        except Exception as error:
-            return sendable(error)
-
-
 class _Actors(LeasedVoters):
     """The actors, with the number of leases that each has."""
 
@@ -106,15 +82,11 @@ class _Actors(LeasedVoters):
         self._lock = threading.Lock()
         self._losses = 0
         self._closed = False
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(_RemoteWorker)
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(RemoteWorker)
         try:
             self._spec = ray.put(spec)  # kept: an actor that is restarted asks for it again
         except Exception as error:  # whatever a model holds may refuse, in its own way
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise ModelError(
-                f"{name} can't be sent to other machines ({reason}): remove what can't be sent, such as open files, "
-                "locks and sessions"
-            ) from None
+            raise unsendable(name, "machines", error) from None
         self._actors = [actor.remote(self._spec) for _ in range(count)]
         self._held = [0] * count
         self._begin()

@@ -47,11 +47,7 @@ def portable(one: T, name: str, extra: str = "processes") -> T:
     try:
         cloudpickle.dumps(one)
     except Exception as error:  # whatever a model holds may refuse, in its own way
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ModelError(
-            f"{name} can't be sent to other processes ({reason}): use threads (--backend threads), or remove what "
-            "can't be sent, such as open files, locks and sessions"
-        ) from error
+        raise unsendable(name, "processes", error, "use threads (--backend threads), or ") from error
     return cast(T, _ByValue(one))
 
 
@@ -70,6 +66,15 @@ class _ByValue:
         pickler.dispatch_table = ChainMap(ForkingPickler._extra_reducers, pickler.dispatch_table)  # type: ignore[attr-defined]
         pickler.dump(self._one)
         return pickle.loads, (content.getvalue(),)
+
+
+def unsendable(name: str, where: str, error: Exception, remedy: str = "") -> ModelError:
+    """That a model can't be sent, with what stands in the way."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return ModelError(
+        f"{name} can't be sent to other {where} ({reason}): {remedy}remove what can't be sent, such as open files, "
+        "locks and sessions"
+    )
 
 
 def sendable(error: Exception) -> ModelError:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ _BLOCK = 64  # votes that share a random state
 # weights and never timed, because the votes depend on it.
 _CHEAP_BLOCK, _CHEAP_CHUNK = 1024, 4096
 _CHEAP_WEIGHTS = 1 << 14
+_SHORT_TREE = 32  # questions
 _PROBED = 64  # rows of a probe whose answers are hashed, at most
 _KINDS = ["labels", "probabilities", "scores"]
 
@@ -149,8 +151,13 @@ class EstimatorClassifier(FunctionClassifier):
     """A fitted scikit-learn style classifier: hard votes are its ``predict``, soft ones its ``predict_proba``.
 
     Class c of a certificate is ``estimator.classes_[c]``. ``outputs="probabilities"`` lets ``predict_proba`` decide
-    hard votes as well.
+    hard votes as well. ``columns`` of its tables are the same in every row: arrays of one value, in their own types.
     """
+
+    remedy = (
+        "scaling belongs into a pipeline. Columns that are categories get no noise, and stay what the model knows, if "
+        "they are held: .holding([…]) (--hold)"
+    )
 
     def __init__(
         self,
@@ -160,11 +167,16 @@ class EstimatorClassifier(FunctionClassifier):
         thread_safe: bool | None = None,
         *,
         input_dtype: str | None = None,
+        columns: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
-        given = _as_fitted(self.feature_names)
+        given = _as_fitted(self.feature_names, columns or {})
+        self._made = partial(
+            EstimatorClassifier, estimator, votes, outputs, thread_safe, input_dtype=input_dtype
+        )
+        self._columns = "".join(f" {each}={values[0]!r}" for each, values in sorted((columns or {}).items()))
         kind: OutputKind = outputs or ("probabilities" if votes == "soft" else "labels")
         if kind == "scores":
             raise InvalidValueError(
@@ -194,16 +206,23 @@ class EstimatorClassifier(FunctionClassifier):
         self.class_names = tuple(labels.tolist())
         self._graded = _graded(estimator, given)
         self._cheap = _layers(estimator)
+        self._short = _is_short_tree(estimator)
 
     def _settled(self, numerics: Numerics, rows: int) -> Numerics:
+        if self._short:
+            return numerics.settled("eager", rows, _CHEAP_BLOCK, most=_CHEAP_CHUNK)
         if not 0 < sum(layer.size for layer in self._cheap) <= _CHEAP_WEIGHTS:
             return super()._settled(numerics, rows)
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
+    def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
+        """The same function, with these columns of its tables at one value each, whatever a row holds there."""
+        return self._made(columns=columns)
+
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""
-        return super().identity() + repr(self.class_names).encode()
+        return super().identity() + repr(self.class_names).encode() + self._columns.encode()
 
     def mixing_cause(self) -> str:
         """Estimators have no training mode."""
@@ -221,25 +240,38 @@ class EstimatorClassifier(FunctionClassifier):
         return found + graded.answers(input_shape)
 
 
-def _layers(estimator: Any) -> list[NDArray[Any]]:
-    """The matrices that a row is multiplied with, of linear models, perceptrons and pipelines that end in one.
+def _last_step(estimator: Any) -> Any:
+    """What decides in a pipeline; any other estimator decides itself."""
+    return estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
 
-    None of any other estimator, which may compare a row with many: neighbours, support vectors, trees.
+
+def _layers(estimator: Any) -> list[NDArray[Any]]:
+    """The matrices that a row meets in linear models, perceptrons, naive Bayes, and pipelines that end in one.
+
+    None of any other estimator, which may compare a row with many: neighbours, support vectors.
     """
-    last = estimator.steps[-1][1] if isinstance(getattr(estimator, "steps", None), list) else estimator
+    last = _last_step(estimator)
     if hasattr(last, "support_vectors_"):
         return []
-    found = getattr(last, "coefs_", None) or [getattr(last, "coef_", None)]
+    found = getattr(last, "coefs_", None) or [getattr(last, name, None) for name in ("coef_", "theta_")]
     return [layer for layer in found if isinstance(layer, np.ndarray) and layer.ndim == 2]
 
 
+def _is_short_tree(estimator: Any) -> bool:
+    """Whether a row is answered by a single tree, after few questions; forests ask many."""
+    depth = getattr(getattr(_last_step(estimator), "tree_", None), "max_depth", None)
+    return isinstance(depth, int) and depth <= _SHORT_TREE
+
+
 def _feature_names(estimator: Any) -> tuple[str, ...] | None:
-    """The columns that an estimator was fitted with, where they had names."""
-    names = getattr(estimator, "feature_names_in_", None)
-    return None if names is None else tuple(str(name) for name in names)
+    """The columns that an estimator was fitted with, where they had names; CatBoost calls nameless ones 0, 1, …"""
+    found = getattr(estimator, "feature_names_in_", None)
+    if found is None and isinstance(theirs := getattr(estimator, "feature_names_", None), list):
+        found = None if theirs == [str(place) for place in range(len(theirs))] else theirs
+    return None if found is None else tuple(str(name) for name in found)
 
 
-def _as_fitted(names: tuple[str, ...] | None) -> Callable[[NDArray[Any]], Any]:
+def _as_fitted(names: tuple[str, ...] | None, columns: Mapping[str, Any]) -> Callable[[NDArray[Any]], Any]:
     """Batches as the estimator was fitted: as a pandas DataFrame where its columns have names."""
     if names is None:
         return lambda batch: batch
@@ -247,7 +279,14 @@ def _as_fitted(names: tuple[str, ...] | None) -> Callable[[NDArray[Any]], Any]:
         from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:  # it was fitted to something else with columns; it knows arrays, too
         return lambda batch: batch
-    return lambda batch: DataFrame(batch, columns=list(names))
+
+    def table(batch: NDArray[Any]) -> Any:
+        made = DataFrame(batch, columns=list(names))
+        for name, values in columns.items():
+            made[name] = values.take(np.zeros(len(batch), dtype=np.intp))
+        return made
+
+    return table
 
 
 def _graded(

@@ -229,5 +229,9 @@ def _scores_output(session: Any, name: str, wanted: str | None) -> str:
         )
     if not able:
         shapes = [(output.name, output.type, output.shape) for output in found]
-        raise ModelError(f"{name}: no output of shape (rows, classes) with float scores, got {shapes}")
+        mapped = any("map(" in output.type for output in found)
+        remedy = '. Scores in a map (ZipMap) are no array: convert the model with options={"zipmap": False}'
+        raise ModelError(
+            f"{name}: no output of shape (rows, classes) with float scores, got {shapes}{remedy if mapped else ''}"
+        )
     return able[0]

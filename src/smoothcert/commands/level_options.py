@@ -1,0 +1,164 @@
+"""Options of one classifier whose σ follows the input: its levels, its chooser, and how that votes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Group, Parameter
+
+if TYPE_CHECKING:
+    from smoothcert.commands.model_argument import NamedModel
+    from smoothcert.commands.options import ModelOptions
+    from smoothcert.sampling import Execution
+    from smoothcert.smoothing import SmoothedClassifier
+    from smoothcert.smoothing.levelled import LevelledClassifier
+
+_GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class LevelOptions:
+    """Levels of σ and the chooser among them."""
+
+    chooser: Annotated[
+        str | None,
+        Parameter(
+            group=_GROUP,
+            help="What gives each point its σ: a model of levels (a directory that `smoothcert fit-levels` made, or "
+            "any MODEL with a score for each level), `constant:K` (level K, counted from 0, everywhere), or a "
+            "statistic of the noisy input with its edges, such as `spread:0.3,0.4`, `mean:…`, `energy:…`. Its median "
+            "under noise makes one classifier of all levels, which needs no memory (docs/levels.md).",
+        ),
+    ] = None
+    sigma_levels: Annotated[
+        list[float] | None,
+        Parameter(
+            group=_GROUP,
+            negative="",
+            consume_multiple=True,
+            help="The σ that it chooses among, ascending: `--sigma-levels 0.25 0.5 1` (default: what the chooser was "
+            "fitted for).",
+        ),
+    ] = None
+    level_models: Annotated[
+        list[str] | None,
+        Parameter(
+            group=_GROUP,
+            negative="",
+            consume_multiple=True,
+            help="A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all).",
+        ),
+    ] = None
+    chooser_sigma: Annotated[
+        float | None,
+        Parameter(
+            group=_GROUP,
+            help="σ of the chooser's noise (default: what it was fitted for, or the largest level).",
+        ),
+    ] = None
+    chooser_n0: Annotated[
+        int, Parameter(group=_GROUP, help="Votes of the chooser that find the likeliest level.")
+    ] = 100
+    chooser_n: Annotated[
+        int | None,
+        Parameter(
+            group=_GROUP,
+            help="Votes of the chooser that bound how likely other levels are, at most (default: a quarter of n).",
+        ),
+    ] = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether any of it was given."""
+        return self != LevelOptions()
+
+    def smoothed(
+        self,
+        model: str,
+        named: NamedModel,
+        model_options: ModelOptions,
+        execution: Execution,
+        sigma: float | None,
+        noise: str,
+        **plan_fields: Any,
+    ) -> SmoothedClassifier:
+        """The model smoothed with one σ, or with the levels that the options describe."""
+        from smoothcert.errors import InvalidValueError
+
+        if not self.asked:
+            return named.smoothed(execution, sigma, noise=noise, **plan_fields)
+        if sigma is not None:
+            raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
+        return self._levelled(model, named, model_options, execution, noise, plan_fields)
+
+    def _levelled(
+        self,
+        model: str,
+        named: NamedModel,
+        model_options: ModelOptions,
+        execution: Execution,
+        noise: str,
+        plan_fields: Mapping[str, Any],
+    ) -> LevelledClassifier:
+        from smoothcert.commands.model_argument import load_named_model
+        from smoothcert.errors import InvalidValueError
+        from smoothcert.noise import NOISES
+        from smoothcert.smoothing.levelled import LevelledClassifier
+
+        if noise not in NOISES:
+            raise InvalidValueError(
+                f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
+            )
+        chooser, sigmas, sigma = self._chosen()
+        models: Any = named.classifier
+        if self.level_models is not None:
+            if self.level_models[-1] != model:
+                raise InvalidValueError(
+                    f"the last of --level-models is the largest level's and must be MODEL, {model}; got "
+                    f"{self.level_models[-1]}"
+                )
+            lower = [load_named_model(one, model_options, "hard") for one in self.level_models[:-1]]
+            models = [*(one.classifier for one in lower), named.classifier]
+        return LevelledClassifier(
+            models,
+            chooser,
+            sigmas=sigmas,
+            chooser_sigma=sigma,
+            chooser_n0=self.chooser_n0,
+            chooser_n=self.chooser_n,
+            noise=noise,
+            execution=execution,
+            **plan_fields,
+        )
+
+    def _chosen(self) -> tuple[Any, list[float], float | None]:
+        """The chooser, the levels and the σ of its noise."""
+        from smoothcert.errors import InvalidValueError
+        from smoothcert.sigma_levels.fitted import read_chooser_statement
+
+        if self.chooser is None:
+            raise InvalidValueError(
+                "--chooser is missing: what gives each point its σ? A directory that `smoothcert fit-levels` made, "
+                "constant:K, or a statistic such as spread:0.3,0.4"
+            )
+        fitted = read_chooser_statement(Path(self.chooser))
+        sigmas = self.sigma_levels or (None if fitted is None else list(fitted[0]))
+        if sigmas is None:
+            raise InvalidValueError(
+                f"--sigma-levels is missing, and the chooser {self.chooser} doesn't say which σ it chooses among"
+            )
+        sigma = self.chooser_sigma if fitted is None or self.chooser_sigma is not None else fitted[1]
+        return load_chooser(self.chooser), sigmas, sigma
+
+
+def load_chooser(text: str) -> Any:
+    """The chooser that an option names: one without training, or a model of levels."""
+    from smoothcert.commands.model_argument import load_named_model
+    from smoothcert.commands.options import ModelOptions
+    from smoothcert.sigma_levels import chooser_named
+
+    return chooser_named(text) or load_named_model(text, ModelOptions(), "hard").classifier

@@ -1,0 +1,84 @@
+"""Where a run or a classifier with σ levels makes no sense yet: a sentence, and never the answers of its largest σ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from smoothcert.commands import main
+from smoothcert.empirical import AttackPlan, attack_run
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.region_memory import Statement
+from smoothcert.region_memory.runs import remember
+from smoothcert.runs import Run, read_run
+from smoothcert.sampling import adapt
+from smoothcert.service.engine import VotingEngine
+from tests.levelled_runs import certified, dataset, halves, levelled
+
+MODULE = """import numpy as np
+
+def halves(batch):
+    first = batch[:, 0].astype(np.float64)
+    return np.stack([-first, first], 1)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return read_run(certified(tmp_path_factory.mktemp("refused") / "run", n=200, chooser_n=100))
+
+
+def test_a_memory(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="need no memory"):
+        remember(run, dataset(), tmp_path / "memory", tmp_path / "out")
+    with pytest.raises(InvalidValueError, match="needs no memory"):
+        Statement.of(levelled(), (3,))
+
+
+def test_a_memory_is_refused_before_any_vote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        "certify",
+        "m:f",
+        "--chooser",
+        "constant:0",
+        "--sigma-levels",
+        "1",
+        "--memory",
+        str(tmp_path / "m"),
+    ]
+    with pytest.raises(SystemExit):
+        main([*words, "--out", str(tmp_path / "run")])
+    assert "which needs no memory: leave --memory out" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_attack(run: Run) -> None:
+    with pytest.raises(RunError, match="the attacks are on one of a single σ"):
+        attack_run(run, adapt(halves, "hard"), dataset(), [0.5], AttackPlan())
+
+
+def test_a_server() -> None:
+    with pytest.raises(InvalidValueError, match="sigma levels need several"):
+        VotingEngine(levelled(), (3,))
+
+
+def test_a_server_like_such_a_run(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("uvicorn")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "refused_model.py").write_text(MODULE)
+    with pytest.raises(SystemExit):
+        main(["serve", "refused_model:halves", "--input-shape", "3", "--like", str(run.path), "--port", "0"])
+    assert "by levels, which isn't served: give --sigma" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_total_of_votes() -> None:
+    classifier = levelled()
+    x = [(0, np.zeros(3, np.float32))]
+    with pytest.raises(InvalidValueError, match="at one sigma"):
+        list(classifier.pilot_each(x, lambda _: 0))
+    with pytest.raises(InvalidValueError, match="at one sigma"):
+        list(classifier.certify_allocated(x, {}, {}, lambda _: 0))

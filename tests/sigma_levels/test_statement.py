@@ -1,0 +1,91 @@
+"""What a plan states of its levels, and back."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
+from smoothcert.errors import InvalidValueError
+from smoothcert.runs.statement import PlanStatement
+from smoothcert.sampling import Numerics
+from smoothcert.sigma_levels import SigmaLevels
+
+LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"sigmas": ()}, "increasing"),
+        ({"sigmas": (0.5, 0.25)}, "got 0.5, 0.25"),
+        ({"sigmas": (0.5, 0.5)}, "increasing"),
+        ({"sigmas": (-1.0, 0.5)}, "positive"),
+        ({"sigmas": (0.5, math.nan)}, "positive"),
+        ({"sigmas": (0.5,)}, "two levels"),
+        ({"sigmas": (0.5, 1.0), "constant": 2}, "0 to 1, got 2"),
+        ({"sigmas": (0.5, 1.0), "chooser_sigma": 0.0}, "chooser_sigma must be positive"),
+        ({"sigmas": (0.5, 1.0), "chooser_n": 0}, "chooser_n"),
+        ({"sigmas": (0.5, 1.0), "chooser_n0": 0}, "chooser_n0"),
+        ({"sigmas": tuple(range(1, 100))}, "1 to 64"),
+    ],
+)
+def test_levels_that_make_no_sense_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
+        SigmaLevels(**fields)
+
+
+def test_the_parts_of_alpha_never_exceed_it() -> None:
+    for alpha in (0.5, 0.05, 0.001, 1e-9, 0.1 + 1e-17):
+        assert LEVELS.chooser_alpha(alpha) == alpha / 32
+        assert LEVELS.chooser_alpha(alpha) + LEVELS.level_alpha(alpha) <= alpha
+        assert LEVELS.level_alpha(alpha) == pytest.approx(alpha * 31 / 32, rel=1e-12)
+        assert SigmaLevels((0.5,), constant=0).level_alpha(alpha) == alpha
+
+
+@pytest.mark.parametrize(
+    "levels",
+    [
+        LEVELS,
+        SigmaLevels(
+            (0.25, 0.5), 0.75, 50, 2000, None, "net", "ab" * 32, Numerics("float32", "eager", 64, 64)
+        ),
+        SigmaLevels((0.25, 0.5), constant=1),
+        SigmaLevels((0.5,), constant=0),
+    ],
+)
+def test_a_plan_comes_back_from_what_it_states(levels: SigmaLevels, tmp_path: Any) -> None:
+    plan = CertifyPlan(
+        Gaussian(levels.sigmas[-1]), seed=3, n=500, alpha=0.01, levels=255, dimension=12, sigma_levels=levels
+    )
+    stated = PlanStatement(plan.as_json())
+    assert CertifyPlan.from_statement(stated, tmp_path).sigma_levels == levels
+    assert CertifyPlan.from_statement(stated, tmp_path).as_json() == plan.as_json()
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"noise": Gaussian(0.5)}, "its largest level, 1"),
+        ({"bound": "hoeffding"}, "hard votes"),
+        ({"stop": ("total:100000",)}, "total"),
+    ],
+)
+def test_plans_that_levels_have_no_place_in(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
+        CertifyPlan(**({"noise": Gaussian(1.0), "sigma_levels": LEVELS} | fields))
+
+
+def test_a_plain_classifier_refuses_levels() -> None:
+    plan = CertifyPlan(Gaussian(1.0), sigma_levels=LEVELS)
+    with pytest.raises(InvalidValueError, match="LevelledClassifier"):
+        SmoothedClassifier(lambda batch: batch, plan)
+
+
+def test_a_damaged_statement_is_refused(tmp_path: Any) -> None:
+    plan = CertifyPlan(Gaussian(1.0), seed=3, levels=255, dimension=12, sigma_levels=LEVELS).as_json()
+    for chooser in ({}, {"sigma": "x", "n0": 1, "n": 1}, {"constant": "one"}, {"constant": 9}):
+        with pytest.raises(InvalidValueError):
+            CertifyPlan.from_statement(PlanStatement(plan | {"chooser": chooser}), tmp_path)

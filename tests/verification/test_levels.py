@@ -1,0 +1,317 @@
+"""Runs with σ levels: honest ones are verified to the last record, and whoever changes one is found out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smoothcert.errors import RunError
+from smoothcert.runs import read_run
+from smoothcert.runs.records import results_digest
+from smoothcert.sigma_levels import ConstantChooser, StatisticChooser
+from smoothcert.sigma_levels.evidence import read_evidence
+from smoothcert.smoothing.level_plans import stage_seed
+from smoothcert.verification import levels, verify_run
+from tests.levelled_runs import INPUTS, certified, edit_line, lines, write_lines
+from tests.verification.runs import column, copied, edit_plan, edit_record, messages
+
+AT_HOME, BY_LEVEL, BY_CHOOSER, ABSTAINS = 0, 1, 7, 8
+"""What keeps the radius of these inputs from being larger; the last is too close to the border between classes."""
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certified(tmp_path_factory.mktemp("honest") / "run")
+
+
+@pytest.fixture
+def run(honest: Path, tmp_path: Path) -> Path:
+    """A copy to tamper with."""
+    return copied(honest, tmp_path / "run")
+
+
+def verified(run: Path) -> None:
+    report = verify_run(run).report
+    assert report.problems == []
+    assert report.recomputed == report.records == INPUTS
+    assert report.finished
+    assert report.results_sha256 == results_digest(read_run(run).records)
+
+
+def test_an_honest_run_and_what_it_verifies(honest: Path) -> None:
+    verified(honest)
+    report = verify_run(honest).report
+    assert any("median of its chooser's selection votes" in text for text in report.verified)
+    assert any("the chooser is the one meant by SHA-256" in text for text in report.believed)
+    found = read_evidence(honest)
+    assert any(len(one.certified) == 1 for one in found.values())
+    assert any(len(one.certified) == 3 for one in found.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"noise": "uniform"},
+        {"bound": "clopper-pearson"},
+        {"bound": "mixture"},
+        {"bound": "looks-top-two", "n": 1000},
+        {"stop": ("wrong", "decide:0.3")},
+        {"stop": ("abstain",)},
+        {"stop": ("pilot:5%,200",)},
+        {"chooser_sigma": 0.3, "alpha": 0.01},
+        {"chosen": ConstantChooser(1)},
+        {"chosen": ConstantChooser(2), "stop": ("decide:0.3",)},
+        {"chosen": StatisticChooser("energy", (1.5, 4.0)), "sigmas": (0.25, 0.5, 1.0), "seed": 2**63 - 1},
+    ],
+)
+def test_every_kind_of_plan(tmp_path: Path, options: dict[str, Any]) -> None:
+    verified(certified(tmp_path / "run", **options))
+
+
+def test_its_own_seeds_are_those_of_the_library() -> None:
+    for stage in ("chooser", "level 0", "level 12"):
+        for seed in (0, 7, 2**63 - 1):
+            assert levels.stage_seed(seed, stage) == stage_seed(seed, stage)
+
+
+@pytest.mark.parametrize("victim", [AT_HOME, BY_LEVEL, BY_CHOOSER])
+def test_a_radius_is_the_exact_one_whatever_limits_it(run: Path, victim: int) -> None:
+    radius = column(run, victim, "radius")
+    edit_record(run, victim, radius=radius * (1 + 1e-9))
+    found = messages(run)
+    assert list(found) == [victim]
+    assert "larger than its votes support" in found[victim]
+    edit_record(run, victim, radius=radius * 0.999)
+    assert "smaller than the votes support" in messages(run)[victim]
+    edit_record(run, victim, radius=2 * radius)
+    exact = float(messages(run)[victim].rpartition(" ")[2])
+    edit_record(run, victim, radius=math.nextafter(exact, 0))
+    assert messages(run) == {}
+
+
+def test_a_home_radius_claimed_where_a_level_or_the_chooser_limits_it(honest: Path, run: Path) -> None:
+    """As if the run were one of its home levels alone."""
+    from smoothcert.smoothing.level_plans import decide_levels
+    from smoothcert.smoothing.plan import CertifyPlan
+
+    plan = CertifyPlan.from_statement(read_run(honest).manifest.plan, honest)
+    for victim in (BY_LEVEL, BY_CHOOSER):
+        answer = decide_levels([0.0], plan, read_evidence(honest)[victim])
+        assert answer.levels is not None
+        edit_record(run, victim, radius=answer.levels.radii[answer.levels.home])
+    found = messages(run)
+    assert set(found) == {BY_LEVEL, BY_CHOOSER}
+    assert all("larger than its votes support" in message for message in found.values())
+
+
+def surer(votes: dict[str, Any]) -> None:
+    """All votes but a few for what is ahead."""
+    best, n = votes["counts"].index(max(votes["counts"])), sum(votes["counts"])
+    votes["counts"] = [n if k == best else 0 for k in range(len(votes["counts"]))]
+
+
+def less_sure(votes: dict[str, Any]) -> None:
+    counts = votes["counts"]
+    best, least = counts.index(max(counts)), counts.index(min(counts))
+    counts[best] -= 20
+    counts[least] += 20
+
+
+def test_a_reach_raised_by_edited_votes(run: Path) -> None:
+    edit_line(run, BY_CHOOSER, lambda line: less_sure(line["chooser"]))
+    assert list(messages(run)) == [BY_CHOOSER]
+    assert "larger than its votes support" in messages(run)[BY_CHOOSER]
+    edit_line(run, BY_CHOOSER, lambda line: surer(line["chooser"]))
+    assert list(messages(run)) == [BY_CHOOSER]
+
+
+def test_a_level_that_was_left_out(run: Path) -> None:
+    """The radius as it is, or the one that is left without that level: neither follows."""
+    level = lines(run)[BY_LEVEL]["votes"][1]["level"]
+    edit_line(run, BY_LEVEL, lambda line: line["votes"].pop(1))
+    assert "where its votes certify nothing" in messages(run)[BY_LEVEL]
+    edit_record(run, BY_LEVEL, radius=0.0, predicted=-1, abstained=1)
+    assert f"no votes at level {level}, which isn't out of reach" in messages(run)[BY_LEVEL]
+
+
+def test_votes_of_the_chooser_that_were_left_out(run: Path) -> None:
+    edit_line(run, BY_CHOOSER, lambda line: line.update(chooser=None))
+    found = messages(run)[BY_CHOOSER]
+    assert "larger than its votes support" in found
+    edit_record(run, BY_CHOOSER, radius=math.nextafter(float(found.partition(";")[0].rpartition(" ")[2]), 0))
+    assert messages(run)[BY_CHOOSER].startswith("no votes of the chooser")
+
+
+def of_level(which: str, **fields: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda line: line["votes"][1][which].update(fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (of_level("estimation", index=3), "level 0: estimation votes of input 3"),
+        (of_level("selection", index=3), "level 0: selection votes of input 3"),
+        (of_level("estimation", seed=0), "level 0: estimation votes of seed 0"),
+        (of_level("estimation", seed=stage_seed(0, "level 1")), "level 0: estimation votes of seed"),
+        (of_level("estimation", phase="selection"), "selection votes in the place of estimation"),
+        (of_level("estimation", start=64), "from number 64"),
+        (of_level("estimation", counts=[9, 9, 9]), "for 3 classes"),
+        (of_level("estimation", counts=[2001, 0]), "the plan allows 2000"),
+        (of_level("estimation", counts=[0, 0]), "0 estimation votes for class"),
+        (of_level("selection", counts=[0, 20]), "where the home level chose 0"),
+        (of_level("selection", counts=[19, 0]), "the plan states n0 = 20"),
+        (lambda line: line["chooser"].update(index=2), "chooser: estimation votes of input 2"),
+        (lambda line: line["chooser"].update(seed=0), "chooser: estimation votes of seed 0"),
+        (lambda line: line["chooser"].update(phase="selection"), "chooser: selection votes in the place"),
+        (lambda line: line["chooser"].update(start=1), "chooser: estimation votes from number 1"),
+        (lambda line: line["chooser"].update(counts=[1, 1]), "for 2 levels"),
+        (lambda line: line["chooser"].update(counts=[0, 1001, 0]), "the plan allows 1 to 1000"),
+        (lambda line: line["chosen"].update(seed=0), "chooser: selection votes of seed 0"),
+        (lambda line: line["chosen"].update(index=0), "chooser: selection votes of input 0"),
+        (lambda line: line["chosen"].update(counts=[0, 21, 0]), "the plan states 20"),
+        (lambda line: line["chosen"].update(counts=[20, 0, 0]), "the chooser's votes say 0"),
+        (lambda line: line.update(chosen=None), "the chooser's votes say None"),
+        (lambda line: line.update(home=0), "calls level 0 its home"),
+        (lambda line: line["votes"].reverse(), "calls level 1 its home"),
+        (lambda line: line["votes"].append(line["votes"][1]), "once each"),
+        (lambda line: line["votes"][1].update(level=3), "the plan has 0 to 2"),
+        (lambda line: less_sure(line["votes"][0]["estimation"]), "other votes of its home level"),
+        (lambda line: line.update(votes=[]), "has no line for it"),
+        (lambda line: line["chooser"].update(counts="all"), "has no line for it"),
+    ],
+)
+def test_changed_lines(run: Path, change: Callable[[dict[str, Any]], None], words: str) -> None:
+    edit_line(run, BY_LEVEL, change)
+    found = messages(run)
+    assert list(found) == [BY_LEVEL]
+    assert words in found[BY_LEVEL]
+
+
+def test_a_line_that_was_removed_or_swapped(run: Path) -> None:
+    kept = lines(run)
+    removed = kept.pop(BY_CHOOSER)
+    write_lines(run, kept)
+    assert list(messages(run)) == [BY_CHOOSER]
+    assert "levels.jsonl has no line for it" in messages(run)[BY_CHOOSER]
+    write_lines(run, kept | {BY_CHOOSER: removed | {"index": AT_HOME}})
+    assert set(messages(run)) == {AT_HOME, BY_CHOOSER}
+    (run / "levels.jsonl").unlink()
+    assert set(messages(run)) == set(range(INPUTS))
+
+
+def test_a_home_changed_in_line_and_record(run: Path) -> None:
+    """A level that certifies more in the place of the one that the chooser gave."""
+
+    def moved(line: dict[str, Any]) -> None:
+        line["home"] = 2
+        line["votes"] = [one for one in line["votes"] if one["level"] == 2] + line["votes"][:1]
+
+    victim = 2  # whose level 2 was looked at
+    edit_line(run, victim, moved)
+    first = lines(run)[victim]["votes"][0]
+    edit_record(
+        run,
+        victim,
+        sigma=1.0,
+        selection=json.dumps(first["selection"]),
+        estimation=json.dumps(first["estimation"]),
+        stopped=first["stopped"],
+    )
+    assert list(messages(run)) == [victim]
+    assert "the chooser's votes say 1" in messages(run)[victim]
+
+
+def test_another_sigma_than_its_levels(run: Path) -> None:
+    edit_record(run, AT_HOME, sigma=1.0)
+    assert "where level 0 has 0.25" in messages(run)[AT_HOME]
+
+
+def of_chooser(run: Path, **fields: Any) -> dict[str, Any]:
+    stated = json.loads((run / "run.json").read_text())["plan"]["chooser"]
+    return {"chooser": stated | fields}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"sigma_levels": [0.5, 0.25, 1.0]}, "don't ascend"),
+        ({"sigma_levels": [0.25, 0.5, 2.0]}, "its largest level 2"),
+        ({"sigma_search": "ladder"}, "beside noise or a search"),
+        ({"stateful": True, "memory": {"head": "", "results_sha256": ""}}, "which remember nothing"),
+        ({"bound": "bernstein", "votes": "soft"}, "no such plan"),
+    ],
+)
+def test_levels_that_contradict_the_plan(run: Path, fields: dict[str, Any], words: str) -> None:
+    edit_plan(run, **fields)
+    assert words in messages(run)[None]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"alpha": 0.0005}, "1/32 of α is 3.125e-05"),
+        ({"alpha": 1e-9}, "1/32 of α is 3.125e-05"),
+        ({"bound": "clopper-pearson"}, "isn't made"),
+    ],
+)
+def test_a_choosers_statement_that_contradicts_the_plan(
+    run: Path, fields: dict[str, Any], words: str
+) -> None:
+    edit_plan(run, **of_chooser(run, **fields))
+    assert words in messages(run)[None]
+
+
+def test_another_alpha_with_its_right_share(run: Path) -> None:
+    edit_plan(run, alpha=0.0001, **of_chooser(run, alpha=0.0001 / 32))
+    found = messages(run)
+    assert None not in found
+    assert set(found) == set(range(INPUTS)) - {ABSTAINS}
+
+
+def test_a_chooser_of_another_sigma(run: Path) -> None:
+    edit_plan(run, **of_chooser(run, sigma=0.9))
+    assert "larger than its votes support" in messages(run)[BY_CHOOSER]
+
+
+def test_a_constant_chooser_stated_for_a_run_that_had_another(run: Path) -> None:
+    edit_plan(run, chooser={"constant": 1})
+    found = messages(run)
+    assert set(found) == set(range(INPUTS))
+    assert "where the plan states a constant one" in found[ABSTAINS]
+    edit_plan(run, chooser={"constant": 3})
+    assert "constant level is 3" in messages(run)[None]
+
+
+def test_levels_that_are_hidden(run: Path) -> None:
+    """Without its levels the plan is of one σ, and no vote is of its streams."""
+    path = run / "run.json"
+    content = json.loads(path.read_text())
+    del content["plan"]["sigma_levels"], content["plan"]["chooser"]
+    path.write_text(json.dumps(content))
+    assert set(messages(run)) == set(range(INPUTS))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"sigma_levels": []},
+        {"sigma_levels": [0.25, -1.0]},
+        {"sigma_levels": [0.25, math.inf]},
+        {"sigma_levels": "0.25"},
+        {"sigma_levels": None},
+        {"chooser": None},
+        {"chooser": {"constant": "1"}},
+        {"chooser": {"sigma": 1.0, "n0": 0, "n": 1, "alpha": 0.1}},
+        {"chooser": {"n0": 1, "n": 1, "alpha": 0.1}},
+        {"chooser": {"sigma": 1.0, "n0": 1, "n": 1}},
+    ],
+)
+def test_levels_that_make_no_sense_are_unreadable(run: Path, fields: dict[str, Any]) -> None:
+    edit_plan(run, **fields)
+    with pytest.raises(RunError):
+        verify_run(run)
