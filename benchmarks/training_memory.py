@@ -69,7 +69,8 @@ def _turn(method: str, inputs: int, steps: int, keep: bool) -> dict[str, float]:
     objective, noise = OBJECTIVES[method](), BatchNoise(SIGMA)
     generator = torch.Generator().manual_seed(0)
     spec = ModelSpec("lenet", (1, 28, 28), tuple("0123456789"))
-    network = initialise(spec, seed=0).train().to(memory_format=torch.channels_last)
+    network = initialise(spec, seed=0).train()
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimizer = torch.optim.SGD(network.parameters(), LR, 0.9, nesterov=True)
     x, y = torch.rand(inputs, 1, 28, 28, generator=generator), torch.arange(inputs) % 10
 
