@@ -75,7 +75,9 @@ def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_
     fields = {"search": parse_search("ladder:rungs=3,votes=32"), "n": 256}
     service = Service(smoothed(model, **fields), SHAPE, memory=str(tmp_path / "memory"), limits=limits)
     model.open.clear()
-    waiting = threading.Thread(target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 50.0})
+    waiting = threading.Thread(
+        target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 50.0}
+    )
     waiting.start()
     while not service.engine.load().inputs:
         time.sleep(0.005)
