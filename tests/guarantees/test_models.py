@@ -21,8 +21,9 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.empirical import AttackPlan, attack_run
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.certification import Progress
 from smoothcert.noise_fit import FitPlan, fit_into
-from smoothcert.region_memory import RegionMemory, Statement, StoreError
+from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.models import TorchClassifier, class_order
 from smoothcert.sampling.models.copies import private_copy
@@ -460,9 +461,55 @@ def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(
     certify_dataset(classifier(one), points(), tmp_path / "run", Choice(most=3))
     with pytest.raises(RunError, match=r"model\.sha256"):
         certify_dataset(classifier(other), points(), tmp_path / "run")
-    RegionMemory.open(tmp_path / "memory", Statement.of(classifier(one), (2,))).close()
+    RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(one), (2,))).close()
     with pytest.raises(StoreError, match="model_sha256"):
-        RegionMemory.open(tmp_path / "memory", Statement.of(classifier(other), (2,)))
+        RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(other), (2,)))
+
+
+def far_away(border: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Labels that all probes get are the same, wherever the border is."""
+
+    def labels(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0] > border).astype(np.int64)
+
+    return labels
+
+
+@pytest.mark.parametrize("way", ["plain", "search", "held"])
+def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_path: Path, way: str) -> None:
+    values = np.array([[1e6 - 3, 0], [1e6 + 0.3, 0], [1e6 + 5, 0], [1e6 - 0.2, 0]])
+    data = Dataset("far", values, np.array([0, 1, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> Any:
+        smoothed = SmoothedClassifier(
+            far_away(border),
+            sigma=1.0,
+            n0=50,
+            n=200,
+            seed=0,
+            outputs="labels",
+            classes=2,
+            search=SEARCHES["ladder"]() if way == "search" else None,
+        )
+        return smoothed.holding([1]) if way == "held" else smoothed
+
+    def begun(name: str) -> Path:
+        def stop(record: Any) -> None:
+            if record.index >= 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            certify_dataset(classifier(1e6), data, tmp_path / name, progress=Progress(record=stop))
+        return tmp_path / name
+
+    assert adapt(far_away(1e6), "hard", "labels", 2).fingerprint((2,)) == adapt(
+        far_away(1e6 + 0.5), "hard", "labels", 2
+    ).fingerprint((2,))
+    with pytest.raises(RunError, match="isn't the model that the run was begun with"):
+        certify_dataset(classifier(1e6 + 0.5), data, begun("changed"))
+    run = certify_dataset(classifier(1e6), data, begun("same"))
+    whole = certify_dataset(classifier(1e6), data, tmp_path / "whole")
+    assert run.records.digest == whole.records.digest
 
 
 def test_two_fits_of_one_estimator_differ() -> None:

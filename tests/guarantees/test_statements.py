@@ -69,6 +69,24 @@ def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
     assert headline(whole, HeadlineRadius.fixed(0.5)).proved
 
 
+def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt() -> None:
+    """A model that knows its training inputs by heart is right on all of them, and on half of the others."""
+    records = [Record(index, 1, 1, 0.6, 0.25, 1.0) for index in range(200)]
+    learnt = run_of(records, 200)
+    learnt = replace(learnt, manifest=learnt.manifest.stating(origin={"split": "train"}))
+    for refused in (
+        lambda: statement(learnt, 0.5),
+        lambda: acr_interval(learnt),
+        lambda: robust_radius_lower_bound(learnt, 0.01),
+    ):
+        with pytest.raises(RunError, match="is of the train split"):
+            refused()
+    said = headline(learnt, HeadlineRadius.fixed(0.5))
+    assert not said.proved
+    assert "at least" not in said.text()
+    assert statement(replace(learnt, manifest=learnt.manifest.stating(origin={"split": "test"})), 0.5)
+
+
 def test_statements_of_complete_runs_hold() -> None:
     trials, level = 300, 0.01
     false = sum(

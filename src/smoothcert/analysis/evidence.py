@@ -36,6 +36,21 @@ def check_complete(run: Run) -> None:
     )
 
 
+def learnt_from(run: Run) -> bool:
+    """Whether its inputs are of the split that models are trained on: they are no draws independent of the model."""
+    return run.manifest.origin.split == "train"
+
+
+def check_unseen(run: Run) -> None:
+    """Refuse a run on inputs that the model may have learnt, on which it does better than on others."""
+    if learnt_from(run):
+        raise RunError.of(
+            run.path,
+            "is of the train split, from which its model may have learnt",
+            ": nothing follows from it for other inputs. Certify the test split",
+        )
+
+
 def _remedy(run: Run) -> str:
     if run.manifest.kind == "import":
         return "import the whole log again"

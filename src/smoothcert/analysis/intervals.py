@@ -21,6 +21,7 @@ from smoothcert.analysis.evidence import (
     certain_radii,
     check_complete,
     check_plan_allows,
+    check_unseen,
     possible_radii,
     radii_of_inputs,
 )
@@ -226,6 +227,7 @@ def _counted_radii(run: Run, ceiling: float | None) -> tuple[NDArray[np.float64]
 def _check_can_speak(run: Run) -> None:
     """Refuse a run from which nothing follows for inputs that weren't asked about."""
     check_complete(run)
+    check_unseen(run)
     _check_independent(run)
     check_plan_allows(run)
 

@@ -48,6 +48,7 @@ def show(
         One JSON object with full precision on standard output.
     """
     from smoothcert.analysis.levels import levels_used
+    from smoothcert.analysis.off_grid import off_grid_in_words
     from smoothcert.analysis.overview import overview
     from smoothcert.analysis.tables import default_radii
     from smoothcert.analysis.trained import Departures
@@ -58,6 +59,7 @@ def show(
     read = read_run(run)
     chosen = chosen_beforehand(radii, [read])
     typed = default_radii([read]) if chosen is None else chosen
+    lost = off_grid_in_words(read)  # first: scales that are damaged are no reason to state nothing
     whole = overview(read, [float(radius) for radius in typed])
     proved: list[str] | str = (
         f"{run} doesn't state how large radii could be, so its results chose those above; give --radii for statements"
@@ -69,12 +71,12 @@ def show(
         votes = {} if used is None else {"votes": asdict(used)}
         if (levels := levels_used(read)) is not None:
             votes["levels"] = asdict(levels)
-        notes = Departures.of(read.manifest).in_words()
+        notes = [*([] if lost is None else [_off_grid(lost)]), *Departures.of(read.manifest).in_words()]
         print(
             json.dumps({**asdict(whole), **votes, "notes": notes, "statements": proved}, ensure_ascii=False)
         )
         return
-    _print(read, whole, typed, proved)
+    _print(read, whole, typed, proved, lost)
 
 
 def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | str:
@@ -88,11 +90,17 @@ def _statements(run: Run, typed: list[str], confidence: float) -> list[str] | st
         return str(error)
 
 
-def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str) -> None:
+def _off_grid(lost: str) -> str:
+    return (
+        f"Radii are around the point of the noise's grid that is nearest to an input: subtract {lost} for radii that "
+        "hold for any numbers, as statements do"
+    )
+
+
+def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | str, lost: str | None) -> None:
     from smoothcert.analysis.about import data_in_words
     from smoothcert.analysis.evidence import printed_radii
     from smoothcert.analysis.levels import levels_used
-    from smoothcert.analysis.off_grid import off_grid_in_words
     from smoothcert.analysis.tables.cells import sigma_text
     from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
@@ -130,12 +138,8 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
             "half a unit of the last one.",
             soft_wrap=True,
         )
-    if lost := off_grid_in_words(run):
-        console.print(
-            "Radii are around the point of the noise's grid that is nearest to an input: subtract "
-            f"{lost} for radii that hold for any numbers, as statements do.",
-            soft_wrap=True,
-        )
+    if lost is not None:
+        console.print(f"{_off_grid(lost)}.", soft_wrap=True)
     if run.manifest.kind == "certify" and run.manifest.plan.stream is None:
         console.print(
             "Noise was added in floating point, as in every version before: certificates don't cover "

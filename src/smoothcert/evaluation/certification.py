@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, check_count
+from smoothcert.evaluation.continuing import LOOKED_AT, check_same_model
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
 from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
@@ -117,6 +118,10 @@ def certify_dataset(
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
+        if done and missing:
+            own_sigma = classifier.plan.search is not None or classifier.plan.sigma_levels is not None
+            cast = held is None and not own_sigma
+            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, cast=cast)
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}

@@ -135,7 +135,7 @@ class Passes:
                         rows = room[: self.layout.block - start]
                         block.copies.draw(rows, state)
                         needed = range(max(0, begun - start), min(len(rows), block.last - start), chunk)
-                        outputs += [self.prepared.outputs(rows[first : first + chunk]) for first in needed]
+                        outputs += self.prepared.outputs_each(rows[first : first + chunk] for first in needed)
             with self._naming(parts):
                 ballots = self._read_all(outputs)
         return [(block, ballots.part(origin, block.wanted)) for origin, block in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from textwrap import shorten
 from types import MappingProxyType
@@ -69,11 +69,18 @@ class Prepared:
         Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
         the answers are private to the caller, one for every row.
         """
+        return self.outputs_each([batch])[0]
+
+    def outputs_each(self, batches: Iterable[torch.Tensor]) -> list[torch.Tensor]:
+        """The same for passes one after the other, for which one copy of the model is borrowed once."""
+        found = []
         with self.lending.borrowed() as model:
-            answers = model(batch)
-            check_answers(self.name, answers, len(batch))
-            answers = answers.clone()  # the model may return, and write to, something of its own or its input
-        return answers if self.order is None else self._in_order(answers)
+            for batch in batches:
+                answers = model(batch)
+                check_answers(self.name, answers, len(batch))
+                # The model may return, and write to, something of its own or its input.
+                found.append(answers.clone())
+        return found if self.order is None else [self._in_order(answers) for answers in found]
 
     def _in_order(self, answers: torch.Tensor) -> torch.Tensor:
         order = torch.tensor(self.order)
