@@ -58,7 +58,7 @@ class MissingExtraError(SmoothcertError, ImportError):
 
 def _is_finite(value: object) -> bool:
     """Whether it is a number at all: text that spells one isn't."""
-    return hasattr(value, "__float__") and math.isfinite(value)  # type: ignore[arg-type]
+    return hasattr(value, "__float__") and math.isfinite(value)
 
 
 def check_positive(name: str, value: float) -> None:
