@@ -56,6 +56,12 @@ def fails_on_large(batch: np.ndarray) -> np.ndarray:
     return total(batch)
 
 
+def differs_elsewhere(batch: np.ndarray) -> np.ndarray:
+    """As another version of a package would, in a last bit."""
+    there = multiprocessing.parent_process() is not None
+    return np.nextafter(total(batch), np.inf) if there else total(batch)
+
+
 def dies_on_large(batch: np.ndarray) -> np.ndarray:
     if batch.max() > 50 and multiprocessing.parent_process() is not None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -164,6 +170,11 @@ def test_what_cannot_be_sent_is_refused_before_any_vote():
 
     with pytest.raises(ModelError, match=r"Locked can't be sent to other processes.*--backend threads"):
         portable(Locked(), "Locked")
+
+
+def test_a_worker_that_answers_otherwise_is_refused_before_any_vote():
+    with pytest.raises(ModelError, match=r"answers otherwise on a worker .*same versions"):
+        cast(differs_elsewhere, Execution(workers=1, backend="processes"))
 
 
 class Refusing:
