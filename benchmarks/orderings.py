@@ -22,6 +22,7 @@ from smoothcert.runs import Run
 from smoothcert.sampling import Execution
 from smoothcert.sweeps import Cell, Trial, group_by_seed
 from smoothcert.training import Recipe, find_recipe
+from smoothcert.training.memory import keep_freed_memory
 
 SIGMA = 0.5
 METHODS = ("gaussian", "stability", "consistency", "macer", "smoothmix", "smoothadv")
@@ -32,6 +33,7 @@ ABOVE_GAUSSIAN = ("consistency", "macer", "smoothadv", "smoothmix")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train and certify every method, and print the table."""
     options = _parser().parse_args(arguments)
+    keep_freed_memory()
     train_set, test_set = (load("mnist", split, options.data_dir) for split in ("train", "test"))
     trial = Trial({"n": options.n}, Choice(options.skip), Execution("cpu", options.workers))
     done: list[tuple[Cell, Run]] = []

@@ -1,4 +1,4 @@
-"""The pictures of docs/tour.md and docs/report.md: ``python -m docs.screenshots`` makes them all again.
+"""The pictures of README.md, docs/tour.md and docs/report.md: ``python -m docs.screenshots`` makes them all again.
 
 Commands run in a real terminal (a pty), pages open in a real browser; nothing is drawn by hand. Needs the dev extra and
 chromium on the path, or named in SMOOTHCERT_CHROMIUM.
@@ -31,12 +31,13 @@ IMAGES = ROOT / "docs" / "images"
 COLUMNS, LINES = 118, 60
 PHONE = {"width": 360, "height": 740}
 DESKTOP = {"width": 1200, "height": 900}
+SITE = {"width": 1280, "height": 900}  # wide enough for its list of pages
 
 _LIVE = re.compile(r"\x1b\[\?25[lh]|\x1b\[\d*[ABKJG]|\r")  # a bar that redraws itself
 
 
 def terminal(command: str, directory: Path, seconds: float | None = None) -> str:
-    """What a terminal of 118 columns gets from a command, with its colours; cut off by Ctrl-C after ``seconds``."""
+    """What a terminal of 118 columns gets from a command, with its colours; cut off so long after its bar appeared."""
     program, *rest = command.split()
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS), "LINES": str(LINES)}
     environment.pop("NO_COLOR", None)
@@ -45,7 +46,7 @@ def terminal(command: str, directory: Path, seconds: float | None = None) -> str
         os.chdir(directory)
         os.execvpe(sys.executable, [sys.executable, "-m", program, *rest], environment)
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    began, said = time.monotonic(), b""
+    began, said = None, b""
     while True:
         try:
             part = os.read(end, 65536)
@@ -54,7 +55,9 @@ def terminal(command: str, directory: Path, seconds: float | None = None) -> str
         if not part:
             break
         said += part
-        if seconds is not None and time.monotonic() - began > seconds:
+        if began is None and b"votes/s" in said:
+            began = time.monotonic()
+        if seconds is not None and began is not None and time.monotonic() - began > seconds:
             os.kill(pid, signal.SIGINT)
             break
     os.waitpid(pid, 0)
@@ -146,11 +149,13 @@ def main() -> None:
         work = (options.keep or Path(made)).resolve()
         if not (work / "smoothcert-quickstart" / "certified-accuracy.png").exists():
             terminal("smoothcert quickstart", work)
+        for picture in ("certified-accuracy.png", "digits.png"):
+            shutil.copy(work / "smoothcert-quickstart" / picture, IMAGES / picture)
         runs = [f"smoothcert-quickstart/digits-sigma{sigma}" for sigma in ("0.25", "0.5")]
         shoot_terminal(browser, "smoothcert certify --help", work, IMAGES / "tour-help.png")
         shoot_terminal(browser, f"smoothcert table {' '.join(runs)}", work, IMAGES / "tour-table.png")
         model = "smoothcert-quickstart/model-sigma0.25"
-        bar = f"smoothcert certify {model} --n 100000 --max 100 --out slow"
+        bar = f"smoothcert certify {model} --n 5000 --max 100 --out slow"
         shoot_terminal(browser, bar, work, IMAGES / "tour-bar.png", seconds=12)
         mistake = f"smoothcert certify {model} --bound cloper --out again"
         shoot_terminal(browser, mistake, work, IMAGES / "tour-mistake.png")
@@ -163,9 +168,9 @@ def main() -> None:
         site = work / "site"
         build = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(site)]
         subprocess.run(build, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=True)
-        shoot(browser, site / "guarantees.html", IMAGES / "tour-site.png", DESKTOP)
+        shoot(browser, site / "guarantees.html", IMAGES / "tour-site.png", SITE)
         notebook = site / "notebooks" / "from-training-to-report.html"
-        shoot(browser, notebook, IMAGES / "tour-notebook.png", DESKTOP | {"height": 1500})
+        shoot(browser, notebook, IMAGES / "tour-notebook.png", SITE | {"height": 1500})
 
 
 if __name__ == "__main__":

@@ -46,9 +46,12 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         once, as it is.
     votes
         Votes of a prediction.
-    n0, n, alpha
-        Votes that choose the class of a certificate, votes that bound its probability, and the probability that the
-        certificate is wrong.
+    n0
+        Votes that choose the class of a certificate.
+    n
+        Fresh votes that bound its probability.
+    alpha
+        The probability that the certificate is wrong.
     hold
         Features without noise (numbers or names): categories, say. Certificates are about changes of the others.
     abstain_label

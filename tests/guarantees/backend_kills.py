@@ -156,7 +156,7 @@ def workers_of(name: str, owner: int) -> list[psutil.Process]:
             return [one for one in children if "spawn_main" in " ".join(one.cmdline())]
         if name == "ray":
             every = psutil.process_iter(["cmdline"])
-            return [one for one in every if "_RemoteWorker" in " ".join(one.info["cmdline"] or [])]
+            return [one for one in every if "RemoteWorker" in " ".join(one.info["cmdline"] or [])]
     return []
 
 

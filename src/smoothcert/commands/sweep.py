@@ -139,7 +139,9 @@ def _one_after_another(cells: Sequence[Cell], trial: Trial, out: Path, quiet: bo
     from smoothcert.commands.certify_view import certify_with_bar
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.training import TrainingDivergedError
+    from smoothcert.training.memory import keep_freed_memory
 
+    keep_freed_memory()
     load = cache(lambda name, split: datasets.load(name, split, trial.data_dir))
     diverged = {}
     for number, cell in enumerate(cells, start=1):

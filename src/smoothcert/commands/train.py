@@ -90,10 +90,12 @@ def train(
     from smoothcert.hints import certify_trained
     from smoothcert.sampling.execution import check_device
     from smoothcert.training import find_recipe, make_recipe, train_into
+    from smoothcert.training.memory import keep_freed_memory
     from smoothcert.training.processes import connect
     from smoothcert.training.tensorboard import TensorBoard
 
     check_device(device)
+    keep_freed_memory()
     values = given(plan) | {
         "dataset": dataset,
         "architecture": architecture,

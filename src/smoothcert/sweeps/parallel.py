@@ -28,6 +28,7 @@ from smoothcert.sampling.backends.processes import end_with_parent, without_main
 from smoothcert.sampling.backends.ray import connect
 from smoothcert.sweeps.cells import Cell, Trial
 from smoothcert.training import TrainingDivergedError
+from smoothcert.training.memory import keep_freed_memory
 
 _MOST_LOSSES = 3  # of one cell's workers, one after another
 _RESULT = tuple[str, str]
@@ -143,6 +144,7 @@ def _processes(jobs: Iterable[_Job], execution: Execution) -> Iterator[tuple[_Jo
 def _work(sender: Connection, job: _Job) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the sweep
     threading.Thread(target=end_with_parent, daemon=True).start()
+    keep_freed_memory()
     sender.send(job())
 
 

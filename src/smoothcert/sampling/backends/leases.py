@@ -19,6 +19,7 @@ from smoothcert.bounds import VoteKind
 from smoothcert.errors import ModelError
 from smoothcert.noise import Grid, Noise, on_grid
 from smoothcert.sampling.backends.base import Cast
+from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Block, Task
 from smoothcert.sampling.models.base import BaseClassifier, Prepared
@@ -158,6 +159,31 @@ class Worker:
         prepared = self.passes.prepared
         with one_openmp_thread():
             return self.passes.cast_task(lease.task(self._grid, prepared.input_shape, self.passes.dtype))
+
+
+class RemoteWorker:
+    """A worker elsewhere. An error while the model is opened is kept for the first question: it must be told, and
+    mustn't look like a worker that was lost."""
+
+    def __init__(self, spec: WorkerSpec | ModelError) -> None:
+        self._worker: Worker | ModelError
+        try:
+            self._worker = spec if isinstance(spec, ModelError) else spec.open()
+        except Exception as error:
+            self._worker = sendable(error)
+
+    def begin(self) -> ModelError | None:
+        """What is wrong, if anything."""
+        return self._worker if isinstance(self._worker, ModelError) else None
+
+    def cast(self, lease: Lease) -> list[Cast] | ModelError:
+        """The results of a lease, or what went wrong: an exception would come back wrapped."""
+        if isinstance(self._worker, ModelError):
+            return self._worker
+        try:
+            return self._worker.cast(lease)
+        except Exception as error:
+            return sendable(error)
 
 
 def _answers(prepared: Prepared) -> str:

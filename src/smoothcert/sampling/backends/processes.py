@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import portable, sendable
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.sending import arriving, portable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -34,8 +34,9 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
         raise InvalidValueError(
             f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
         )
-    spec = portable(WorkerSpec.of(passes, execution.main_device, grid), passes.prepared.name)
-    voters = _Processes(spec, execution.worker_count(), passes.prepared.name)
+    name = passes.prepared.name
+    spec = arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
+    voters = _Processes(spec, execution.worker_count(), name)
     try:
         yield voters
     finally:
@@ -45,7 +46,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
 class _Processes(LeasedVoters):
     """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
 
-    def __init__(self, spec: WorkerSpec, count: int, name: str) -> None:
+    def __init__(self, spec: WorkerSpec | ModelError, count: int, name: str) -> None:
         self.count = count
         self._spec, self._name = spec, name
         self._lock = threading.RLock()
@@ -115,18 +116,15 @@ class _Processes(LeasedVoters):
             self._pool = self._start()
 
 
-_worker: Worker | ModelError | None = None
+_worker: RemoteWorker | None = None
 
 
-def _begin(spec: WorkerSpec) -> None:
-    """What a process does first. An error is kept for the first lease: here it would look like a lost process."""
+def _begin(spec: WorkerSpec | ModelError) -> None:
+    """What a process does first."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     threading.Thread(target=end_with_parent, daemon=True).start()
-    try:
-        _worker = spec.open()
-    except Exception as error:
-        _worker = sendable(error)
+    _worker = RemoteWorker(spec)
 
 
 def end_with_parent() -> None:
@@ -138,13 +136,11 @@ def end_with_parent() -> None:
 
 
 def _cast(lease: Lease) -> list[Cast]:
-    if isinstance(_worker, ModelError):
-        raise _worker
     assert _worker is not None  # the pool runs _begin before anything else
-    try:
-        return _worker.cast(lease)
-    except Exception as error:
-        raise sendable(error) from None
+    found = _worker.cast(lease)
+    if isinstance(found, ModelError):
+        raise found
+    return found
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -18,12 +19,14 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, Worker, WorkerSpec
-from smoothcert.sampling.backends.sending import sendable
+from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.sending import unsendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
-_MOST_LOSSES = 20  # of leases one after another with nothing done between them
+# Of actors one after another with nothing done between them, or so many for each: a node takes all of its own along.
+_MOST_LOSSES, _LOSSES_EACH = 20, 3
+_SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_ANSWER = 10.0
 _SECONDS_TO_BEGIN = 600.0  # for a cluster that has to start machines first
 
@@ -73,48 +76,25 @@ def _check_answers(address: str) -> None:
         socket.create_connection((host, int(port)), _SECONDS_TO_ANSWER).close()
 
 
-class _RemoteWorker:
-    """What an actor runs; an error while the model is opened is kept for the first call."""
-
-    def __init__(self, spec: WorkerSpec) -> None:
-        self._worker: Worker | ModelError
-        try:
-            self._worker = spec.open()
-        except Exception as error:
-            self._worker = sendable(error)
-
-    def begin(self) -> ModelError | None:
-        """What is wrong, if anything."""
-        return self._worker if isinstance(self._worker, ModelError) else None
-
-    def cast(self, lease: Lease) -> list[Cast] | ModelError:
-        """The results of a lease, or what went wrong: exceptions would come back wrapped."""
-        if isinstance(self._worker, ModelError):
-            return self._worker
-        try:
-            return self._worker.cast(lease)
-        except Exception as error:
-            return sendable(error)
-
-
 class _Actors(LeasedVoters):
-    """The actors, with the number of leases that each has."""
+    """The actors, with the number of leases that each has.
+
+    One that was lost gets none until it answers again: while Ray restarts it, it refuses all it is sent, and so would
+    always be the one with the fewest.
+    """
 
     def __init__(self, ray: Any, spec: WorkerSpec, count: int, gpus: float, name: str) -> None:
         self.count = count
         self._ray, self._name = ray, name
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._losses = 0
+        self._away: set[int] = set()
         self._closed = False
-        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(_RemoteWorker)
+        actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(RemoteWorker)
         try:
             self._spec = ray.put(spec)  # kept: an actor that is restarted asks for it again
         except Exception as error:  # whatever a model holds may refuse, in its own way
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise ModelError(
-                f"{name} can't be sent to other machines ({reason}): remove what can't be sent, such as open files, "
-                "locks and sessions"
-            ) from None
+            raise unsendable(name, "machines", error) from None
         self._actors = [actor.remote(self._spec) for _ in range(count)]
         self._held = [0] * count
         self._begin()
@@ -141,15 +121,27 @@ class _Actors(LeasedVoters):
         """End the actors; what they still work on is dropped."""
         with self._lock:
             self._closed = True
+            self._lock.notify_all()
         for one in self._actors:
             self._ray.kill(one)
 
     def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
         with self._lock:
+            somebody = self._lock.wait_for(
+                lambda: self._closed or len(self._away) < self.count, _SECONDS_TO_BEGIN
+            )
             if self._closed:
                 promised.cancel()
                 return
-            place = min(range(self.count), key=self._held.__getitem__)
+            if not somebody:
+                promised.set_exception(
+                    ModelError(
+                        f"all workers for {self._name} have been away for {_SECONDS_TO_BEGIN:g} seconds: look after "
+                        "the cluster and give the command again, it goes on where it stopped"
+                    )
+                )
+                return
+            place = min(set(range(self.count)) - self._away, key=self._held.__getitem__)
             self._held[place] += 1
         reference = self._actors[place].cast.remote(lease)
         reference.future().add_done_callback(partial(self._receive, place, lease, promised))
@@ -160,8 +152,13 @@ class _Actors(LeasedVoters):
         with self._lock:
             self._held[place] -= 1
             lost = done.exception()
-            self._losses = 0 if lost is None else self._losses + 1
-            hopeless = self._losses > _MOST_LOSSES
+            if lost is None:
+                self._losses = 0
+            elif place not in self._away and not self._closed:
+                self._losses += 1
+                self._away.add(place)
+                threading.Thread(target=self._welcome_back, args=(place,), daemon=True).start()
+            hopeless = self._losses > max(_MOST_LOSSES, _LOSSES_EACH * self.count)
         if self._closed:
             promised.cancel()
         elif lost is None:
@@ -171,7 +168,7 @@ class _Actors(LeasedVoters):
             else:
                 promised.set_result(result)
         elif isinstance(lost, self._ray.exceptions.RayError) and not hopeless:
-            # Not in Ray's own thread: sending may wait for an actor that is being restarted.
+            # Not in Ray's own thread: sending may wait until there is an actor again.
             threading.Thread(target=self._send, args=(lease, promised), daemon=True).start()
         else:
             promised.set_exception(
@@ -180,6 +177,20 @@ class _Actors(LeasedVoters):
                     f"{_first_line(lost)}. Is there enough memory?"
                 )
             )
+
+    def _welcome_back(self, place: int) -> None:
+        """Ask an actor that was lost until it answers; then it gets leases again."""
+        while not self._closed:
+            try:
+                self._ray.get(self._actors[place].begin.remote())
+                break
+            except self._ray.exceptions.RayError:  # being restarted, or waiting for a node
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            except Exception:  # the cluster is gone, and with it whoever waits
+                return
+        with self._lock:
+            self._away.discard(place)
+            self._lock.notify_all()
 
 
 def _first_line(error: BaseException) -> str:
