@@ -93,6 +93,11 @@ def _take(contender: Callable[[], int], processor_time: bool) -> Turn:
     return Turn(votes / (used if processor_time else seconds), used / seconds)
 
 
+def core_seconds() -> float:
+    """Seconds that the machine's cores have been busy, all together and with whomever."""
+    return _core_ticks()[0] / os.sysconf("SC_CLK_TCK")
+
+
 def _core_ticks() -> tuple[int, int]:
     """(busy, all) ticks of the machine's cores so far; zeros where the kernel doesn't say."""
     statistics_file = Path("/proc/stat")

@@ -25,7 +25,7 @@ import psycopg
 from numpy.typing import NDArray
 
 from benchmarks.memory import status_bytes
-from smoothcert.region_memory import Head, RegionMemory, Statement, StoredAnswer
+from smoothcert.region_memory import Head, MemoryStatement, RegionMemory, StoredAnswer
 from smoothcert.region_memory.chain import Row, genesis, next_row
 from smoothcert.region_memory.stores import open_store
 from smoothcert.region_memory.stores.sqlite import SqliteStore
@@ -68,7 +68,7 @@ class Inputs:
         return np.asarray((smooth + rough) * (self.distance / np.sqrt(2)), dtype=np.float32)
 
 
-def batches(statement: Statement, inputs: Inputs, count: int, radius: float) -> Iterator[list[Row]]:
+def batches(statement: MemoryStatement, inputs: Inputs, count: int, radius: float) -> Iterator[list[Row]]:
     """``count`` records with a valid chain, some thousand at a time."""
     head = genesis(statement)
     for start in range(0, count, _BATCH):
@@ -80,7 +80,7 @@ def batches(statement: Statement, inputs: Inputs, count: int, radius: float) -> 
         yield rows
 
 
-def fill_sqlite(path: Path, statement: Statement, filling: Iterator[list[Row]]) -> None:
+def fill_sqlite(path: Path, statement: MemoryStatement, filling: Iterator[list[Row]]) -> None:
     """Write records in few large transactions."""
     SqliteStore(path, statement).close()
     connection = sqlite3.connect(path, isolation_level=None)
@@ -96,7 +96,7 @@ def fill_sqlite(path: Path, statement: Statement, filling: Iterator[list[Row]]) 
     Witness(path).advance(Head(rows[-1].id, rows[-1].hash))
 
 
-def fill_postgres(address: str, statement: Statement, filling: Iterator[list[Row]]) -> None:
+def fill_postgres(address: str, statement: MemoryStatement, filling: Iterator[list[Row]]) -> None:
     """The same into a schema of a database."""
     open_store(address, statement).close()
     server, _, schema = address.partition("#")
@@ -124,7 +124,9 @@ def shown(taken: list[float]) -> str:
     return f"{statistics.median(taken):8.2f} ms (to {max(taken):.2f})"
 
 
-def measure(path: Path | str, statement: Statement, inputs: Inputs, questions: int, radius: float) -> None:
+def measure(
+    path: Path | str, statement: MemoryStatement, inputs: Inputs, questions: int, radius: float
+) -> None:
     before, start = status_bytes("VmRSS"), time.perf_counter()
     memory = RegionMemory.open(path, statement)
     opened = time.perf_counter() - start
@@ -174,7 +176,7 @@ def main() -> None:
     words = parser.parse_args()
     shape = tuple(int(size) for size in words.shape.split(","))
     inputs = Inputs(shape, words.noise, words.distance)
-    statement = Statement("0" * 64, shape, "gaussian", "l2")
+    statement = MemoryStatement("0" * 64, shape, "gaussian", "l2")
     filling = batches(statement, inputs, words.count, words.radius)
     start = time.perf_counter()
     if words.postgres:

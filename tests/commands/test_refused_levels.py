@@ -10,7 +10,7 @@ import pytest
 from smoothcert.commands import main
 from smoothcert.empirical import AttackPlan, attack_run
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.region_memory import Statement
+from smoothcert.region_memory import MemoryStatement
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Run, read_run
 from smoothcert.sampling import adapt
@@ -34,7 +34,7 @@ def test_a_memory(run: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="need no memory"):
         remember(run, dataset(), tmp_path / "memory", tmp_path / "out")
     with pytest.raises(InvalidValueError, match="needs no memory"):
-        Statement.of(levelled(), (3,))
+        MemoryStatement.of(levelled(), (3,))
 
 
 def test_a_memory_is_refused_before_any_vote(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import pytest
 
 from smoothcert.commands import main
 from smoothcert.evaluation.recertification import recertify
+from smoothcert.report.provenance import certify_command
 from smoothcert.runs import read_run
+from smoothcert.sigma_levels.evidence import read_evidence
 from tests.commands.test_verify import code
 from tests.levelled_runs import dataset, edit_line, lines
 from tests.verification.runs import copied, edit_record, messages
@@ -137,6 +141,29 @@ def test_other_models_and_choosers(
 ) -> None:
     assert code("run", "--replay", "2", *words) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("made", [[*CHOOSER, *LEVEL_MODELS], ["--chooser", "constant:1"]])
+def test_the_command_that_a_report_prints_makes_the_same_run(
+    here: Path, tmp_path: Path, made: list[str]
+) -> None:
+    certify(str(tmp_path / "run"), *made)
+    run = read_run(tmp_path / "run")
+    words = certify_command(run)
+    assert words is not None
+    program, *again = shlex.split(words)
+    assert program == "smoothcert"
+    main([*again, "--quiet"])
+    (out,) = (word for before, word in pairwise(again) if before == "--out")
+    assert read_run(Path(out)).records.digest == run.records.digest
+
+
+def test_a_run_through_parquet(here: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    main(["export-log", "run", "--out", str(tmp_path / "run.parquet")])
+    main(["import-log", str(tmp_path / "run.parquet"), "--out", str(tmp_path / "run")])
+    assert read_evidence(tmp_path / "run") == read_evidence(here / "run")
+    assert code(str(tmp_path / "run"), "--replay", "3", *MODEL, *CHOOSER) == 0
 
 
 def test_a_chooser_is_for_runs_with_levels(

@@ -22,6 +22,7 @@ from smoothcert.runs.records import results_digest
 from smoothcert.sampling import Numerics
 from smoothcert.smoothing.plan import former_default
 from tests.datasets.test_read_ahead import Slow, reading_threads
+from tests.guarantees.damages import KINDS, _classifier, certified, points
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
 
@@ -188,6 +189,13 @@ def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> 
 def test_more_than_there_are_is_all_of_them(tmp_path: Path) -> None:
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(10, 99))
     assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_any_kind_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+    whole = certified(kind, tmp_path / "run", most=6)
+    again = certify_dataset(_classifier(kind), points(), tmp_path / "run")
+    assert again.records.digest == whole.records.digest
 
 
 def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_left(tmp_path: Path) -> None:

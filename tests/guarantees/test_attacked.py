@@ -30,7 +30,7 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise import DiagonalGaussian, Gaussian, on_grid
 from smoothcert.noise import Grid as NoiseGrid
-from smoothcert.region_memory import RegionMemory, Statement
+from smoothcert.region_memory import MemoryStatement, RegionMemory
 from smoothcert.region_memory.runs import remember
 from smoothcert.report.statements import HeadlineRadius, headline
 from smoothcert.runs import Run, read_run
@@ -190,7 +190,7 @@ def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path: P
     smoothed, data = nearly_undecided()
     x = data.input(0)
     answer = smoothed.certify(x, index=0)
-    with RegionMemory.open(tmp_path / "memory", Statement.of(smoothed, x.shape)) as memory:
+    with RegionMemory.open(tmp_path / "memory", MemoryStatement.of(smoothed, x.shape)) as memory:
         assert memory.answer(x, lambda _: answer).abstained
         with pytest.raises(InvalidValueError, match="isn't around"):
             memory.answer(x + 1, lambda _: answer)
@@ -364,7 +364,7 @@ def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) ->
         return np.stack([batch[:, 0] * kind, -batch[:, 0] * kind], 1)
 
     classifier = SmoothedClassifier(both_widths, sigma=0.5, n=200, seed=0)
-    statement = Statement.of(classifier, input_shape=(2,), preprocessing="none")
+    statement = MemoryStatement.of(classifier, input_shape=(2,), preprocessing="none")
     held = classifier.holding([2]).certify(np.array([1.0, 0.0, 1.0]))
     other = classifier.holding([2]).certify(np.array([1.0, 0.0, -1.0]))
     assert held.predicted != other.predicted  # type: ignore[union-attr]

@@ -23,7 +23,7 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.evaluation.certification import Progress
 from smoothcert.noise_fit import FitPlan, fit_into
-from smoothcert.region_memory import RegionMemory, Statement, StoreError
+from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.models import TorchClassifier, class_order
 from smoothcert.sampling.models.copies import private_copy
@@ -461,9 +461,9 @@ def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(
     certify_dataset(classifier(one), points(), tmp_path / "run", Choice(most=3))
     with pytest.raises(RunError, match=r"model\.sha256"):
         certify_dataset(classifier(other), points(), tmp_path / "run")
-    RegionMemory.open(tmp_path / "memory", Statement.of(classifier(one), (2,))).close()
+    RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(one), (2,))).close()
     with pytest.raises(StoreError, match="model_sha256"):
-        RegionMemory.open(tmp_path / "memory", Statement.of(classifier(other), (2,)))
+        RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(other), (2,)))
 
 
 def far_away(border: float) -> Callable[[np.ndarray], np.ndarray]:

@@ -15,7 +15,7 @@ import pytest
 from smoothcert import mounts, platforms
 from smoothcert.errors import RunError
 from smoothcert.region_memory.errors import StoreError
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores.sqlite import SqliteStore
 from smoothcert.runs import Journal, open_run, read_run
 from smoothcert.verification import verify_run
@@ -188,5 +188,5 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
 def test_a_memory_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = network(tmp_path, monkeypatch)
     with pytest.raises(StoreError, match=r"nfs4 at .*contradict each other.*local disk.*PostgreSQL"):
-        SqliteStore(shared / "memory", Statement("a" * 64, (2,), "gaussian", "l2"))
+        SqliteStore(shared / "memory", MemoryStatement("a" * 64, (2,), "gaussian", "l2"))
     assert files(shared) == set()

@@ -33,7 +33,7 @@ from smoothcert.errors import DataError, InvalidValueError, ModelError, OutputEr
 from smoothcert.files import append_line, write_atomically
 from smoothcert.noise import load_sigmas
 from smoothcert.region_memory.errors import StoreError
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores import open_store
 from smoothcert.region_memory.stores.sqlite import SqliteStore
 from smoothcert.report import ReportOptions, write_report
@@ -201,7 +201,7 @@ def test_values_that_no_record_has_are_refused_in_a_line(
 
 
 def test_a_memory_with_a_trigger_is_refused(tmp_path: Path) -> None:
-    about = Statement("a" * 64, (2,), "gaussian", "l2")
+    about = MemoryStatement("a" * 64, (2,), "gaussian", "l2")
     SqliteStore(tmp_path / "memory", about).close()
     with sqlite3.connect(tmp_path / "memory") as memory:
         memory.execute("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END")
@@ -263,7 +263,7 @@ def test_an_index_in_a_search_is_no_path(tmp_path: Path) -> None:
 
 
 def test_a_memorys_links_are_not_followed(tmp_path: Path) -> None:
-    about = Statement("a" * 64, (2,), "gaussian", "l2")
+    about = MemoryStatement("a" * 64, (2,), "gaussian", "l2")
     SqliteStore(tmp_path / "theirs", about).close()
     before = (tmp_path / "theirs").read_bytes()
     (tmp_path / "memory").symlink_to(tmp_path / "theirs")
@@ -404,7 +404,7 @@ def test_passwords_are_neither_shown_nor_taken_for_paths(
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SmoothcertError) as caught:
-        open_store(address, Statement("a" * 64, (2,), "gaussian", "l2"))
+        open_store(address, MemoryStatement("a" * 64, (2,), "gaussian", "l2"))
     assert "s3cr" not in str(caught.value)
     assert "me:" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -689,4 +689,4 @@ def test_a_pipe_in_place_of_a_log_or_picture(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no plain file"):
         read_field_log(tmp_path / "log", 1.0)
     with pytest.raises(InvalidValueError):
-        open_store("http://host/db", Statement("a" * 64, (2,), "gaussian", "l2"))
+        open_store("http://host/db", MemoryStatement("a" * 64, (2,), "gaussian", "l2"))

@@ -9,7 +9,7 @@ import pytest
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.noise import DiagonalGaussian, DiagonalUniform
-from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement
+from smoothcert.region_memory import MemoryAnswer, MemoryStatement, RegionMemory
 from smoothcert.regions import CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.regions.gauge import GaugeBody
 from smoothcert.tally import ABSTAIN
@@ -159,7 +159,7 @@ def test_a_smoothed_classifiers_certificates_fit(kind: type[DiagonalGaussian], n
 
     plan = CertifyPlan(kind(np.array([0.1, 0.2, 0.3, 0.4])), n0=20, n=200)
     classifier = SmoothedClassifier(nearest, plan, outputs="labels", classes=4, input_shape=(4,))
-    about = Statement.of(classifier, (4,))
+    about = MemoryStatement.of(classifier, (4,))
     assert (about.norm, about.noise) == (norm, plan.noise.name)
     memory = RegionMemory(ListStore(about))
     for i, x in enumerate(np.eye(4)[:3]):

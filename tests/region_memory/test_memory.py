@@ -10,7 +10,7 @@ import torch
 
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import IncompleteMemoryError, RegionMemory, Statement, StoredAnswer
+from smoothcert.region_memory import IncompleteMemoryError, MemoryStatement, RegionMemory, StoredAnswer
 from smoothcert.region_memory.chain import next_row
 from smoothcert.regions import L1Ball, L2Ball
 from smoothcert.tally import ABSTAIN
@@ -142,11 +142,11 @@ def test_a_memory_that_contradicts_itself_stops_answering() -> None:
 
 def test_statements_are_checked() -> None:
     with pytest.raises(InvalidValueError, match="unknown norm"):
-        Statement("ab", (2,), "gaussian", "linf")
+        MemoryStatement("ab", (2,), "gaussian", "linf")
     with pytest.raises(InvalidValueError, match="input_shape"):
-        Statement("ab", (), "gaussian", "l2")
+        MemoryStatement("ab", (), "gaussian", "l2")
     with pytest.raises(InvalidValueError, match="format"):
-        Statement("ab", (2,), "gaussian", "l2", format=2)
+        MemoryStatement("ab", (2,), "gaussian", "l2", format=2)
 
 
 @pytest.mark.parametrize(("noise", "norm"), [("gaussian", "l2"), ("uniform", "l1")])
@@ -158,7 +158,7 @@ def test_a_smoothed_classifier_s_certificates_fit(noise: str, norm: str) -> None
     statements = []
     for sigma in (0.1, 0.2):
         classifier = SmoothedClassifier(model, sigma=sigma, noise=noise, n0=20, n=200, input_shape=(4,))
-        statements.append(Statement.of(classifier, (4,)))
+        statements.append(MemoryStatement.of(classifier, (4,)))
     assert statements[0] == statements[1]  # σ may differ from input to input
     assert statements[0].norm == norm
     memory = RegionMemory(ListStore(statements[0]))

@@ -17,7 +17,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise import DiagonalGaussian, DiagonalNoise, DiagonalUniform
-from smoothcert.region_memory import RegionMemory, Statement
+from smoothcert.region_memory import MemoryStatement, RegionMemory
 from smoothcert.region_memory.errors import StoreError
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Manifest, Record, Run, create_run, read_run
@@ -138,7 +138,7 @@ def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: ty
     run, sources = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
     assert sources["certified"] >= 1
     assert run.manifest.plan.noise_in(run.path) == noise
-    about = Statement(run.manifest.model.sha256, (2,), noise.name, run.manifest.plan.norm)
+    about = MemoryStatement(run.manifest.model.sha256, (2,), noise.name, run.manifest.plan.norm)
     with RegionMemory.open(tmp_path / "memory", about) as memory:
         for _, answer in memory.answers():
             axes = answer.region.axes
@@ -183,7 +183,7 @@ def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path)
     stretched = {index for index, one in read_found(before.path).items() if one.noise is not None}
     assert stretched
     run, _ = remember(before, dataset(), tmp_path / "memory", tmp_path / "out")
-    about = Statement(run.manifest.model.sha256, (2,), "gaussian", "l2")
+    about = MemoryStatement(run.manifest.model.sha256, (2,), "gaussian", "l2")
     with RegionMemory.open(tmp_path / "memory", about) as memory:
         kinds = {answer.region.kind for _, answer in memory.answers()}
     assert "ellipsoid" in kinds

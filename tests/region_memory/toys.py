@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.region_memory import Head, Statement
+from smoothcert.region_memory import Head, MemoryStatement
 from smoothcert.region_memory.chain import Row, genesis
 from smoothcert.regions import L1Ball, L2Ball
 from smoothcert.tally import ABSTAIN
@@ -20,9 +20,9 @@ Ball = L1Ball | L2Ball
 BALLS: dict[str, Any] = {"l1": L1Ball, "l2": L2Ball}
 
 
-def statement(shape: tuple[int, ...] = (2,), norm: str = "l2", **other: Any) -> Statement:
+def statement(shape: tuple[int, ...] = (2,), norm: str = "l2", **other: Any) -> MemoryStatement:
     noise = {"l2": "gaussian", "l1": "uniform"}[norm]
-    return Statement(
+    return MemoryStatement(
         **({"model_sha256": "ab" * 32, "input_shape": shape, "noise": noise, "norm": norm} | other)
     )
 
@@ -53,7 +53,7 @@ def never(x: NDArray[Any]) -> Toy:
 class ListStore:
     """The Store protocol over a list: as fast as a property test needs it, durable as a list is."""
 
-    def __init__(self, about: Statement) -> None:
+    def __init__(self, about: MemoryStatement) -> None:
         self.statement = about
         self.name = "list"
         self.stored: list[Row] = []

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import RegionMemory, Statement, StoreError
+from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
 from smoothcert.service.asks import QueueFullError
 from smoothcert.service.limits import Limits
 from smoothcert.service.service import Service, Wanted
@@ -45,7 +45,7 @@ def test_an_answer_is_stored_and_given_again_inside_its_region(tmp_path: Path) -
     assert service.plan()["stateful"]
     service.close()
     memory = RegionMemory.open(
-        tmp_path / "memory", Statement.of(smoothed(), SHAPE)
+        tmp_path / "memory", MemoryStatement.of(smoothed(), SHAPE)
     )  # what was answered is on disk
     assert memory.stored_answer(1).facts["votes"] == 2048
     memory.close()
@@ -75,7 +75,9 @@ def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_
     fields = {"search": parse_search("ladder:rungs=3,votes=32"), "n": 256}
     service = Service(smoothed(model, **fields), SHAPE, memory=str(tmp_path / "memory"), limits=limits)
     model.open.clear()
-    waiting = threading.Thread(target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 9.0})
+    waiting = threading.Thread(
+        target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 50.0}
+    )
     waiting.start()
     while not service.engine.load().inputs:
         time.sleep(0.005)

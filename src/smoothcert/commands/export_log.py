@@ -19,7 +19,7 @@ def export_log(
     """Write a run as a log of one file.
 
     tsv is what the field's scripts read: idx, label, predict, radius, correct, time, with radii rounded down. parquet
-    (extra `parquet`) keeps everything in full precision, votes, statement, noise scales and σ searches too:
+    (extra `parquet`) keeps everything in full precision, votes, statement, noise scales, σ searches and levels too:
     `import-log` makes an identical run of it, and pandas, polars or DuckDB read it as a table.
 
     Example: `smoothcert export-log runs/a --out a.parquet`

@@ -119,7 +119,8 @@ def certify_dataset(
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
-            cast = held is None and classifier.plan.search is None
+            own_sigma = classifier.plan.search is not None or classifier.plan.sigma_levels is not None
+            cast = held is None and not own_sigma
             check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, cast=cast)
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))

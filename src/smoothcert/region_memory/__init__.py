@@ -4,7 +4,7 @@ from smoothcert.region_memory.chain import Head
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
 from smoothcert.region_memory.memory import Certified, MemoryAnswer, RegionMemory
 from smoothcert.region_memory.records import StoredAnswer
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores import SqliteStore, Store, open_store
 
 __all__ = [
@@ -12,9 +12,9 @@ __all__ = [
     "Head",
     "IncompleteMemoryError",
     "MemoryAnswer",
+    "MemoryStatement",
     "RegionMemory",
     "SqliteStore",
-    "Statement",
     "Store",
     "StoreError",
     "StoredAnswer",

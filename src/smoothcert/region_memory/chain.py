@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 
 HASH_BYTES = 32
 
@@ -47,7 +47,7 @@ class Row:
     hash: bytes
 
 
-def genesis(statement: Statement) -> Head:
+def genesis(statement: MemoryStatement) -> Head:
     """The head of an empty memory: the statement itself, so that the chain belongs to it."""
     return Head(0, hashlib.sha256(b"smoothcert region memory\n" + statement.text().encode()).digest())
 

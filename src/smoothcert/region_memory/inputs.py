@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 
 LARGEST = 1e100
 """Beyond it squares might overflow."""
@@ -18,7 +18,7 @@ SMALLEST_RADIUS = 1e-100
 _EXACT_INTEGERS = 2**53
 
 
-def as_point(x: NDArray[Any], statement: Statement) -> NDArray[np.float64]:
+def as_point(x: NDArray[Any], statement: MemoryStatement) -> NDArray[np.float64]:
     """The same numbers in float64; refuses what has another shape, isn't finite or wouldn't stay the same."""
     if x.shape != statement.input_shape:
         raise InvalidValueError(

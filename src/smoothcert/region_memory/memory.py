@@ -16,7 +16,7 @@ from smoothcert.region_memory.chain import Head, next_row
 from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
 from smoothcert.region_memory.records import KINDS, StoredAnswer
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores import Store, open_store
 from smoothcert.regions import CertifiedRegion
 from smoothcert.smoothing.inputs import as_numpy
@@ -109,7 +109,7 @@ class RegionMemory:
         self._ledger = Ledger(store, known)
 
     @classmethod
-    def open(cls, address: str | Path, statement: Statement, known: Head | None = None) -> Self:
+    def open(cls, address: str | Path, statement: MemoryStatement, known: Head | None = None) -> Self:
         """Open or make the memory at an SQLite path or ``postgresql://…/database#schema``."""
         store = open_store(address, statement, known)
         try:
@@ -119,7 +119,7 @@ class RegionMemory:
             raise
 
     @property
-    def statement(self) -> Statement:
+    def statement(self) -> MemoryStatement:
         """What the memory is about."""
         return self._store.statement
 

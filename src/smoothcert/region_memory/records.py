@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.files import parse_json
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.regions import BALLS, STRETCHED, CertifiedRegion
 
 KINDS = {norm: (ball.kind, STRETCHED[norm].kind) for norm, ball in BALLS.items()}
@@ -67,7 +67,7 @@ class Header:
     axes: NDArray[np.float64] | None = None
 
 
-def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[np.float64]]:
+def decode_parts(payload: bytes, statement: MemoryStatement) -> tuple[Header, NDArray[np.float64]]:
     """Header (with the semi-axes, flat, of what isn't a ball) and coordinates (flat).
 
     ValueError if they are not those of a record of this statement.
@@ -97,7 +97,7 @@ def decode_parts(payload: bytes, statement: Statement) -> tuple[Header, NDArray[
     return header, coordinates
 
 
-def decode(payload: bytes, statement: Statement) -> StoredAnswer:
+def decode(payload: bytes, statement: MemoryStatement) -> StoredAnswer:
     """The inverse of :meth:`StoredAnswer.encode`."""
     header, coordinates = decode_parts(payload, statement)
     center = coordinates.reshape(statement.input_shape)

@@ -18,7 +18,7 @@ from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
-from smoothcert.region_memory.statement import Statement, numbering
+from smoothcert.region_memory.statement import MemoryStatement, numbering
 from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
@@ -186,8 +186,8 @@ class _Offers:
         return again.region
 
 
-def _statement(run: Run, dataset: Dataset) -> Statement:
-    return Statement(
+def _statement(run: Run, dataset: Dataset) -> MemoryStatement:
+    return MemoryStatement(
         model_sha256=run.manifest.model.known(ModelStatement.sha256),
         input_shape=dataset.input_shape,
         noise=run.manifest.plan.known(PlanStatement.noise),

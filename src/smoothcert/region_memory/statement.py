@@ -1,4 +1,4 @@
-"""Statement: what a memory is about. A store is made for one and refuses every other."""
+"""What a memory is about. A store is made for one and refuses every other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN = 16  # numbers of classes
 
 
 @dataclass(frozen=True)
-class Statement:
+class MemoryStatement:
     """Which classifier the regions belong to, and in which space they are balls.
 
     Regions of another model, of inputs prepared in another way, or in another norm say nothing about this one.
@@ -50,7 +50,7 @@ class Statement:
     @classmethod
     def of(
         cls, classifier: SmoothedClassifier, input_shape: tuple[int, ...], preprocessing: str = "none"
-    ) -> Statement:
+    ) -> MemoryStatement:
         """The statement of a smoothed classifier for inputs of this shape; its σ doesn't enter."""
         plan = classifier.plan
         if plan.sigma_levels is not None:
@@ -97,7 +97,7 @@ def numbering(order: Sequence[int] | None) -> str:
     return f"; classes numbered {shown}" + (f", … ({checksum(list(order))})" if len(order) > _SHOWN else "")
 
 
-def check_statement(name: str, statement: Statement, stored: str | None) -> None:
+def check_statement(name: str, statement: MemoryStatement, stored: str | None) -> None:
     """Refuse a store made for another statement, naming what differs."""
     if stored is None:
         raise IncompleteMemoryError(name, "its statement is missing")

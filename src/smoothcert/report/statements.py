@@ -27,7 +27,7 @@ _FIELD_SIGMAS = (0.125, 2.0)
 
 
 @dataclass(frozen=True)
-class Statement:
+class Headline:
     """``lead`` + ``figure`` + ``rest`` is the headline; ``notes`` say what it rests on or why it says so little."""
 
     lead: str
@@ -80,16 +80,16 @@ class HeadlineRadius:
         )
 
 
-def headline(run: Run, radius: HeadlineRadius) -> Statement:
+def headline(run: Run, radius: HeadlineRadius) -> Headline:
     """The run's statement at a radius."""
     if not len(run.records):
-        return Statement("Nothing has been certified yet: ", "no figures", ".", ())
+        return Headline("Nothing has been certified yet: ", "no figures", ".", ())
     certified, total = certified_count(run.records, radius.value), len(run.records)
     ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}"
     share_of_these = f"{percent_down(Fraction(certified, total))} %"
     counted = f"{certified} of these {total} inputs ({share_of_these}) are right and certified"
     if run.shortfall is not None:
-        return Statement(
+        return Headline(
             "So far nothing is stated about other inputs: ",
             f"{certified} of {total}",
             f" inputs done are classified correctly and certified against changes of {ball}.",
@@ -100,7 +100,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             ),
         )
     if run.manifest.plan.alpha is None:
-        return Statement(
+        return Headline(
             f"Of the {total} inputs of this log, ",
             share_of_these,
             f" are said to be classified correctly with no possible change of {ball} altering that.",
@@ -111,7 +111,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             ),
         )
     if run.manifest.subject == "memory":
-        return Statement(
+        return Headline(
             f"Of these {total} inputs, ",
             share_of_these,
             f" are answered correctly by this memory, which from now on answers every point within {ball} of them "
@@ -124,7 +124,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             proved=True,
         )
     if learnt_from(run):
-        return Statement(
+        return Headline(
             f"Of these {total} inputs, ",
             share_of_these,
             f" are classified correctly and certified against changes of {ball}.",
@@ -136,7 +136,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
         )
     ceiling, largest = radius_ceiling(run), float(certain_radii(run).max())
     if ceiling is not None and largest > at_most(ceiling):
-        return Statement(
+        return Headline(
             f"Of the {total} inputs of this run, ",
             share_of_these,
             f" are said to be classified correctly with no possible change of {ball} altering that.",
@@ -183,7 +183,7 @@ def headline(run: Run, radius: HeadlineRadius) -> Statement:
             f"Certificates are about the point of the noise's grid nearest to an input: for the headline, {lost} is "
             "subtracted from each radius, so that it holds for the inputs as they are and any change of them."
         )
-    return Statement(
+    return Headline(
         "Of the inputs this test set was drawn from, at least ",
         f"{percent_down(share)} %",
         f" are classified correctly by the smoothed classifier{whose}, and no change of {ball} can alter that: with "

@@ -59,7 +59,7 @@ def write_parquet(run: Run, path: Path) -> None:
 
     Columns: the record's plain fields; correct and abstained, for readers of the table; and each tally's fields as
     ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none. The files that a run keeps
-    beside its journal (scales of its noise, searches, pilots) go into the metadata.
+    beside its journal (scales of its noise, searches, levels, pilots) go into the metadata.
     """
     arrow, parquet = _pyarrow()
     stated = {

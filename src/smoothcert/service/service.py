@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from smoothcert.databases import public_address
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import MemoryAnswer, RegionMemory, Statement, StoreError
+from smoothcert.region_memory import MemoryAnswer, MemoryStatement, RegionMemory, StoreError
 from smoothcert.service.answers import (
     Names,
     plan_json,
@@ -75,7 +75,7 @@ class Service:
         self.memory = (
             None
             if memory is None
-            else RegionMemory.open(memory, Statement.of(classifier, tuple(input_shape)))
+            else RegionMemory.open(memory, MemoryStatement.of(classifier, tuple(input_shape)))
         )
         self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self._spend)
         self.names = Names(classifier.class_names)

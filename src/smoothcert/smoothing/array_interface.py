@@ -28,6 +28,10 @@ class ArrayInterface(ABC):
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
 
+    def for_inputs(self, x: Any) -> tuple[ArrayInterface, Any]:
+        """What votes on these inputs, and the inputs as it takes them."""
+        return self, x
+
     @abstractmethod
     def certify_each(
         self,
@@ -66,8 +70,9 @@ class ArrayInterface(ABC):
         answers and different ones independent noise. ``labels``, as the model calls its classes, are for plans that
         stop at wrong ones.
         """
-        inputs, single = self.split(x)
-        answers = self.certify_batch(inputs, index, labels, progress=progress)
+        voting, x = self.for_inputs(x)
+        inputs, single = voting.split(x)
+        answers = voting.certify_batch(inputs, index, labels, progress=progress)
         return answers[0] if single else answers
 
     def certify_batch(
@@ -99,10 +104,11 @@ class ArrayInterface(ABC):
 
         It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
         """
-        inputs, single = self.split(x)
+        voting, x = self.for_inputs(x)
+        inputs, single = voting.split(x)
         numbered = numbered_inputs(inputs, index)
         with naming_rows(numbered, index):
-            found = {answer.index: answer for answer in self.predict_each(numbered, n, alpha)}
+            found = {answer.index: answer for answer in voting.predict_each(numbered, n, alpha)}
         answers = [replace(found[i], row=row) for row, (i, _) in enumerate(numbered)]
         return answers[0] if single else answers
 

@@ -21,7 +21,6 @@ from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.array_interface import ArrayInterface
-from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.held_tables import OwnValues, held_table
 from smoothcert.smoothing.inputs import by_column
 
@@ -35,6 +34,8 @@ class HoldingClassifier(ArrayInterface):
 
     Each answer is about one v: with probability at least 1−α, g is the same at every (u′, v) with u′ in the region,
     which has the coordinates that aren't held, in their order. Of another v it says nothing.
+
+    Of a pandas table, held columns may hold anything: the model gets texts, categories and whole numbers as they are.
     """
 
     def __init__(self, classifier: SmoothedClassifier, held: ArrayLike | Sequence[str]) -> None:
@@ -59,30 +60,7 @@ class HoldingClassifier(ArrayInterface):
         """Inputs as a batch, and whether ``x`` was one of them alone."""
         return self.classifier.split(x)
 
-    def certify(
-        self,
-        x: ArrayLike,
-        index: int | None = None,
-        labels: ArrayLike | None = None,
-        *,
-        progress: bool = False,
-    ) -> Certification | Certifications:
-        """CERTIFY as :meth:`SmoothedClassifier.certify` does, with the coordinates held.
-
-        Of a pandas table, held columns may hold anything: the model gets texts, categories and whole numbers as they
-        are.
-        """
-        voting, inputs = self._for_table(x)
-        return super(HoldingClassifier, voting).certify(inputs, index, labels, progress=progress)
-
-    def predict(
-        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
-    ) -> Prediction | list[Prediction]:
-        """PREDICT as :meth:`SmoothedClassifier.predict` does, with the coordinates held, as in :meth:`certify`."""
-        voting, inputs = self._for_table(x)
-        return super(HoldingClassifier, voting).predict(inputs, n, alpha, index)
-
-    def _for_table(self, x: Any) -> tuple[HoldingClassifier, Any]:
+    def for_inputs(self, x: Any) -> tuple[HoldingClassifier, Any]:
         """The classifier that knows what numbers in held columns of this table stand for, and the table as numbers."""
         base = self.classifier.base
         if base.feature_names is None or not isinstance(base, EstimatorClassifier):

@@ -93,10 +93,8 @@ class LevelJudge(Judge):
             return
         if first.level != line.home:
             yield f"{LEVELS} calls level {line.home} its home, and has votes of level {first.level} first"
-        if levels.chooser is None:
-            chosen = levels.constant
-        else:
-            chosen = None if line.chosen is None or not line.chosen.n else median(line.chosen)
+        voted = None if line.chosen is None else median(line.chosen)
+        chosen = levels.constant if levels.chooser is None else voted
         if chosen != line.home:
             yield f"{LEVELS} calls level {line.home} its home, the chooser's votes say {chosen}"
         if (first.selection, first.estimation, first.stopped) != (

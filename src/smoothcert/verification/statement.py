@@ -229,9 +229,9 @@ class _PlanError(ValueError):
 
 def _plan(fields: dict[str, Any]) -> Plan:
     noise, bound = fields.get("noise"), fields.get("bound")
-    if noise not in NORMS:
+    if not isinstance(noise, str) or noise not in NORMS:
         raise _PlanError(f"the plan's noise is {noise!r}, and known are {', '.join(NORMS)}")
-    if bound not in BOUNDS:
+    if not isinstance(bound, str) or bound not in BOUNDS:
         raise _PlanError(f"the plan's bound is {bound!r}, and known are {', '.join(BOUNDS)}")
     sigma, alpha = (_number(fields, name) for name in ("sigma", "alpha"))
     if not alpha < 1:
@@ -256,6 +256,10 @@ def _plan(fields: dict[str, Any]) -> Plan:
         levels = parse_levels(fields)
     except UnreadableError as error:
         raise _PlanError(f"the plan states {error}") from None
+    if levels is not None and levels.chooser is not None:
+        most = max(levels.chooser.n0, levels.chooser.n)
+        if most > _MOST_VOTES:
+            raise _PlanError(f"the chooser's numbers of votes must be at most {_MOST_VOTES}, got {most}")
     return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields, levels)
 
 

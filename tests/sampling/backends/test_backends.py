@@ -56,6 +56,12 @@ def fails_on_large(batch: np.ndarray) -> np.ndarray:
     return total(batch)
 
 
+def differs_elsewhere(batch: np.ndarray) -> np.ndarray:
+    """As another version of a package would, in a last bit."""
+    there = multiprocessing.parent_process() is not None
+    return np.nextafter(total(batch), np.inf) if there else total(batch)
+
+
 def dies_on_large(batch: np.ndarray) -> np.ndarray:
     if batch.max() > 50 and multiprocessing.parent_process() is not None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -164,6 +170,42 @@ def test_what_cannot_be_sent_is_refused_before_any_vote():
 
     with pytest.raises(ModelError, match=r"Locked can't be sent to other processes.*--backend threads"):
         portable(Locked(), "Locked")
+
+
+def test_a_worker_that_answers_otherwise_is_refused_before_any_vote():
+    with pytest.raises(ModelError, match=r"answers otherwise on a worker .*same versions"):
+        cast(differs_elsewhere, Execution(workers=1, backend="processes"))
+
+
+class Refusing:
+    """What some foreign types do instead of raising a pickle's own errors."""
+
+    def __reduce__(self) -> str:
+        raise ValueError("objects that contain pointers can't be pickled")
+
+
+def test_whatever_a_model_raises_when_it_is_sent_is_told():
+    with pytest.raises(ModelError, match=r"It can't be sent to other processes \(ValueError: .*pointers"):
+        portable(Refusing(), "It")
+
+
+class Lost:
+    """Leaves, and doesn't arrive."""
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        return total(batch)
+
+    def __setstate__(self, state: object) -> None:
+        raise RuntimeError("another version of me")
+
+    def __getstate__(self) -> dict[str, object]:
+        return {}
+
+
+def test_a_model_that_does_not_arrive_is_told_and_not_tried_again(capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(ModelError, match=r"can't be opened there \(RuntimeError: another version of me\)"):
+        cast(Lost(), Execution(workers=1, backend="processes"))
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_sending_by_value_needs_an_extra(monkeypatch: pytest.MonkeyPatch):

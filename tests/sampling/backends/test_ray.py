@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +69,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 def remote_workers() -> list[psutil.Process]:
-    return [
-        one
-        for one in psutil.process_iter(["cmdline"])
-        if "RemoteWorker" in " ".join(one.info["cmdline"] or [])
-    ]
+    """Of this process's own cluster: others on the machine may have theirs."""
+    found = []
+    for one in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "RemoteWorker" in " ".join(one.cmdline()):
+                found.append(one)
+    return found
 
 
 def while_casting(disturb: Callable[[], None], inputs: int) -> dict[int, Any]:

@@ -12,7 +12,7 @@ from smoothcert.databases import split_address
 from smoothcert.errors import InvalidValueError
 from smoothcert.region_memory.chain import Head, Row
 from smoothcert.region_memory.errors import IncompleteMemoryError
-from smoothcert.region_memory.statement import Statement
+from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.registry import Registry
 
 _BATCH = 256
@@ -25,7 +25,7 @@ class Store(ABC):
     StoreError, after which either the whole transaction is stored or nothing of it.
     """
 
-    statement: Statement
+    statement: MemoryStatement
     """What the store was made for."""
     inside = False
     """Whether this process is inside :meth:`exclusive`."""
@@ -41,7 +41,7 @@ class Store(ABC):
 
     @classmethod
     @abstractmethod
-    def at(cls, address: str, statement: Statement, known: Head | None) -> Store:
+    def at(cls, address: str, statement: MemoryStatement, known: Head | None) -> Store:
         """Open the store there, or make it."""
 
     @property
@@ -102,7 +102,7 @@ class Store(ABC):
 STORES: Registry[type[Store]] = Registry("store of a region memory", __package__)
 
 
-def open_store(address: str | Path, statement: Statement, known: Head | None = None) -> Store:
+def open_store(address: str | Path, statement: MemoryStatement, known: Head | None = None) -> Store:
     """Open a store, or make it: ``postgresql://USER@HOST/DATABASE#SCHEMA``, or the path of an SQLite file.
 
     A password is best left to PGPASSWORD, ~/.pgpass or a service file; one that is in the address isn't repeated.

@@ -13,7 +13,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.extras import require
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
-from smoothcert.region_memory.statement import Statement, check_statement
+from smoothcert.region_memory.statement import MemoryStatement, check_statement
 from smoothcert.region_memory.stores.base import STORES, Store
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class PostgresStore(Store):
     """
 
     def __init__(
-        self, conninfo: str, statement: Statement, schema: str = DEFAULT_SCHEMA, patience: float = 30.0
+        self, conninfo: str, statement: MemoryStatement, schema: str = DEFAULT_SCHEMA, patience: float = 30.0
     ) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
             raise InvalidValueError(f"a schema is named by lower-case letters, digits and _, got {schema!r}")
@@ -80,7 +80,7 @@ class PostgresStore(Store):
         _driver()
 
     @classmethod
-    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:  # noqa: ARG003 - SQLite's
+    def at(cls, address: str, statement: MemoryStatement, known: Head | None) -> Self:  # noqa: ARG003 - SQLite's
         """The schema that stands behind a #."""
         if "://" not in address:
             return cls(address, statement)

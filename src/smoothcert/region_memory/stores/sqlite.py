@@ -16,7 +16,7 @@ from smoothcert.errors import DataError
 from smoothcert.mounts import network_mount
 from smoothcert.region_memory.chain import Head, Row, genesis
 from smoothcert.region_memory.errors import NOTHING_LOST, IncompleteMemoryError, StoreError
-from smoothcert.region_memory.statement import Statement, check_statement
+from smoothcert.region_memory.statement import MemoryStatement, check_statement
 from smoothcert.region_memory.stores.base import STORES, Store
 from smoothcert.region_memory.stores.witness import Witness
 
@@ -40,7 +40,7 @@ class SqliteStore(Store):
     """
 
     def __init__(
-        self, path: Path, statement: Statement, known: Head | None = None, patience: float = 30.0
+        self, path: Path, statement: MemoryStatement, known: Head | None = None, patience: float = 30.0
     ) -> None:
         self.path = path
         self.statement = statement
@@ -73,7 +73,7 @@ class SqliteStore(Store):
         return not is_address(address)
 
     @classmethod
-    def at(cls, address: str, statement: Statement, known: Head | None) -> Self:
+    def at(cls, address: str, statement: MemoryStatement, known: Head | None) -> Self:
         """The file there."""
         return cls(Path(address), statement, known)
 

@@ -165,10 +165,10 @@ class RemoteWorker:
     """A worker elsewhere. An error while the model is opened is kept for the first question: it must be told, and
     mustn't look like a worker that was lost."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec | ModelError) -> None:
         self._worker: Worker | ModelError
         try:
-            self._worker = spec.open()
+            self._worker = spec if isinstance(spec, ModelError) else spec.open()
         except Exception as error:
             self._worker = sendable(error)
 

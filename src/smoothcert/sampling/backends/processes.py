@@ -19,7 +19,7 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
-from smoothcert.sampling.backends.sending import portable
+from smoothcert.sampling.backends.sending import arriving, portable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
@@ -34,8 +34,9 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
         raise InvalidValueError(
             f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
         )
-    spec = portable(WorkerSpec.of(passes, execution.main_device, grid), passes.prepared.name)
-    voters = _Processes(spec, execution.worker_count(), passes.prepared.name)
+    name = passes.prepared.name
+    spec = arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
+    voters = _Processes(spec, execution.worker_count(), name)
     try:
         yield voters
     finally:
@@ -45,7 +46,7 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
 class _Processes(LeasedVoters):
     """A pool that is made anew when one of its processes dies, since the others can't be trusted with its queue."""
 
-    def __init__(self, spec: WorkerSpec, count: int, name: str) -> None:
+    def __init__(self, spec: WorkerSpec | ModelError, count: int, name: str) -> None:
         self.count = count
         self._spec, self._name = spec, name
         self._lock = threading.RLock()
@@ -118,7 +119,7 @@ class _Processes(LeasedVoters):
 _worker: RemoteWorker | None = None
 
 
-def _begin(spec: WorkerSpec) -> None:
+def _begin(spec: WorkerSpec | ModelError) -> None:
     """What a process does first."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run

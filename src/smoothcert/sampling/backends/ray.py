@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -23,7 +24,9 @@ from smoothcert.sampling.backends.sending import unsendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.passes import Passes
 
-_MOST_LOSSES = 20  # of leases one after another with nothing done between them
+# Of actors one after another with nothing done between them, or so many for each: a node takes all of its own along.
+_MOST_LOSSES, _LOSSES_EACH = 20, 3
+_SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_TO_ANSWER = 10.0
 _SECONDS_TO_BEGIN = 600.0  # for a cluster that has to start machines first
 
@@ -74,13 +77,18 @@ def _check_answers(address: str) -> None:
 
 
 class _Actors(LeasedVoters):
-    """The actors, with the number of leases that each has."""
+    """The actors, with the number of leases that each has.
+
+    One that was lost gets none until it answers again: while Ray restarts it, it refuses all it is sent, and so would
+    always be the one with the fewest.
+    """
 
     def __init__(self, ray: Any, spec: WorkerSpec, count: int, gpus: float, name: str) -> None:
         self.count = count
         self._ray, self._name = ray, name
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._losses = 0
+        self._away: set[int] = set()
         self._closed = False
         actor = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1)(RemoteWorker)
         try:
@@ -113,15 +121,27 @@ class _Actors(LeasedVoters):
         """End the actors; what they still work on is dropped."""
         with self._lock:
             self._closed = True
+            self._lock.notify_all()
         for one in self._actors:
             self._ray.kill(one)
 
     def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
         with self._lock:
+            somebody = self._lock.wait_for(
+                lambda: self._closed or len(self._away) < self.count, _SECONDS_TO_BEGIN
+            )
             if self._closed:
                 promised.cancel()
                 return
-            place = min(range(self.count), key=self._held.__getitem__)
+            if not somebody:
+                promised.set_exception(
+                    ModelError(
+                        f"all workers for {self._name} have been away for {_SECONDS_TO_BEGIN:g} seconds: look after "
+                        "the cluster and give the command again, it goes on where it stopped"
+                    )
+                )
+                return
+            place = min(set(range(self.count)) - self._away, key=self._held.__getitem__)
             self._held[place] += 1
         reference = self._actors[place].cast.remote(lease)
         reference.future().add_done_callback(partial(self._receive, place, lease, promised))
@@ -132,8 +152,13 @@ class _Actors(LeasedVoters):
         with self._lock:
             self._held[place] -= 1
             lost = done.exception()
-            self._losses = 0 if lost is None else self._losses + 1
-            hopeless = self._losses > _MOST_LOSSES
+            if lost is None:
+                self._losses = 0
+            elif place not in self._away and not self._closed:
+                self._losses += 1
+                self._away.add(place)
+                threading.Thread(target=self._welcome_back, args=(place,), daemon=True).start()
+            hopeless = self._losses > max(_MOST_LOSSES, _LOSSES_EACH * self.count)
         if self._closed:
             promised.cancel()
         elif lost is None:
@@ -143,7 +168,7 @@ class _Actors(LeasedVoters):
             else:
                 promised.set_result(result)
         elif isinstance(lost, self._ray.exceptions.RayError) and not hopeless:
-            # Not in Ray's own thread: sending may wait for an actor that is being restarted.
+            # Not in Ray's own thread: sending may wait until there is an actor again.
             threading.Thread(target=self._send, args=(lease, promised), daemon=True).start()
         else:
             promised.set_exception(
@@ -152,6 +177,20 @@ class _Actors(LeasedVoters):
                     f"{_first_line(lost)}. Is there enough memory?"
                 )
             )
+
+    def _welcome_back(self, place: int) -> None:
+        """Ask an actor that was lost until it answers; then it gets leases again."""
+        while not self._closed:
+            try:
+                self._ray.get(self._actors[place].begin.remote())
+                break
+            except self._ray.exceptions.RayError:  # being restarted, or waiting for a node
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            except Exception:  # the cluster is gone, and with it whoever waits
+                return
+        with self._lock:
+            self._away.discard(place)
+            self._lock.notify_all()
 
 
 def _first_line(error: BaseException) -> str:

@@ -40,7 +40,7 @@ def portable(one: T, name: str, extra: str = "processes") -> T:
         trial.dump(one)
         if not trial.from_main:
             return one
-    except (pickle.PicklingError, AttributeError, TypeError):  # lambdas and the like: by value
+    except Exception:  # lambdas and the like: by value; and whatever a model's own methods raise
         pass
     purpose = f"sending {name}, which is defined where other processes can't import it,"
     cloudpickle = require("cloudpickle", purpose, extra)
@@ -66,6 +66,33 @@ class _ByValue:
         pickler.dispatch_table = ChainMap(ForkingPickler._extra_reducers, pickler.dispatch_table)  # type: ignore[attr-defined]
         pickler.dump(self._one)
         return pickle.loads, (content.getvalue(),)
+
+
+def arriving(one: T, name: str) -> T | ModelError:
+    """The same when it arrives, or a ModelError: a process would die of another exception, and so would the next."""
+    return cast(T, _Arriving(one, name))
+
+
+class _Arriving:
+    """Becomes what it holds, or says why it can't."""
+
+    def __init__(self, one: object, name: str) -> None:
+        self._one, self._name = one, name
+
+    def __reduce__(self) -> Any:
+        content = io.BytesIO()
+        ForkingPickler(content).dump(self._one)
+        return _arrived, (content.getvalue(), self._name)
+
+
+def _arrived(content: bytes, name: str) -> object:
+    try:
+        return pickle.loads(content)
+    except Exception as error:
+        return ModelError(
+            f"{name} was sent to another process and can't be opened there ({type(error).__name__}: {error}): use "
+            "threads (--backend threads)"
+        )
 
 
 def unsendable(name: str, where: str, error: Exception, remedy: str = "") -> ModelError:
