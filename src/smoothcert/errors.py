@@ -56,15 +56,20 @@ class MissingExtraError(SmoothcertError, ImportError):
         super().__init__(f"{purpose} needs {package}: pip install 'smoothcert[{extra}]'")
 
 
+def _is_finite(value: object) -> bool:
+    """Whether it is a number at all: text that spells one isn't."""
+    return hasattr(value, "__float__") and math.isfinite(value)
+
+
 def check_positive(name: str, value: float) -> None:
     """Refuse anything but a finite number above zero."""
-    if not (math.isfinite(value) and value > 0):
+    if not (_is_finite(value) and value > 0):
         raise InvalidValueError(f"{name} must be positive and finite, got {value}")
 
 
 def check_not_negative(name: str, value: float) -> None:
     """Refuse anything but a finite number of at least zero."""
-    if not (math.isfinite(value) and value >= 0):
+    if not (_is_finite(value) and value >= 0):
         raise InvalidValueError(f"{name} must be finite and not negative, got {value}")
 
 

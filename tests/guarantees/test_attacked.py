@@ -26,7 +26,7 @@ from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_boun
 from smoothcert.analysis.off_grid import lost_to_rounding
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.errors import DataError, InvalidValueError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise import DiagonalGaussian, Gaussian, on_grid
 from smoothcert.noise import Grid as NoiseGrid
@@ -287,6 +287,41 @@ def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
     ]
     assert runs[0].records[0].radius != runs[1].records[0].radius
     assert compare(*runs, radii=[0.25]).acr.p_value == 1.0
+
+
+# Numbers too large to be added, or to be told apart
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        np.array([[2**53 + 1]]),
+        np.array([[-(2**60) - 1]]),
+        np.array([[2**64 - 1]], np.uint64),
+        np.array([[1.5]], np.longdouble),
+    ],
+)
+def test_data_that_float64_would_round_are_refused(stored: np.ndarray) -> None:
+    """Inputs would be moved before anything is said of where they are."""
+    if stored.dtype.itemsize == 8 and stored.dtype.kind == "f":
+        pytest.skip("long doubles are float64 here")
+    with pytest.raises(DataError, match=r"2\^53|64 bits"):
+        Dataset("made-up", stored, np.zeros(1, np.int64), ("a", "b"))
+
+
+def test_soft_votes_that_64_bits_cannot_add_are_refused() -> None:
+    """Unanimous probabilities in units of 2**-32: 2**31 of them are 2**63, a negative number."""
+
+    def sure(batch: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([1.0, 0.0]), (len(batch), 1))
+
+    smoothed = SmoothedClassifier(
+        sure, sigma=1.0, n0=20, n=2**31, seed=0, bound="hoeffding", outputs="probabilities"
+    )
+    with pytest.raises(InvalidValueError, match="more than 64 bits hold"):
+        smoothed.certify(np.zeros(1))
+    with pytest.raises(InvalidValueError, match="more than 64 bits hold"):
+        smoothed.predict(np.zeros(1), n=2**31)
 
 
 # Inputs of any make

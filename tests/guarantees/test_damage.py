@@ -20,6 +20,7 @@ from smoothcert.region_memory import RegionMemory
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Journal, Manifest, Run, create_run, open_run, read_run
 from smoothcert.runs.journal import DamageWarning
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_levels.evidence import read_evidence
 from smoothcert.sigma_search.log import read_found
@@ -27,7 +28,7 @@ from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.training.loop import EpochMetrics, State
 from smoothcert.verification import verify_run
 from tests.guarantees import damages, kills
-from tests.guarantees.damages import _classifier, certified, points
+from tests.guarantees.damages import _classifier, certified, outcome, points
 from tests.runs.sealing import without_checksums
 from tests.runs.test_journal import record
 from tests.runs.test_run import MANIFEST
@@ -393,3 +394,18 @@ def test_more_kills(tmp_path: Path) -> None:
     count, wrong = kills.campaign(tmp_path, 50, seed=2)
     assert wrong == []
     assert count >= 50
+
+
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_an_ellipsoid_whose_scales_are_gone_is_not_taken_for_a_ball(command: str, tmp_path: Path) -> None:
+    run = certified("ellipsoid", tmp_path / "run")
+    lost = next(record.index for record in run.records if record.volume_radius is not None)
+    RunFiles(run.path).sigmas_of(lost).unlink()
+    words = [
+        command,
+        str(run.path),
+        *(["--out", str(tmp_path / "out" / "page")] if command == "report" else []),
+    ]
+    code, _, said = outcome(words, tmp_path / "out")
+    assert code == 2
+    assert f"{lost}.npy is missing" in said.replace("\n", "")

@@ -121,6 +121,35 @@ def test_neither_do_those_of_a_gradient_search(search: str) -> None:
     assert found(4) == found(1)
 
 
+@pytest.mark.usefixtures("busy")
+@pytest.mark.parametrize("route", ["gradient", "votes"])
+def test_nor_do_those_of_a_fit(tmp_path: Path, route: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(24, 2)).astype(np.float32) * 2
+    data = Dataset("points", values, (values[:, 0] <= 0).astype(np.int64), ("0", "1"))
+    plan = FitPlan(
+        init=0.5,
+        route=route,
+        sub_epochs=3,
+        n0=256,  # so many that a step's inputs are several shards
+        validation=4,
+        votes=16,
+        validation_n0=20,
+        validation_n=100,
+    )
+
+    def fitted(workers: int) -> np.ndarray:
+        out = tmp_path / str(workers)
+        fit = fit_into(out, adapt(Kept(), "hard"), data, plan, execution=Execution(workers=workers))
+        assert fit.noise is not None
+        return fit.noise.sigmas
+
+    torch.manual_seed(0)
+    alone = fitted(1)
+    torch.manual_seed(0)
+    assert np.array_equal(fitted(4), alone)
+
+
 def test_copies_share_the_weights_and_nothing_else() -> None:
     module = Hooked().eval()
     module.register_buffer("scale", torch.ones(2))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -126,13 +125,18 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns["row"] == [0, 1, 2, 3]
     assert columns["label"] == ["yes", "no", None, "yes"]
     assert columns["radius"] == answers.radius.tolist()
-    pandas = ModuleType("pandas")
-    pandas.DataFrame = dict  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pandas", pandas)
-    assert answers.to_dataframe() == columns
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InvalidValueError, match="needs pandas"):
         answers.to_dataframe()
+
+
+@pytest.mark.parametrize("names", [None, ["yes", "no"], [7, 3]])
+def test_a_dataframe_holds_the_columns_as_they_are(names: list[Any] | None) -> None:
+    pytest.importorskip("pandas")
+    answers = certified(sign if names is None else Named(names))
+    table = answers.to_dataframe()
+    assert {name: table[name].tolist() for name in table.columns} == answers.to_dict()
+    assert [type(one) for one in table["label"]] == [type(one) for one in answers.label]
 
 
 @pytest.mark.parametrize("names", [None, ["yes", "no"], [7, 3]])

@@ -28,6 +28,11 @@ def smoothed(**options: Any) -> SmoothedClassifier:
     return SmoothedClassifier(half_space, **(defaults | options))
 
 
+def test_a_sigma_that_is_text_is_named() -> None:
+    with pytest.raises(InvalidValueError, match=r"sigma must be positive and finite, got 0\.5"):
+        SmoothedClassifier(lambda rows: rows, sigma="0.5")  # type: ignore[arg-type]
+
+
 def test_a_clear_input_gets_its_class_and_nearly_its_margin() -> None:
     answer = smoothed(bound="clopper-pearson").certify(np.array([0.5, 0.0]))
     assert answer.predicted == 1  # type: ignore[union-attr]

@@ -7,6 +7,7 @@ from decimal import ROUND_UP, Context
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES, Grid, Noise, load_sigmas, lost_off_grid
 from smoothcert.runs import Run
 from smoothcert.runs.layout import RunFiles
@@ -37,7 +38,8 @@ def lost_to_rounding(run: Run) -> NDArray[np.float64]:
         lost = lost_off_grid(plan.noise_in(run.path), grid, dimension, levels)
         return np.full(len(records), lost)
     RunFiles(run.path).refuse_link()
-    noises = (_own_noise(run, *one) for one in zip(records.index.tolist(), records.sigma.tolist()))
+    columns = records.index.tolist(), records.sigma.tolist(), (~np.isnan(records.volume_radius)).tolist()
+    noises = (_own_noise(run, *one) for one in zip(*columns))
     return np.array([lost_off_grid(noise, grid, dimension, levels) for noise in noises])
 
 
@@ -51,10 +53,18 @@ def off_grid_in_words(run: Run) -> str | None:
     return high if low == high else f"{low} to {high}"
 
 
-def _own_noise(run: Run, index: int, sigma: float) -> Noise:
-    """The noise that a search found for one input: with scales in a file of its own, or with one σ."""
+def _own_noise(run: Run, index: int, sigma: float, stretched: bool) -> Noise:
+    """The noise that a search found for one input: with scales in a file of its own, or with one σ.
+
+    A record whose region is no ball has such a file, and a run that has lost it isn't read as if it were one.
+    """
     kind = run.manifest.plan.known(PlanStatement.noise)
     scales = RunFiles(run.path).sigmas_of(index)
-    return (
-        DIAGONAL_NOISES[f"diagonal-{kind}"](load_sigmas(scales)) if scales.exists() else NOISES[kind](sigma)
-    )
+    if not scales.exists():
+        if stretched:
+            raise RunError(
+                f"{scales} is missing: the scales of input {index}'s noise. Certify again with the same command, which "
+                "fills in what is missing"
+            )
+        return NOISES[kind](sigma)
+    return DIAGONAL_NOISES[f"diagonal-{kind}"](load_sigmas(scales))

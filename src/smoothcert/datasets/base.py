@@ -18,6 +18,7 @@ from smoothcert.errors import DataError, InvalidValueError, check_count, check_p
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
+_EXACT_IN_FLOAT64 = 1 << 53
 _AHEAD = 2  # inputs for each thread: enough that none waits for a slow one
 
 
@@ -93,6 +94,7 @@ class Dataset:
                 f"{self.name}: inputs have shape {self.stored.shape}, "
                 "expected (number of inputs, one or more dimensions none of which is 0)"
             )
+        self._check_exact()
         if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
             raise DataError(
                 f"{self.name}: labels are {self.labels.dtype} of shape {self.labels.shape}, "
@@ -106,6 +108,19 @@ class Dataset:
                 f"{self.name}: label {self.labels[bad[0]]} of input {bad[0]} "
                 f"is outside 0..{len(self.classes) - 1}"
             )
+
+    def _check_exact(self) -> None:
+        """Refuse numbers that float64, the finest that inputs are taken in, would round: to which point isn't said."""
+        stored = self.stored
+        if not isinstance(stored, np.ndarray) or stored.dtype.itemsize < 8:
+            return
+        whole = stored.dtype.kind in "iu"
+        if whole and max(int(stored.max()), -int(stored.min())) > _EXACT_IN_FLOAT64:
+            raise DataError(
+                f"{self.name}: whole numbers beyond 2^53 can't be told apart in float64; subtract an offset"
+            )
+        if not whole and stored.dtype.itemsize > 8:
+            raise DataError(f"{self.name}: inputs are {stored.dtype}, expected floats of up to 64 bits")
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -22,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.bounds import VoteKind
+from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Grid, Noise, on_grid
 from smoothcert.sampling.backends import BACKENDS, Cast
 from smoothcert.sampling.execution import Execution
@@ -30,10 +31,13 @@ from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
 from smoothcert.sampling.streams import NoisyCopies
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 R = TypeVar("R")
 _Done = queue.SimpleQueue[tuple[list[OwnBlock], Future[list[Cast]]]]
+
+MOST_SOFT_VOTES = ((1 << 63) - 1) // SOFT_UNIT
+"""That can be added up as whole numbers of 64 bits."""
 
 _TASKS_AHEAD = 2  # tasks kept ready for each worker, so that none waits for the coordinator
 
@@ -120,6 +124,10 @@ class Engine:
         except StopIteration as stop:
             yield Finished(active.job, stop.value, active.seconds)
             return
+        if self.passes.votes == "soft" and draw.votes > MOST_SOFT_VOTES:
+            raise InvalidValueError(
+                f"{draw.votes} soft votes at once would add up to more than 64 bits hold: at most {MOST_SOFT_VOTES}"
+            )
         start = active.drawn.get(draw.phase, 0)
         active.drawn[draw.phase] = start + draw.votes
         active.stream = Stream(self.seed, active.job.index, draw.phase)

@@ -110,4 +110,4 @@ def check_device(device: str) -> None:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use --device cpu") from None
+        raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use cpu (--device)") from None

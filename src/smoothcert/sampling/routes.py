@@ -132,10 +132,11 @@ def _probed(
             make = _OPENERS[route](module, rows)
             found = make()(rows.clone())
         eps = torch.finfo(numerics.coarsest_dtype()).eps
-        for start in range(
-            len(_SCALES)
-        ):  # each by itself: what is no number at one scale must not excuse another
-            if not same_answers(expected[start :: len(_SCALES)], found[start :: len(_SCALES)], "scores", eps):
+        for start in range(min(len(rows), len(_SCALES))):
+            own, others = expected[start :: len(_SCALES)], found[start :: len(_SCALES)]
+            if start and not bool((own < torch.inf).all()):  # beyond the type's range nothing can be compared
+                continue
+            if not same_answers(own, others, "scores", eps):
                 raise ModelError("its outputs differ from eager ones by more than rounding does")
     except MissingExtraError:
         raise

@@ -117,12 +117,13 @@ class Certifications(list[Certification]):
     def to_dataframe(self) -> Any:
         """The columns as a pandas DataFrame, a row for each input."""
         try:
-            from pandas import DataFrame  # type: ignore[import-not-found,import-untyped,unused-ignore]
+            from pandas import DataFrame, Series  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise InvalidValueError(
                 "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
             ) from None
-        return DataFrame(self.to_dict())
+        # Labels as they are: of numbers and None pandas would make floats and NaN.
+        return DataFrame(self.to_dict() | {"label": Series(self.label, dtype=object)})
 
     def to_parquet(self, path: str | Path) -> Path:
         """The columns as a Parquet file, whose path comes back; for pandas, polars and DuckDB."""

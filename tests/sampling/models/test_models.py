@@ -133,6 +133,18 @@ def test_labels_need_a_number_of_classes() -> None:
 
 
 def test_a_sort_of_model_nobody_knows_is_refused() -> None:
+    class Booster:
+        def predict(self, batch: np.ndarray) -> np.ndarray:
+            return np.stack([batch[:, 0], 1 - batch[:, 0]], 1)
+
+    with pytest.raises(
+        InvalidValueError, match=r"can't use a Booster .* no classes_.*give its predict as a function"
+    ):
+        adapt(Booster(), "hard")
+    with pytest.raises(
+        InvalidValueError, match=r"an \.onnx file, got 'model.pt': load others yourself \(torch.load"
+    ):
+        adapt("model.pt", "hard")
     with pytest.raises(InvalidValueError, match="can't use a int as a model"):
         adapt(3, "hard")
     with pytest.raises(InvalidValueError, match=r"must be an \.onnx file"):

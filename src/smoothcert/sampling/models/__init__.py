@@ -92,7 +92,10 @@ def _adapted(
         return model
     if isinstance(model, (str, Path)):
         if Path(model).suffix != ".onnx":
-            raise InvalidValueError(f"a model given by path must be an .onnx file, got {str(model)!r}")
+            raise InvalidValueError(
+                f"a model given by path must be an .onnx file, got {str(model)!r}: load others yourself (torch.load, "
+                "torch.jit.load, joblib.load) and give what comes back"
+            )
         _refuse(str(model), "the file itself says what it takes", input_dtype=input_dtype)
         return OnnxClassifier(Path(model), outputs, output, thread_safe, classes=classes, constants=constants)
     if isinstance(model, nn.Module):
@@ -115,6 +118,12 @@ def _adapted(
             model, name = (lambda batch: scripted(torch.from_numpy(batch))), scripted.name
         return FunctionClassifier(
             model, outputs, classes, name, thread_safe=thread_safe, input_dtype=input_dtype
+        )
+    if hasattr(model, "predict"):
+        raise InvalidValueError(
+            f"can't use a {type(model).__name__} as a model: it has no classes_, so it isn't fitted, or no classifier "
+            "by scikit-learn's conventions. Fit it, or give its predict as a function, with what that returns "
+            '(outputs="probabilities", or outputs="labels" and classes=)'
         )
     raise InvalidValueError(
         f"can't use a {type(model).__name__} as a model: need a torch module, an .onnx path, a fitted "
