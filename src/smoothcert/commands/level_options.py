@@ -67,7 +67,8 @@ class LevelOptions:
         int | None,
         Parameter(
             group=_GROUP,
-            help="Votes of the chooser that bound how likely other levels are, at most (default: a quarter of n).",
+            help="Votes of the chooser that bound how likely other levels are, at most (default: n; they end once that "
+            "is enough).",
         ),
     ] = None
 

@@ -46,7 +46,7 @@ class SigmaLevels:
     """Standard deviation of the chooser's noise; None for a constant one."""
     chooser_n0: int = 100
     """Votes that choose the level that is looked at first."""
-    chooser_n: int = 25_000
+    chooser_n: int = 100_000
     """Fresh votes that bound the probabilities of levels, at most."""
     constant: int | None = None
     """The level of every input, where the chooser is constant."""

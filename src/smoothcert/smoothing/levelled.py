@@ -67,7 +67,7 @@ class LevelledClassifier(SmoothedClassifier):
                 tuple(sigmas),
                 None if isinstance(chooser, ConstantChooser) else chooser_sigma,
                 chooser_n0,
-                max(1, n // 4) if chooser_n is None else chooser_n,
+                n if chooser_n is None else chooser_n,
                 chooser.level if isinstance(chooser, ConstantChooser) else None,
             )
             plan = CertifyPlan(NOISES[noise](levels.sigmas[-1]), sigma_levels=levels, **plan_fields)
