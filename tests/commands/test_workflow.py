@@ -122,6 +122,8 @@ def test_the_csv_header_is_a_contract(run: Path, capsys: pytest.CaptureFixture[s
         "split": "test",
         "sigma_search": "",
         "sigma_per": "",
+        "sigma_levels": "",
+        "chooser": "",
         "planned": "20",
         "complete": "true",
     }

@@ -102,6 +102,6 @@ def test_threads_that_evaluate_a_model_are_started_in_one_place() -> None:
     readers = {"datasets/read_ahead.py", "datasets/lazy_images.py"}  # they evaluate nothing
     # Nor do these, who wait for workers elsewhere or hand votes to the passes.
     watchers = {"sampling/backends/processes.py", "sampling/backends/ray.py", "sweeps/parallel.py"}
-    watchers |= {"client.py", "service/engine.py"}
+    watchers |= {"client.py", "service/engine.py", "service/service.py"}
     found = places_with(r"ThreadPoolExecutor\(|threading\.Thread\(")
     assert found - readers - watchers == {"sampling/threads.py"}

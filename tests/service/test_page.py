@@ -171,9 +171,7 @@ def test_what_is_shown_is_about_the_input_that_was_asked_about(browser: Any, dig
     page.click("#go")
     page.wait_for_selector("#moved:not([hidden])", timeout=60_000)
     page.evaluate(PICTURE)
-    page.wait_for_function(
-        "document.getElementById('drawing').ariaLabel === 'Drawing: 64 of 64 numbers above 0'"
-    )
+    page.wait_for_selector("#drawing[aria-label='Drawing: 64 of 64 numbers above 0']")
     assert page.locator("#verdict").inner_text() == "Nothing asked yet."
     assert not page.locator("#moved").is_visible()
     # Stopped before anything was said of this one: the radius of the last isn't its own.

@@ -287,7 +287,7 @@ def test_records_that_were_taken_out_are_named(run: Path) -> None:
 def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run: Path) -> None:
     path = run / "run.json"
     content = json.loads(path.read_text())
-    content["data"]["inputs"] = 10**15
+    content["data"] |= {"inputs": 10**15, "planned": 10**15}
     path.write_text(json.dumps(content))
     with sqlite3.connect(run / "journal.sqlite") as connection:
         connection.execute('UPDATE records SET "index" = ? WHERE "index" = 7', (10**15 - 1,))
