@@ -11,7 +11,8 @@ from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sampling import Numerics
-from smoothcert.sigma_levels import SigmaLevels
+from smoothcert.sigma_levels import ConstantChooser, SigmaLevels
+from smoothcert.smoothing.levelled import LevelledClassifier
 
 LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
 
@@ -89,3 +90,22 @@ def test_a_damaged_statement_is_refused(tmp_path: Any) -> None:
     for chooser in ({}, {"sigma": "x", "n0": 1, "n": 1}, {"constant": "one"}, {"constant": 9}):
         with pytest.raises(InvalidValueError):
             CertifyPlan.from_statement(PlanStatement(plan | {"chooser": chooser}), tmp_path)
+
+
+def test_models_that_number_their_classes_otherwise_are_refused() -> None:
+    """Class 0 of one level would be class 1 of another."""
+    from sklearn.linear_model import LogisticRegression
+
+    rows = [[0.0], [1.0], [0.1], [0.9]]
+    one = LogisticRegression().fit(rows, ["a", "b", "a", "b"])
+    other = LogisticRegression().fit(rows, ["c", "b", "c", "b"])
+    with pytest.raises(InvalidValueError, match="call their classes"):
+        LevelledClassifier([one, other], ConstantChooser(0), sigmas=(0.25, 0.5))
+    LevelledClassifier([one, one], ConstantChooser(0), sigmas=(0.25, 0.5))
+
+
+@pytest.mark.parametrize("given", [{"chooser_sigma": 0.5}, {"chooser_n": 10}, {"n": 10}])
+def test_what_belongs_in_a_plan_is_not_passed_over(given: dict[str, Any]) -> None:
+    plan = CertifyPlan(Gaussian(0.5), sigma_levels=SigmaLevels((0.25, 0.5), constant=0))
+    with pytest.raises(InvalidValueError, match="belong in the plan"):
+        LevelledClassifier(lambda batch: batch, ConstantChooser(0), plan, **given)

@@ -71,8 +71,10 @@ class LevelledClassifier(SmoothedClassifier):
                 chooser.level if isinstance(chooser, ConstantChooser) else None,
             )
             plan = CertifyPlan(NOISES[noise](levels.sigmas[-1]), sigma_levels=levels, **plan_fields)
-        elif plan_fields:
-            raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
+        else:
+            own = {"chooser_sigma": chooser_sigma, "chooser_n": chooser_n}
+            if given := [*plan_fields, *(name for name, value in own.items() if value is not None)]:
+                raise InvalidValueError(f"{', '.join(given)} belong in the plan when a plan is given")
         levels = levels_of(plan)
         models = list(model) if isinstance(model, list | tuple) else [model]
         if len(models) not in (1, len(levels.sigmas)):
@@ -80,6 +82,11 @@ class LevelledClassifier(SmoothedClassifier):
                 f"give one model for all levels or one for each of {len(levels.sigmas)}, got {len(models)}"
             )
         self.bases: list[BaseClassifier] = [adapt(one, "hard") for one in models]
+        names = [base.class_names for base in self.bases]
+        if any(one != names[0] for one in names):  # or class 0 of one level would be class 1 of another
+            raise InvalidValueError(
+                f"the models of the levels call their classes {', '.join(map(str, names))}"
+            )
         PlannedModel.__init__(self, self.bases[-1], plan, execution, input_shape)
         self.chooser = self._adapted_chooser(chooser, levels)
         self._stages: tuple[tuple[CertifyPlan, tuple[int, ...], Execution], Stages] | None = None
