@@ -109,3 +109,14 @@ def test_what_belongs_in_a_plan_is_not_passed_over(given: dict[str, Any]) -> Non
     plan = CertifyPlan(Gaussian(0.5), sigma_levels=SigmaLevels((0.25, 0.5), constant=0))
     with pytest.raises(InvalidValueError, match="belong in the plan"):
         LevelledClassifier(lambda batch: batch, ConstantChooser(0), plan, **given)
+
+
+def test_a_chooser_names_levels_by_their_numbers() -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    rows = [[0.0], [1.0], [0.1], [0.9]]
+    by_number = LogisticRegression().fit(rows, [0, 1, 0, 1])
+    from_one = LogisticRegression().fit(rows, [1, 2, 1, 2])
+    LevelledClassifier(by_number, by_number, sigmas=(0.25, 0.5))
+    with pytest.raises(InvalidValueError, match="numbers of levels, 0 to 1"):
+        LevelledClassifier(by_number, from_one, sigmas=(0.25, 0.5))

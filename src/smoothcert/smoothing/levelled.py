@@ -116,7 +116,13 @@ class LevelledClassifier(SmoothedClassifier):
                 )
             # Its name is a part of its hash: edges that lie close to each other answer probes alike.
             return FunctionClassifier(chooser, "labels", chooser.levels, chooser.text, thread_safe=True)
-        return adapt(chooser, "hard")
+        adapted = adapt(chooser, "hard")
+        if adapted.class_names not in (None, tuple(range(len(levels.sigmas)))):
+            raise InvalidValueError(
+                f"{adapted.name} calls its classes {adapted.class_names}: a chooser's are the numbers of levels, 0 to "
+                f"{len(levels.sigmas) - 1}"
+            )
+        return adapted
 
     def in_order(self, order: tuple[int, ...] | None) -> LevelledClassifier:
         """The same classifier with classes numbered otherwise."""
