@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -14,6 +15,10 @@ from smoothcert.training import Recipe, TrainPlan, train_into
 
 # Tests run side by side, one process per core: more threads in each would only wait for one another.
 torch.set_num_threads(1)
+
+# Whatever is started in the background of a script ignores Ctrl-C, and hands that on to what the tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine is no failure, and a failure must be repeatable.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
