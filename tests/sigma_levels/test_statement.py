@@ -118,5 +118,9 @@ def test_a_chooser_names_levels_by_their_numbers() -> None:
     by_number = LogisticRegression().fit(rows, [0, 1, 0, 1])
     from_one = LogisticRegression().fit(rows, [1, 2, 1, 2])
     LevelledClassifier(by_number, by_number, sigmas=(0.25, 0.5))
-    with pytest.raises(InvalidValueError, match="numbers of levels, 0 to 1"):
+    with pytest.raises(InvalidValueError, match=r"numbers of the levels, \(0, 1\), or their names"):
         LevelledClassifier(by_number, from_one, sigmas=(0.25, 0.5))
+    by_name = LogisticRegression().fit(rows, ["0.25", "0.5", "0.25", "0.5"])
+    LevelledClassifier(by_number, by_name, sigmas=(0.25, 0.5))
+    with pytest.raises(InvalidValueError, match="or their names"):  # a chooser fitted for other levels
+        LevelledClassifier(by_number, by_name, sigmas=(0.5, 1.0))

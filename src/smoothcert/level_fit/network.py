@@ -20,6 +20,7 @@ from smoothcert.level_fit.objective import combined_radii, expected_radius
 from smoothcert.level_fit.plan import LevelFitPlan
 from smoothcert.noise import NOISES
 from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
+from smoothcert.sigma_levels.statement import level_names
 
 _ROOM = 0x6C6576656C  # keeps streams apart from those that training and fits of noise name by numbers too
 _LENET_SIDE = 16
@@ -46,7 +47,7 @@ def chooser_spec(dataset: Dataset, plan: LevelFitPlan) -> ModelSpec:
     shape = dataset.input_shape
     large = len(shape) == 3 and min(shape[1:]) >= _LENET_SIDE
     mean, std = normalisation_for(dataset.name, shape[0]) or (None, None)
-    names = tuple(f"{sigma:g}" for sigma in plan.sigmas)
+    names = level_names(plan.sigmas)
     return ModelSpec(plan.network or ("lenet" if large else "small-cnn"), shape, names, mean, std)
 
 

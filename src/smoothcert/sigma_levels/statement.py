@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,11 @@ CHOOSER_BOUND = "mixture"
 """It holds whenever voting stops: choosers vote until they reach as far as the levels' radii, and no longer."""
 
 _MOST_LEVELS = 64
+
+
+def level_names(sigmas: Sequence[float]) -> tuple[str, ...]:
+    """What a fitted chooser calls its classes: the σ of each level."""
+    return tuple(f"{sigma:g}" for sigma in sigmas)
 
 
 def class_alpha(alpha: float, constant: bool) -> float:

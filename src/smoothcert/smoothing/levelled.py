@@ -16,6 +16,7 @@ from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
 from smoothcert.sampling.models import FunctionClassifier
 from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
+from smoothcert.sigma_levels.statement import level_names
 from smoothcert.smoothing.adaptive import CertifyState, Piloted
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
@@ -117,10 +118,15 @@ class LevelledClassifier(SmoothedClassifier):
             # Its name is a part of its hash: edges that lie close to each other answer probes alike.
             return FunctionClassifier(chooser, "labels", chooser.levels, chooser.text, thread_safe=True)
         adapted = adapt(chooser, "hard")
-        if adapted.class_names not in (None, tuple(range(len(levels.sigmas)))):
+        numbers, sigmas = tuple(range(len(levels.sigmas))), level_names(levels.sigmas)
+        if adapted.class_names not in (
+            None,
+            numbers,
+            sigmas,
+        ):  # or its class 0 might mean another level than the first
             raise InvalidValueError(
-                f"{adapted.name} calls its classes {adapted.class_names}: a chooser's are the numbers of levels, 0 to "
-                f"{len(levels.sigmas) - 1}"
+                f"{adapted.name} calls its classes {adapted.class_names}: a chooser's are the numbers of the levels, "
+                f"{numbers}, or their names, {sigmas}"
             )
         return adapted
 
