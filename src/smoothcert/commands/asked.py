@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
@@ -42,27 +42,20 @@ class CertificationOptions:
     sigma: Sigma = None
     noise: NoiseText = None
     votes: VoteOptions = VoteOptions()
-    bound: Annotated[
-        BoundName | None,
-        Parameter(
-            help="top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for "
-            "soft votes, hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, "
-            "and, only at certain n (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where "
-            "--stop looks at the votes, mixture-top-two is the default."
-        ),
-    ] = None
-    seed: Annotated[int, Parameter(help="Names the random streams; the same seed gives the same votes.")] = 0
+    bound: BoundName | None = None
+    """top-two (p_A and its strongest rival; the default), clopper-pearson (the papers' protocol), or, for soft votes,
+    hoeffding and bernstein. Those that hold whenever voting stops: mixture, mixture-top-two, and, only at certain n
+    (1000, 10000, 100000 and seven between each two), looks and looks-top-two. Where --stop looks at the votes,
+    mixture-top-two is the default."""
+    seed: int = 0
+    """Names the random streams; the same seed gives the same votes."""
     stopping: StopOptions = StopOptions()
     search: SearchOptions = SearchOptions()
     levels: LevelOptions = LevelOptions()
     data: DataOptions = DataOptions()
-    shard: Annotated[
-        str | None,
-        Parameter(
-            help="I/N: every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` "
-            "makes one run of all N. For arrays of jobs in a batch queue (docs/scaling.md)."
-        ),
-    ] = None
+    shard: str | None = None
+    """I/N: every N-th of the inputs, from the I-th on, into a directory of their own; `smoothcert merge` makes one run
+    of all N. For arrays of jobs in a batch queue (docs/scaling.md)."""
     model_options: ModelOptions = ModelOptions()
     numerics: NumericsOptions = NumericsOptions()
     speed: SpeedOptions = SpeedOptions()

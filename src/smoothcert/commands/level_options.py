@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group, Parameter
 
@@ -19,58 +19,28 @@ if TYPE_CHECKING:
 _GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_GROUP, negative="", consume_multiple=True)
 @dataclass(frozen=True)
 class LevelOptions:
     """Levels of σ and the chooser among them."""
 
-    chooser: Annotated[
-        str | None,
-        Parameter(
-            group=_GROUP,
-            help="What gives each point its σ: a model of levels (a directory that `smoothcert fit-levels` made, or "
-            "any MODEL with a score for each level), `constant:K` (level K, counted from 0, everywhere), or a "
-            "statistic of the noisy input with its edges, such as `spread:0.3,0.4`, `mean:…`, `energy:…`. Its median "
-            "under noise makes one classifier of all levels, which needs no memory (docs/levels.md).",
-        ),
-    ] = None
-    sigma_levels: Annotated[
-        list[float] | None,
-        Parameter(
-            group=_GROUP,
-            negative="",
-            consume_multiple=True,
-            help="The σ that it chooses among, ascending: `--sigma-levels 0.25 0.5 1` (default: what the chooser was "
-            "fitted for).",
-        ),
-    ] = None
-    level_models: Annotated[
-        list[str] | None,
-        Parameter(
-            group=_GROUP,
-            negative="",
-            consume_multiple=True,
-            help="A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all).",
-        ),
-    ] = None
-    chooser_sigma: Annotated[
-        float | None,
-        Parameter(
-            group=_GROUP,
-            help="σ of the chooser's noise (default: what it was fitted for, or the largest level).",
-        ),
-    ] = None
-    chooser_n0: Annotated[
-        int, Parameter(group=_GROUP, help="Votes of the chooser that find the likeliest level.")
-    ] = 100
-    chooser_n: Annotated[
-        int | None,
-        Parameter(
-            group=_GROUP,
-            help="Votes of the chooser that bound how likely other levels are, at most (default: n; they end once that "
-            "is enough).",
-        ),
-    ] = None
+    chooser: str | None = None
+    """What gives each point its σ: a model of levels (a directory that `smoothcert fit-levels` made, or any MODEL with
+    a score for each level), `constant:K` (level K, counted from 0, everywhere), or a statistic of the noisy input with
+    its edges, such as `spread:0.3,0.4`, `mean:…`, `energy:…`. Its median under noise makes one classifier of all
+    levels, which needs no memory (docs/levels.md)."""
+    sigma_levels: list[float] | None = None
+    """The σ that it chooses among, ascending: `--sigma-levels 0.25 0.5 1` (default: what the chooser was fitted
+    for)."""
+    level_models: list[str] | None = None
+    """A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all)."""
+    chooser_sigma: float | None = None
+    """σ of the chooser's noise (default: what it was fitted for, or the largest level)."""
+    chooser_n0: int = 100
+    """Votes of the chooser that find the likeliest level."""
+    chooser_n: int | None = None
+    """Votes of the chooser that bound how likely other levels are, at most (default: n; they end once that is
+    enough)."""
 
     @property
     def asked(self) -> bool:

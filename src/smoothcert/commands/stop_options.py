@@ -24,7 +24,7 @@ def _written(goal: str) -> str:
     )
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_STOP, negative="")
 @dataclass(frozen=True)
 class StopOptions:
     """When to stop voting on an input."""
@@ -32,8 +32,6 @@ class StopOptions:
     stop: Annotated[
         list[str] | None,
         Parameter(
-            group=_STOP,
-            negative="",
             help="Fewer votes, same guarantee: pilot:1% for the mean radius, decide:0.5 for a decision. Says when an "
             "input has had enough votes; may be given several times, the first reason counts.\n\n"
             f"For a decision: {_written('decision')}. Radii stop growing once the question is answered: don't take "
@@ -42,14 +40,9 @@ class StopOptions:
             f"With any: {_written('any')}.",
         ),
     ] = None
-    total_votes: Annotated[
-        int | None,
-        Parameter(
-            group=_STOP,
-            help="Votes for all inputs together, spread so that the mean radius comes out largest: pilots find out "
-            "where votes pay, inputs whose class is wrong get none. An input may get up to 16 n votes.",
-        ),
-    ] = None
+    total_votes: int | None = None
+    """Votes for all inputs together, spread so that the mean radius comes out largest: pilots find out where votes pay,
+    inputs whose class is wrong get none. An input may get up to 16 n votes."""
 
     def stops(self) -> tuple[str, ...]:
         """Stop rules and budget as the plan takes them."""

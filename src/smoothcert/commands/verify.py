@@ -27,57 +27,29 @@ _REPLAY = Group("Casting votes again", sort_key=3)
 _SHOWN = 20
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_REPLAY, negative="", consume_multiple=True)
 @dataclass(frozen=True)
 class ReplayOptions:
     """Which votes to cast again, and with what."""
 
-    replay: Annotated[
-        int | None, Parameter(group=_REPLAY, help="Number of inputs whose votes are cast again.")
-    ] = None
-    model: Annotated[
-        str | None,
-        Parameter(
-            group=_REPLAY,
-            help="The model to cast them with, which must be the one that was certified. What the run names as its "
-            "model is never loaded.",
-        ),
-    ] = None
-    chooser: Annotated[
-        str | None,
-        Parameter(
-            group=_REPLAY,
-            help="The chooser of a run with σ levels, which must be the one it was certified with.",
-        ),
-    ] = None
-    level_models: Annotated[
-        list[str] | None,
-        Parameter(
-            group=_REPLAY,
-            negative="",
-            consume_multiple=True,
-            help="The models of its levels, smallest σ first, where each has its own; the last must be --model.",
-        ),
-    ] = None
-    dataset: Annotated[
-        str | None,
-        Parameter(group=_REPLAY, alias="-d", help="The data set (default: what the model was trained on)."),
-    ] = None
-    split: Annotated[Literal["test", "train"], Parameter(group=_REPLAY, help="Its split.")] = "test"
-    data_dir: Annotated[
-        Path | None,
-        Parameter(
-            group=_REPLAY, help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        Parameter(
-            group=_REPLAY,
-            help="Draw the inputs by this seed (default: one from the operating system, which is shown): one that "
-            "the run's maker couldn't know.",
-        ),
-    ] = None
+    replay: int | None = None
+    """Number of inputs whose votes are cast again."""
+    model: str | None = None
+    """The model to cast them with, which must be the one that was certified. What the run names as its model is never
+    loaded."""
+    chooser: str | None = None
+    """The chooser of a run with σ levels, which must be the one it was certified with."""
+    level_models: list[str] | None = None
+    """The models of its levels, smallest σ first, where each has its own; the last must be --model."""
+    dataset: Annotated[str | None, Parameter(alias="-d")] = None
+    """The data set (default: what the model was trained on)."""
+    split: Literal["test", "train"] = "test"
+    """Its split."""
+    data_dir: Path | None = None
+    """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
+    seed: int | None = None
+    """Draw the inputs by this seed (default: one from the operating system, which is shown): one that the run's maker
+    couldn't know."""
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
