@@ -9,10 +9,10 @@ from cyclopts import Parameter
 
 from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import BoundName, DataName, DataOptions, ModelOptions, NoiseText, Sigma
+from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions
 from smoothcert.commands.stop_options import StopOptions
-from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.commands.model_argument import NamedModel

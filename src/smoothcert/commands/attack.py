@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.attack_options import AttackOptions
 from smoothcert.commands.made_options import given
 from smoothcert.commands.options import ModelOptions, OutputOptions
+from smoothcert.commands.plan_options import AttackOptions
 from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 

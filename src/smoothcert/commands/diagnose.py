@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
+from smoothcert.commands.plan_options import LineOptions
 
 if TYPE_CHECKING:
     from smoothcert.analysis.plots.lines import Ends

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothcert.commands.level_fit_options import LevelFitOptions, level_fit_plan
 from smoothcert.commands.options import DataName, ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.plan_options import LevelFitOptions, level_fit_plan
 from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from smoothcert.commands.fit_options import FitOptions, fit_plan
 from smoothcert.commands.options import ModelName, ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.plan_options import FitOptions, fit_plan
 from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from smoothcert.commands.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
+from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchOptions
 from smoothcert.commands.serve_options import LimitOptions
-from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.commands.model_argument import NamedModel

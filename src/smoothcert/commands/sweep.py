@@ -16,9 +16,9 @@ from smoothcert.commands.options import (
     DataOptions,
     OutputOptions,
 )
+from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.recipe_options import SweepOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.runs import Run

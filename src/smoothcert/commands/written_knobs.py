@@ -33,21 +33,23 @@ def written_help(module: str, function: str) -> str:
     raise LookupError(f"{module} has no function {function}")
 
 
-def written_knobs(module: str, cls: str, only: Collection[str] | None = None) -> list[Knob]:
+def written_knobs(
+    module: str, cls: str, only: Collection[str] | None = None, but: Collection[str] = ()
+) -> list[Knob]:
     """The fields of a dataclass, its bases' first; a field declared again keeps its place, as dataclasses have it.
 
-    ``only`` limits it to these names, where other fields aren't plain.
+    ``only`` and ``but`` limit it to these names, or to others, where not all fields are plain.
     """
     module, node = _defined(module, cls)
     assert isinstance(node, ast.ClassDef)
     found: dict[str, Knob] = {}
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id != "ABC":
-            found |= {knob.name: knob for knob in written_knobs(module, base.id, only)}
+            found |= {knob.name: knob for knob in written_knobs(module, base.id, only, but)}
     for statement in node.body:
         if isinstance(statement, ast.AnnAssign) and not _is_class_variable(statement.annotation):
             name = ast.unparse(statement.target)
-            if only is None or name in only:
+            if name not in but and (only is None or name in only):
                 found[name] = _knob(module, name, statement)
     return list(found.values())
 
