@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from importlib import import_module
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import smoothcert
 from smoothcert.commands.console import (
@@ -81,6 +81,7 @@ def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
         help_format="markdown",
         help_flags=["--help", "-h", HELP_ALL],
         suppress_keyboard_interrupt=False,
+        default_parameter=Parameter(negative=""),
         console=help_console(),
         error_console=stderr(),
         error_formatter=panel,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import math
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from smoothcert.commands.run_argument import RunPath
 
@@ -20,8 +18,8 @@ def compare(
     *,
     radii: str | None = None,
     confidence: float = 0.95,
-    common: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    common: bool = False,
+    json: bool = False,
 ) -> None:
     """Compare two runs on the same inputs: certified accuracies, their difference, and whether it could be chance.
 

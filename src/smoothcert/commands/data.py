@@ -6,9 +6,7 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.commands.options import OutputOptions
 
@@ -24,7 +22,7 @@ def data(
     /,
     *names: str,
     data_dir: Path | None = None,
-    mirror: Annotated[list[str] | None, Parameter(negative="")] = None,
+    mirror: list[str] | None = None,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """List the published data sets and where they are looked for, or fetch some of them.

@@ -27,7 +27,7 @@ def diagnose(
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
     plan_options: LineOptions = LineOptions(),
-    each: Annotated[bool, Parameter(negative="")] = False,
+    each: bool = False,
     before: str | None = None,
     data: FewInputsOptions = FewInputsOptions(),
     model_options: ModelOptions = ModelOptions(),

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from smoothcert.health import Checkup
@@ -17,9 +15,9 @@ PROMISE_BROKEN = 4
 
 def doctor(
     *,
-    quick: Annotated[bool, Parameter(negative="")] = False,
+    quick: bool = False,
     format: Literal["text", "json"] = "text",
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: bool = False,
 ) -> None:
     """Examine this machine: what is installed, whether promises hold here, how fast it is, and what to change.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
 
 
-@Parameter(name="*", group=_GROUP, negative="", consume_multiple=True)
+@Parameter(name="*", group=_GROUP, consume_multiple=True)
 @dataclass(frozen=True)
 class LevelOptions:
     """Levels of σ and the chooser among them."""

@@ -58,7 +58,7 @@ _DATA = Group("Which inputs", sort_key=4)
 _OUTPUT = Group("Output", sort_key=30)
 
 
-@Parameter(name="*", group=_OUTPUT, negative="")
+@Parameter(name="*", group=_OUTPUT)
 @dataclass(frozen=True)
 class OutputOptions:
     """How much to print."""
@@ -76,7 +76,7 @@ class OutputOptions:
         return self.quiet or (self.json and self.log_format is None)
 
 
-@Parameter(name="*", group=_MODEL, negative="")
+@Parameter(name="*", group=_MODEL)
 @dataclass(frozen=True)
 class ModelOptions:
     """How to read a model that doesn't describe itself."""
@@ -106,7 +106,6 @@ Held = Annotated[
     list[str] | None,
     Parameter(
         consume_multiple=True,
-        negative="",
         help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
         "changes of the others.",
     ),

@@ -24,7 +24,7 @@ def plot(
     out: Path,
     kind: Annotated[KindName, Parameter(help=f"What to draw. {KINDS_IN_WORDS}.")] = "accuracy",
     width: Literal["page", "column"] = "page",
-    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     title: str | None = None,
     options: PlotOptions = PlotOptions(),
 ) -> None:

@@ -9,9 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 
-def recipes(
-    name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json", negative="")] = False
-) -> None:
+def recipes(name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json")] = False) -> None:
     """List the shipped recipes with their source and published ACR, or print one.
 
     Example: `smoothcert recipes mnist-smoothmix-1.0 > mine.toml`, change it, `smoothcert train --recipe mine.toml …`

@@ -6,9 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from smoothcert.commands.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
 from smoothcert.commands.plan_options import VoteOptions
@@ -39,8 +37,8 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8000,
     api_keys: Path | None = None,
-    open: Annotated[bool, Parameter(negative="")] = False,
-    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    open: bool = False,
+    allow_host: list[str] | None = None,
     seed: int | None = None,
     secret_file: Path | None = None,
     grace: float = 10.0,

@@ -23,7 +23,7 @@ def show(
     *,
     radii: str | None = None,
     confidence: float = 0.99,
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
 ) -> None:
     """Show one run in full: accuracies by name, confidence, classes, time, and what it proves about other inputs.
 

@@ -24,7 +24,7 @@ def _written(goal: str) -> str:
     )
 
 
-@Parameter(name="*", group=_STOP, negative="")
+@Parameter(name="*", group=_STOP)
 @dataclass(frozen=True)
 class StopOptions:
     """When to stop voting on an input."""

@@ -27,7 +27,7 @@ _REPLAY = Group("Casting votes again", sort_key=3)
 _SHOWN = 20
 
 
-@Parameter(name="*", group=_REPLAY, negative="", consume_multiple=True)
+@Parameter(name="*", group=_REPLAY, consume_multiple=True)
 @dataclass(frozen=True)
 class ReplayOptions:
     """Which votes to cast again, and with what."""
@@ -85,7 +85,7 @@ def verify(
     model_options: ModelOptions = ModelOptions(),
     speed: SpeedOptions = SpeedOptions(),
     format: Literal["text", "json"] = "text",
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: bool = False,
 ) -> None:
     """Check that a run's every class, radius and abstention follows from its votes and its plan.
 
