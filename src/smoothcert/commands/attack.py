@@ -168,11 +168,9 @@ def _show(
 
     Intervals are left out where the run isn't known to be complete (``shortfall``): none would hold.
     """
-    from rich.table import Table
-
     from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
-    from smoothcert.commands.console import print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, stdout
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -199,9 +197,7 @@ def _show(
         return
     console = stdout()
     console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
-    table = Table()
-    for heading in ("radius", "certified", "empirical", "interval", "inputs broken"):
-        table.add_column(heading, justify="right")
+    table = figure_table("radius", "certified", "empirical", "interval", "inputs broken")
     for radius, proved, left, ends, fell in zip(typed, certified, empirical, intervals, broken):
         between = "–" if ends is None else f"{percent_down(ends[0])} to {percent_up(ends[1])}"
         table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", between, str(fell))

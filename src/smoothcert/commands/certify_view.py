@@ -7,13 +7,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from smoothcert.analysis.levels import levels_used
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
-from smoothcert.commands.console import print_figures, progress_bar, stdout
+from smoothcert.commands.console import figure_table, print_figures, progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
@@ -63,9 +61,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
         return
     console = stdout()
     console.print(f"{run.name}: certified accuracy (%) at {norm_name(run.norm)} radius")
-    table = Table()
-    for radius in radii:
-        table.add_column(radius, justify="right")
+    table = figure_table(*radii)
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     print_figures(table)
     abstained = int(run.records.abstained.sum())

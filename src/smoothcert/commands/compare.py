@@ -73,24 +73,18 @@ def compare(
 
 
 def _show(found: Comparison, typed: list[str]) -> None:
-    from rich.table import Table
-
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
-    from smoothcert.commands.console import print_figures, stdout
-
-    console = stdout()
+    from smoothcert.commands.console import figure_table, print_figures, stdout
     from smoothcert.plain_text import norm_name
 
-    norm = norm_name(found.norm)
+    console = stdout()
     console.print(
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
-        f"{norm} radius",
+        f"{norm_name(found.norm)} radius",
         soft_wrap=True,
     )
-    table = Table()
-    for heading in ("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = figure_table("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)")
     for radius, row in zip(typed, found.radii):
         table.add_row(
             radius,

@@ -78,19 +78,14 @@ def diagnose(
     quiet = output.silent
     with progress_bar("inputs", "inputs", quiet) as bar:
         bar.begin(len(indices), len(indices))
-
-        def step() -> None:
-            bar.advance(1)
-            bar.item()
-
-        lines = confidence_lines(classifier.module, inputs, indices, plan, step)
+        lines = confidence_lines(classifier.module, inputs, indices, plan, bar.one)
     right, turned = _turned(lines)
     earlier = None
     if before is not None:
         other, _ = _torch_model(before, model_options)
         with progress_bar("inputs, before", "inputs", quiet) as bar:
             bar.begin(len(indices), len(indices))
-            of_other = _turned(confidence_lines(other.module, inputs, indices, plan, step))
+            of_other = _turned(confidence_lines(other.module, inputs, indices, plan, bar.one))
         if not of_other[0]:
             raise InvalidValueError(f"{before} is right on none of the inputs: there is no ratio to draw")
         earlier = of_other[1], len(of_other[0])

@@ -59,7 +59,7 @@ def doctor(
 def _show(found: Checkup, quiet: bool) -> None:
     from rich.table import Table
 
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_list, stdout
 
     console = stdout()
     here = found.environment
@@ -97,16 +97,12 @@ def _show(found: Checkup, quiet: bool) -> None:
                 f"{rates.ratio:.2f}",
             )
         console.print(speed)
-    lists = [("Promises that don't hold here", found.broken)]
+    print_list("Promises that don't hold here", found.broken)
     if not quiet:
-        lists += [("What couldn't be tried", found.failures), ("What to change", found.advice)]
-    for title, sentences in lists:
-        if sentences:
-            console.print(title, style="bold")
-            for sentence in sentences:
-                console.print(f"  - {sentence}", soft_wrap=True)
-    if not quiet and not found.broken:
-        console.print("All promises hold on this machine.")
+        print_list("What couldn't be tried", found.failures)
+        print_list("What to change", found.advice)
+        if not found.broken:
+            console.print("All promises hold on this machine.")
 
 
 def _rate(value: float) -> str:

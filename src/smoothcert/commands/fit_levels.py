@@ -59,8 +59,7 @@ def fit_levels(
         A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all).
     """
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.errors import InvalidValueError
+    from smoothcert.commands.model_argument import level_classifiers, load_named_model
     from smoothcert.evaluation import Choice
     from smoothcert.hints import beside, command, typed
     from smoothcert.level_fit import Progress, fit_levels_into
@@ -68,12 +67,7 @@ def fit_levels(
     execution = execution_of(speed)
     plan = level_fit_plan(fit, sigma_levels)
     named = load_named_model(model, model_options, "hard")
-    if level_models is not None and level_models[-1] != model:
-        raise InvalidValueError(
-            f"the last of --level-models is the largest level's and must be MODEL, {model}; got {level_models[-1]}"
-        )
-    lower = [load_named_model(one, model_options, "hard") for one in (level_models or [model])[:-1]]
-    models = [*(one.classifier for one in lower), named.classifier]
+    models = level_classifiers(model, named, level_models, model_options)
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
@@ -111,9 +105,7 @@ def fit_levels(
 
 def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output: OutputOptions) -> None:
     """What each level is worth and what the chooser makes of them: a table, or a JSON object."""
-    from rich.table import Table
-
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import figure_table, stdout
 
     if output.json:
         told = {"sigma_levels": list(plan.sigmas), "chooser_sigma": plan.noise_sigma, **report.as_json()}
@@ -121,11 +113,8 @@ def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output
         return
     if output.quiet:
         return
-    table = Table(
-        title=f"estimated mean radius on {report.inputs} inputs kept apart from the fit", title_justify="left"
-    )
-    for name in ("σ", "mean radius", "chosen for"):
-        table.add_column(name, justify="right")
+    title = f"estimated mean radius on {report.inputs} inputs kept apart from the fit"
+    table = figure_table("σ", "mean radius", "chosen for", title=title)
     for sigma, radius, share in zip(plan.sigmas, report.fixed, report.shares):
         table.add_row(f"{sigma:g}", f"{radius:.4f}", f"{share:.1%}")
     table.add_row("chooser", f"{report.chooser:.4f}", "")

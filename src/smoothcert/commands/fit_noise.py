@@ -149,9 +149,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None:
     """What each fit ended with, and the command to go on with: a table, or a JSON object."""
-    from rich.table import Table
-
-    from smoothcert.commands.console import print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, stdout
 
     if output.json:
         rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
@@ -159,9 +157,9 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
         return
     if output.quiet:
         return
-    table = Table(title=f"on {_kept_apart(fits[0])}: at the start → fitted", title_justify="left")
-    for name in ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to"):
-        table.add_column(name, justify="right")
+    title = f"on {_kept_apart(fits[0])}: at the start → fitted"
+    headings = ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to")
+    table = figure_table(*headings, title=title)
     for fit in fits:
         first, last = fit.history[0], fit.history[-1]
         table.add_row(

@@ -75,7 +75,7 @@ class LevelOptions:
         noise: str,
         plan_fields: Mapping[str, Any],
     ) -> LevelledClassifier:
-        from smoothcert.commands.model_argument import load_named_model
+        from smoothcert.commands.model_argument import level_classifiers
         from smoothcert.errors import InvalidValueError
         from smoothcert.noise import NOISES
         from smoothcert.smoothing.levelled import LevelledClassifier
@@ -85,17 +85,9 @@ class LevelOptions:
                 f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
             )
         chooser, sigmas, sigma = self._chosen()
-        models: Any = named.classifier
-        if self.level_models is not None:
-            if self.level_models[-1] != model:
-                raise InvalidValueError(
-                    f"the last of --level-models is the largest level's and must be MODEL, {model}; got "
-                    f"{self.level_models[-1]}"
-                )
-            lower = [load_named_model(one, model_options, "hard") for one in self.level_models[:-1]]
-            models = [*(one.classifier for one in lower), named.classifier]
+        models = level_classifiers(model, named, self.level_models, model_options)
         return LevelledClassifier(
-            models,
+            models[0] if self.level_models is None else models,
             chooser,
             sigmas=sigmas,
             chooser_sigma=sigma,

@@ -94,9 +94,9 @@ def sentence(knob: Knob) -> Knob:
     return dataclasses.replace(knob, help=f"{knob.help[:1].upper()}{knob.help[1:]}." if knob.help else "")
 
 
-def given(options: Any) -> dict[str, Any]:
-    """The options that were given; the others are None."""
-    return {name: value for name, value in vars(options).items() if value is not None}
+def given(options: Any, **more: Any) -> dict[str, Any]:
+    """The options that were given, and ``more`` by name; those that weren't are None."""
+    return {name: value for name, value in (vars(options) | more).items() if value is not None}
 
 
 def without_none(kind: Any) -> Any:

@@ -192,11 +192,10 @@ def _spread_line(whole: RunOverview) -> str:
 
 
 def _class_table(whole: RunOverview, typed: list[str]) -> Table:
-    from rich.table import Table
+    from smoothcert.commands.console import figure_table
 
-    table = Table(title="certified accuracy (%) at radius, by class", title_justify="left")
-    for heading in ("class", "inputs", "abstained", "ACR", *typed):
-        table.add_column(heading, justify="right")
+    headings = ("class", "inputs", "abstained", "ACR", *typed)
+    table = figure_table(*headings, title="certified accuracy (%) at radius, by class")
     for one in whole.classes:
         if one.accuracy is None or one.acr is None:
             table.add_row(str(one.label), "0", *["–"] * (len(typed) + 2))

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothcert.commands.made_options import given
-from smoothcert.commands.options import (
-    BoundName,
-    DataOptions,
-    OutputOptions,
-)
+from smoothcert.commands.options import BoundName, DataOptions, OutputOptions
 from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.recipe_options import SweepOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
@@ -93,15 +89,8 @@ def sweep(
     part = None if shard is None else Shard.parse(shard)
     if part is None:
         require_matplotlib()
-    common = given(plan) | {
-        "dataset": dataset,
-        "architecture": architecture,
-        "inputs": train_inputs,
-        "ramps": None if ramp is None else list(ramp),
-    }
-    cells = plan_cells(
-        methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
-    )
+    common = given(plan, dataset=dataset, architecture=architecture, inputs=train_inputs, ramps=ramp)
+    cells = plan_cells(methods, sigmas, seeds, common)
     certify_plan = {
         **vars(votes),
         "bound": bound,

@@ -96,15 +96,15 @@ def train(
 
     check_device(device)
     keep_freed_memory()
-    values = given(plan) | {
-        "dataset": dataset,
-        "architecture": architecture,
-        "normalise": normalise,
-        "inputs": max,
-        "start": start,
-        "ramps": None if ramp is None else list(ramp),
-    }
-    values = {name: value for name, value in values.items() if value is not None}
+    values = given(
+        plan,
+        dataset=dataset,
+        architecture=architecture,
+        normalise=normalise,
+        inputs=max,
+        start=start,
+        ramps=ramp,
+    )
     chosen = (
         make_recipe(values, objective or "gaussian", given(knobs))
         if recipe is None

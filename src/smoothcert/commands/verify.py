@@ -117,15 +117,12 @@ def verify(
 
     replaying.check()
     silent = quiet or format == "json"
+    replays = replaying.replay is not None
     with progress_bar("verifying", "inputs", silent) as bar:
-
-        def step() -> None:
-            bar.advance(1)
-            bar.item()
-
-        replays = replaying.replay is not None
-        checked = verify_run(run, digest, lambda total: bar.begin(total, total), step, keep_records=replays)
-    if replaying.replay is not None:
+        checked = verify_run(
+            run, digest, lambda total: bar.begin(total, total), bar.one, keep_records=replays
+        )
+    if replays:
         _replay(run, checked, replaying, model_options, speed, silent)
     report = checked.report
     if format == "json":
@@ -146,7 +143,7 @@ def _replay(
 ) -> None:
     from smoothcert import datasets
     from smoothcert.commands.console import progress_bar
-    from smoothcert.commands.model_argument import declared_as, load_named_model
+    from smoothcert.commands.model_argument import declared_as, level_classifiers, load_named_model
     from smoothcert.verification.replay import chosen_records
 
     assert replaying.model is not None
@@ -155,8 +152,7 @@ def _replay(
     options = declared_as(model_options, checked.statement.model.get("declared"))
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
-    lower = [load_named_model(one, options, "hard").classifier for one in (replaying.level_models or [])[:-1]]
-    models = [*lower, named.classifier]
+    models = level_classifiers(replaying.model, named, replaying.level_models, options)
     replay = _replay_of(run, checked.statement, models, replaying.chooser, inputs, execution_of(speed))
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
@@ -192,29 +188,22 @@ def _replay_of(
 
 
 def _show(report: Report, quiet: bool) -> None:
-    from smoothcert.commands.console import stdout
-
-    console = stdout()
-
-    def lines(title: str, sentences: list[str]) -> None:
-        if sentences:
-            console.print(title, style="bold")
-            for sentence in sentences:
-                console.print(f"  - {sentence}", soft_wrap=True)
+    from smoothcert.commands.console import print_list, stdout
 
     if quiet and report.holds:
         return
+    console = stdout()
     console.print(
         f"{report.run}: {_inputs(report)}, {_verdict(report)}",
         style=None if report.holds else "bold red",
         soft_wrap=True,
     )
-    lines("What doesn't follow", _problems(report))
+    print_list("What doesn't follow", _problems(report))
     if quiet:
         return
-    lines("Verified" if report.holds else "Checked", report.verified)
-    lines("Believed, because a run can't show it", report.believed)
-    lines("Note", report.notes)
+    print_list("Verified" if report.holds else "Checked", report.verified)
+    print_list("Believed, because a run can't show it", report.believed)
+    print_list("Note", report.notes)
     console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
 
 
