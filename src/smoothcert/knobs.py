@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name, unknown_name
 
 T = TypeVar("T")
 _HELP, _GROUP, _SPELLINGS, _CHOICES = "help", "group", "spellings", "choices"
@@ -137,8 +137,7 @@ def _checked(name: str, expected: Any, value: object) -> object:
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return _checked(name, inner, value)
     if origin is Literal:
-        if value not in arguments:
-            raise unknown_name(name, str(value), [str(argument) for argument in arguments])
+        check_name(name, value, arguments)
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):

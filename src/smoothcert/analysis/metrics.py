@@ -175,6 +175,14 @@ def certified_count(records: Rows, radius: float) -> int:
     return int(np.count_nonzero(columns.correct & (columns.radius >= radius)))
 
 
+def accuracy_beyond_jumps(runs: Sequence[Run]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """0 and the radii at which any run's certified accuracy drops; for each run, a row of its values beyond them."""
+    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
+    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
+    beyond = [0.0, *np.nextafter(jumps, np.inf)]
+    return np.array([0.0, *jumps]), np.array([certified_accuracy(run.records, beyond) for run in runs])
+
+
 def smoothed_accuracy(records: Rows) -> float:
     """The fraction of all inputs on which the *smoothed* classifier was found right: certified accuracy at radius 0.
 

@@ -81,7 +81,6 @@ def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
         help_format="markdown",
         help_flags=["--help", "-h", HELP_ALL],
         suppress_keyboard_interrupt=False,
-        default_parameter=Parameter(negative=""),
         console=help_console(),
         error_console=stderr(),
         error_formatter=panel,
@@ -99,6 +98,9 @@ def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
             sort_key=position,
             help=told if page is None else short_text(told),
             help_formatter=page,
+            default_parameter=Parameter(
+                negative=""
+            ),  # no --no-… and no --empty-… but where an option says so
         )
     app.register_install_completion_command(
         help="Let Tab complete commands and options in this shell: bash, zsh or fish."

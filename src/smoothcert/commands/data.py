@@ -46,11 +46,10 @@ def data(
         Repeat it for more: they are tried in turn.
     """
     from smoothcert.datasets.published import PUBLICATIONS
-    from smoothcert.registry import unknown_name
+    from smoothcert.registry import check_name
 
     for name in names:
-        if name not in PUBLICATIONS:
-            raise unknown_name("published data set", name, list(PUBLICATIONS))
+        check_name("published data set", name, PUBLICATIONS)
     if action == "list":
         _list(names or tuple(PUBLICATIONS), data_dir, output)
     else:

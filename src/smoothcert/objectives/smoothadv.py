@@ -13,7 +13,7 @@ from smoothcert.attacks import ddn, noisy_logits, pgd
 from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, noise_copies
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 Attack = Literal["pgd", "ddn", "gradient-free"]
 
@@ -42,8 +42,7 @@ class SmoothAdv(Objective):
     clip: bool = knob(True, "keep adversaries in [0, 1]")
 
     def __post_init__(self) -> None:
-        if self.attack not in get_args(Attack):
-            raise unknown_name("attack", str(self.attack), list(get_args(Attack)))
+        check_name("attack", self.attack, get_args(Attack))
         check_not_negative("epsilon", self.epsilon)
         check_count("steps", self.steps)
         # One draw has one direction, whatever the values there.

@@ -15,7 +15,7 @@ from typing import Any
 from smoothcert.errors import DataError, InvalidValueError, SmoothcertError, check_count
 from smoothcert.knobs import from_mapping
 from smoothcert.objectives import OBJECTIVES, Objective
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.ramps import Ramp
 
@@ -100,8 +100,7 @@ def _from_plain(values: Mapping[str, object], name: str) -> Recipe:
     in_plan = {each.name for each in fields(TrainPlan)}
     in_recipe = {each.name for each in fields(Recipe)} - {"plan", "name"}
     for key in given:
-        if key not in in_plan | in_recipe:
-            raise unknown_name("recipe field", key, sorted(in_plan | in_recipe))
+        check_name("recipe field", key, sorted(in_plan | in_recipe))
     for required in ("dataset", "sigma"):
         if required not in given:
             raise InvalidValueError(f"{required} is missing: give it in the recipe or on the command line")
@@ -152,10 +151,8 @@ def find_recipe(name: str) -> Recipe:
     """A recipe by the path of its file, or by the name of a shipped one."""
     if name.endswith(SUFFIX):
         return read_recipe(Path(name))
-    recipes = shipped_recipes()
-    if name not in recipes:
-        raise unknown_name("recipe", name, list(recipes))
-    return recipes[name]
+    check_name("recipe", name, shipped_recipes())
+    return shipped_recipes()[name]
 
 
 def _parse(file: Path | Traversable, name: str) -> Recipe:

@@ -86,7 +86,9 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
                 -wrong - abstained, edges, baseline=-wrong, fill=True, facecolor=GREY, alpha=0.55, lw=0
             )
             axes.axhline(0.0, color=INK, linewidth=0.6)
-            add_title(axes, sheet.look, run.name, _facts(run))
+            share = acr_share_of_top(run.records)
+            carried = None if share is None else f"surest tenth: {100 * share:.0f} % of the ACR"
+            add_title(axes, sheet.look, run.name, partial_inputs(run), carried)
             ticks = [p for p in _TICKS if edges[0] <= ndtri(p) <= edges[-1]]
             axes.set_xticks([float(ndtri(p)) for p in ticks], [f"{p:g}" for p in ticks])
             axes.set_xlim(edges[0], edges[-1])
@@ -101,13 +103,6 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
                 Patch(facecolor=GREY, alpha=0.55),
             ]
         )
-
-
-def _facts(run: Run) -> str:
-    parts = [partial_inputs(run)]
-    if (share := acr_share_of_top(run.records)) is not None:
-        parts.append(f"surest tenth: {100 * share:.0f} % of the ACR")
-    return "".join(f", {part}" for part in parts if part)
 
 
 def _edges(found: Sequence[Confidence]) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from smoothcert.analysis.figures import (
     save_figure,
 )
 from smoothcert.analysis.plots.images import as_images
+from smoothcert.analysis.plots.sheets import plain_text
 from smoothcert.errors import InvalidValueError
 from smoothcert.rounding import decimal_down
 from smoothcert.runs import Record
@@ -151,7 +152,7 @@ def _draw_tile(
     text_top = top + side + _TEXT_DISTANCE
     _write(axes, left, text_top, names, _CAPTION_SIZE, INK if record.correct else look.colour, weight)
     if layout.short_names:
-        _write(axes, left + side, text_top, found, _CAPTION_SIZE, look.colour, weight, align="right")
+        _write(axes, left + side, text_top, found, _CAPTION_SIZE, look.colour, weight, ha="right")
     else:
         _write(axes, left, text_top + _LINE, found, _CAPTION_SIZE, look.colour, weight)
 
@@ -181,18 +182,9 @@ def _add_box(
 
 
 def _write(
-    axes: Axes,
-    x: float,
-    y: float,
-    text: str,
-    size: float,
-    colour: str,
-    weight: str = "normal",
-    align: str = "left",
+    axes: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal", **style: Any
 ) -> None:
-    drawn = axes.text(x, y, "", fontsize=size, color=colour, weight=weight, ha=align, va="top")
-    drawn.set_parse_math(False)  # a class may be called "$"
-    drawn.set_text(text)
+    plain_text(axes, x, y, text, fontsize=size, color=colour, weight=weight, va="top", **style)
 
 
 def _look(record: Record) -> _Look:

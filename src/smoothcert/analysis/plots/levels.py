@@ -94,8 +94,7 @@ def plot_levels(runs: Sequence[Run], out: Path, width: str = "page", against: Pa
             if other is not None:
                 _draw_other(axes, other, sheet.look.line)
             _draw(axes, ranked)
-            covered = partial_inputs(run)
-            add_title(axes, sheet.look, run.name, f", {covered}" if covered else "")
+            add_title(axes, sheet.look, run.name, partial_inputs(run))
             axes.set_ylabel(radius_label(run.norm))
             axes.set_xlim(0.0, 100.0)
             axes.set_ylim(0.0, None)

@@ -14,9 +14,10 @@ from smoothcert.analysis.figures import (
     BLUE,
     GREY,
     INK,
-    PALE,
     VERMILION,
+    add_axes,
     check_picture_path,
+    dress,
     new_figure,
     save_figure,
 )
@@ -109,21 +110,19 @@ def plot_confidence_lines(
         for axes in (left, right):
             axes.set_xlim(0, 1)
             axes.set_ylim(0, 101.5)
-            axes.grid(color=PALE, lw=0.6)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
+            dress(axes)
         for place, pair in enumerate(ends[:MOST_ENDS]):
             _draw_ends(figure, pair, 0.085 * _WIDTH + place * (2 * _SIDE + 3 * _GAP))
         save_figure(figure, out)
 
 
 def _draw_ends(figure: Figure, pair: Ends, left: float) -> None:
-    width, height = figure.get_size_inches()
     for number, image in enumerate(as_images(np.stack([pair.first, pair.last]))):
-        corner = left + number * (_SIDE + _GAP)
-        axes = figure.add_axes((corner / width, _GAP / height, _SIDE / width, _SIDE / height))
+        axes = add_axes(figure, left + number * (_SIDE + _GAP), _GAP, _SIDE, _SIDE)
         axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_axis_off()
-    drawn = figure.text(left / width, (_SIDE + 2 * _GAP) / height, "", fontsize=6.5, va="bottom")
-    drawn.set_parse_math(False)  # a class may be called "$"
-    drawn.set_text(pair.caption)
+    width, height = figure.get_size_inches()
+    place = left / width, (_SIDE + 2 * _GAP) / height
+    figure.text(
+        *place, pair.caption, fontsize=6.5, va="bottom", parse_math=False
+    )  # a class may be called "$"

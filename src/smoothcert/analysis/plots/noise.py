@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import BLUE, GREY, PALE, check_picture_path, new_figure, save_figure
+from smoothcert.analysis.figures import (
+    BLUE,
+    GREY,
+    add_axes,
+    check_picture_path,
+    dress,
+    new_figure,
+    save_figure,
+)
 from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.sheets import LOOKS, Look, plain_text
+from smoothcert.analysis.plots.sheets import LOOKS, Look, look_of, plain_text
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Sigmas = NDArray[np.float64]
 
@@ -42,8 +48,7 @@ def scaled_globally(sigmas: Sigmas) -> Sigmas:
 def plot_noise(named: Sequence[tuple[str, Sigmas]], out: Path, width: str = "page") -> None:
     """Draw each (name, σ in the shape of an input): images as pictures, other inputs as a bar for each number."""
     check_picture_path(out)
-    if width not in LOOKS:
-        raise unknown_name("width", width, list(LOOKS))
+    look_of(width)
     if not 0 < len(named) <= _MOST_PICTURES:
         raise InvalidValueError(f"a page holds 1 to {_MOST_PICTURES} σ vectors, got {len(named)}: name fewer")
     pictures = [_picture(sigmas) for _, sigmas in named]
@@ -77,18 +82,12 @@ def _draw_pictures(named: Sequence[tuple[str, Sigmas, Sigmas]], out: Path, width
             row, column = divmod(k, columns)
             left = _MARGIN + column * (side + _GAP)
             top = height - _MARGIN - row * (tall + _CAPTION + _GAP)
-            axes = _placed(figure, (left, top - tall, side, tall), total_width, height)
+            axes = add_axes(figure, left, top - tall, side, tall)
+            axes.set_xticks([])
+            axes.set_yticks([])
             axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
             _caption(axes, look, side, name, f"{sigmas.min():.3g} (dark) … {sigmas.max():.3g}")
         save_figure(figure, out)
-
-
-def _placed(figure: Figure, inches: tuple[float, float, float, float], width: float, height: float) -> Axes:
-    left, bottom, across, up = inches
-    axes = figure.add_axes((left / width, bottom / height, across / width, up / height))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes
 
 
 def _caption(axes: Axes, look: Look, side: float, name: str, span: str) -> None:
@@ -113,22 +112,13 @@ def _draw_bars(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> No
     with new_figure(look.width, height, look.font) as figure:
         for k, (name, sigmas) in enumerate(named):
             bottom = height - (k + 1) * (panel + gap) + 0.1
-            axes = figure.add_axes(
-                (
-                    look.left / look.width,
-                    bottom / height,
-                    (look.width - look.left - 0.16) / look.width,
-                    panel / height,
-                )
-            )
+            axes = add_axes(figure, look.left, bottom, look.width - look.left - 0.16, panel)
             flat = sigmas.ravel()
             axes.bar(np.arange(flat.size), flat, width=0.8 if flat.size <= 200 else 1.0, color=BLUE)
             if flat.max() > 20 * flat.min():
                 axes.set_yscale("log")
             axes.axhline(float(np.exp(np.log(flat).mean())), color=GREY, linewidth=0.8)
-            axes.grid(axis="y", color=PALE, linewidth=0.6)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
+            dress(axes, grid="y")
             axes.set_ylabel("σ")
             axes.set_xlabel("number of the input (line: geometric mean)")
             plain_text(axes, 0.0, 1.04, name, transform=axes.transAxes, fontsize=look.legend)

@@ -15,15 +15,16 @@ from smoothcert.analysis.figures import (
     GREEN,
     INK,
     ORANGE,
-    PALE,
     PURPLE,
     SKY,
     VERMILION,
+    add_axes,
     check_picture_path,
+    dress,
     new_figure,
     save_figure,
 )
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -70,6 +71,12 @@ LOOKS: dict[str, Look] = {
     "column": Look(width=3.3, panel=1.95, left=0.5, font=7.5, legend=6.8, line=1.2),
 }
 """Of a page, and of a column of a two-column paper (3.3 inches)."""
+
+
+def look_of(width: str) -> Look:
+    """The look that a width names."""
+    check_name("width", width, LOOKS)
+    return LOOKS[width]
 
 
 @dataclass(frozen=True)
@@ -127,9 +134,7 @@ def new_sheet(
     ``heading`` stands above the labels: what they have in common.
     """
     check_picture_path(out)
-    if width not in LOOKS:
-        raise unknown_name("width", width, list(LOOKS))
-    look = LOOKS[width]
+    look = look_of(width)
     wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
     above = (
         None
@@ -144,18 +149,12 @@ def new_sheet(
     with new_figure(look.width, height, look.font) as figure:
         left = look.left + more_left
         axes = tuple(
-            figure.add_axes(
-                (
-                    left / look.width,
-                    (below + (panels - 1 - k) * (panel + gap)) / height,
-                    (look.width - left - right) / look.width,
-                    panel / height,
-                )
-            )
+            add_axes(figure, left, below + (panels - 1 - k) * (panel + gap), look.width - left - right, panel)
             for k in range(panels)
         )
         for each in axes:
-            _dress(each)
+            dress(each)
+            each.tick_params(length=3, width=0.6)
         for each in axes[:-1]:
             each.tick_params(labelbottom=False)
         yield Sheet(figure, axes, look, wrapped, above)
@@ -167,15 +166,9 @@ def _bound_together(label: str) -> str:
     return _TOGETHER.sub(lambda found: found[0].replace(" ", "\u00a0"), label)
 
 
-def _dress(axes: Axes) -> None:
-    axes.grid(color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(length=3, width=0.6)
-
-
-def add_title(axes: Axes, look: Look, name: str, facts: str) -> None:
+def add_title(axes: Axes, look: Look, name: str, *about: str | None) -> None:
     """Above a panel: a run's name, its beginning cut off if need be, and what there is to say of it."""
+    facts = "".join(f", {fact}" for fact in about if fact)
     room = int((look.width - look.left - 0.16) / (_LETTER * look.legend * _POINT)) - len(facts)
     shown = name if len(name) <= room else f"…{name[-max(room - 1, 8) :]}"
     plain_text(axes, 0.0, 1.03, shown + facts, transform=axes.transAxes, fontsize=look.legend)

@@ -94,8 +94,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
             axes.axvline(float(np.median(values)), color=INK, linewidth=sheet.look.line)
             if start is not None:
                 axes.axvline(start, color=INK, linewidth=0.9, linestyle=LIMIT_DASHES)
-            covered = partial_inputs(run)
-            add_title(axes, sheet.look, run.name, f", {covered}" if covered else "")
+            add_title(axes, sheet.look, run.name, partial_inputs(run))
             axes.set_ylabel("inputs (%)")
             axes.set_ylim(0.0, None)
         _share_x(sheet.panels, float(edges[0]), float(edges[-1]))

@@ -10,14 +10,13 @@ from smoothcert.analysis.tables.listing import render_table
 from smoothcert.analysis.tables.paper import paper_table
 from smoothcert.analysis.tables.paper_formats import render_paper_table
 from smoothcert.analysis.tables.training_time import render_training_times, training_time
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.runs import Run
 
 
 def render_layout(runs: Sequence[Run], radii_as_typed: Sequence[str], layout: str, format: str) -> str:
     """The runs in one of :data:`LAYOUTS`, as text."""
-    if layout not in LAYOUTS:
-        raise unknown_name("layout", layout, list(LAYOUTS))
+    check_name("layout", layout, LAYOUTS)
     return LAYOUTS[layout](runs, radii_as_typed, format)
 
 
