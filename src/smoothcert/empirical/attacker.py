@@ -16,7 +16,7 @@ from smoothcert.attacks.steps import norms
 from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
-from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, margins
+from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, Limits, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
 from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run
@@ -234,18 +234,11 @@ class _Attacker:
         device = self.device
         labels = torch.tensor([self.own[record.label] for record in records], device=device)
         near = x.to(device)
+        limits: Limits = {"epsilon": radius * (1 - _ROOM), "steps": self.plan.steps, "clip": self.clip}
         candidates = [
             points
             for restart in range(self.plan.restarts)
-            for points in self.strategy(
-                module,
-                near,
-                labels,
-                self._copies(records, radius, restart),
-                radius=radius * (1 - _ROOM),
-                steps=self.plan.steps,
-                clip=self.clip,
-            )
+            for points in self.strategy(module, near, labels, self._copies(records, radius, restart), limits)
         ]
         if len(candidates) == 1:
             return candidates[0].cpu()
