@@ -57,7 +57,7 @@ def render_page(payload: dict[str, Any]) -> bytes:
     parts = {
         "policy": content_policy(script),
         "title": html.escape(_title(payload)),
-        "style": _asset("page.css"),
+        "style": _filled(_asset("page.css"), {"dark": _asset("dark.css")}),
         "statements": "".join(f"<p>{html.escape(line)}</p>" for line in headline_lines(payload)),
         "data": embedded_json(payload),
         "script": script,
@@ -65,7 +65,8 @@ def render_page(payload: dict[str, Any]) -> bytes:
     template, size, page = _asset("page.html"), 0, b""
     # The number's own length changes the size by a few bytes: three rounds settle it.
     for _ in range(3):
-        page = _filled(template, {**parts, "size": str(size)})
+        text = _filled(template, {**parts, "size": str(size)})
+        page = text.encode(errors="replace")  # a folder's name may be no valid text
         size = len(page)
     return page
 
@@ -110,10 +111,9 @@ def _title(payload: dict[str, Any]) -> str:
     return f"Certified robustness: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
-def _filled(template: str, parts: dict[str, str]) -> bytes:
+def _filled(template: str, parts: dict[str, str]) -> str:
     """In one pass: text from the data that looks like a place is left alone."""
-    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
-    return page.encode(errors="replace")  # a folder's name may be no valid text
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
 def _asset(name: str) -> str:
