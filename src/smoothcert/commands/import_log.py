@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from smoothcert.commands.options import BoundName, NoiseName
 
@@ -56,7 +57,7 @@ def import_log(
     """
     from dataclasses import replace
 
-    from smoothcert.analysis.sigmas import own_sigmas
+    from smoothcert.analysis.about import own_sigmas
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError, check_count
     from smoothcert.noise import DEFAULT_NOISE
@@ -64,13 +65,10 @@ def import_log(
     from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
 
-    stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
+    stated: dict[str, Any] = {"bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
-        given = [
-            k
-            for k, value in ({"sigma": sigma, "dataset": dataset, "seed": seed} | stated).items()
-            if value is not None
-        ]
+        options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
+        given = [name for name, value in options.items() if value is not None]
         if given:
             raise InvalidValueError(
                 f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
@@ -87,13 +85,10 @@ def import_log(
             log,
             sigma,
             noise=noise or DEFAULT_NOISE,
-            bound=bound,
-            n0=n0,
-            n=n,
-            alpha=alpha,
             data_name=dataset,
             method=method,
             read=read,
+            **stated,
         )
         if seed is not None:
             check_count("seed", seed, least=0)

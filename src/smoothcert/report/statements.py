@@ -13,7 +13,7 @@ import numpy as np
 from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import certain_count, certain_radii, learnt_from, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
-from smoothcert.analysis.metrics import certified_count
+from smoothcert.analysis.metrics import certified_count, counted_radii
 from smoothcert.analysis.off_grid import off_grid_in_words
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
@@ -68,8 +68,9 @@ class HeadlineRadius:
     def of(cls, run: Run) -> HeadlineRadius:
         """The median radius rounded down to a multiple of the step; the first multiple if that is 0."""
         step = _step(run.manifest.plan.sigma)
-        radii = np.where(run.records.correct, run.records.radius, 0.0)
-        k = max(1, math.floor(float(np.median(radii)) / step)) if len(run.records) else 1
+        k = 1
+        if len(run.records):
+            k = max(1, math.floor(float(np.median(counted_radii(run.records))) / step))
         return cls(float(k * Decimal(repr(step))), down(RHO / (k * (k + 1))), step)
 
     def for_run(self, run: Run) -> HeadlineRadius:
@@ -99,7 +100,8 @@ def headline(run: Run, radius: HeadlineRadius) -> Headline:
             ),
         )
     share = f"{percent_down(Fraction(certified, total))} %"
-    counted = f"{certified} of these {total} inputs ({share}) are right and certified at radius {all_digits(radius.value)}"
+    at_radius = f"certified at radius {all_digits(radius.value)}"
+    counted = f"{certified} of these {total} inputs ({share}) are right and {at_radius}"
     return _counted_alone(run, ball, share, counted) or _proved(run, radius, ball, counted)
 
 

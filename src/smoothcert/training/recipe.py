@@ -105,7 +105,7 @@ def _from_plain(values: Mapping[str, object], name: str) -> Recipe:
         if required not in given:
             raise InvalidValueError(f"{required} is missing: give it in the recipe or on the command line")
     given[_OBJECTIVE] = _objective(given.get(_OBJECTIVE, {"name": "gaussian"}))
-    given[_RAMPS] = _ramps(given.get(_RAMPS, []))
+    given[_RAMPS] = parse_ramps(given.get(_RAMPS, []))
     plan = from_mapping(TrainPlan, {key: given[key] for key in given if key in in_plan}, "recipe")
     own = {key: given[key] for key in given if key in in_recipe}
     return from_mapping(Recipe, own | {"plan": plan, "name": name}, "recipe")
@@ -119,7 +119,8 @@ def _objective(table: object) -> Objective:
     return from_mapping(OBJECTIVES[name], knobs, name, OBJECTIVES.load())
 
 
-def _ramps(texts: object) -> list[Ramp]:
+def parse_ramps(texts: object) -> list[Ramp]:
+    """Ramps as a recipe file has them."""
     if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
         raise InvalidValueError(f"ramps must be a list of texts such as 'epsilon:10', got {texts!r}")
     return [Ramp.parse(each) for each in texts]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, check_picture_path
+from smoothcert.analysis.metrics import counted_radii
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import LIMIT_DASHES, add_title, new_sheet
@@ -47,11 +48,7 @@ def improved_sigmas(run: Run, against: Run) -> NDArray[np.float64]:
             f"{against.path} has no input {missing[0]}, which {run.path} has; name a run of the same inputs"
         )
     places = np.searchsorted(against.records.index, run.records.index)
-    return run.records.sigma[_counted(run) > _counted(against)[places]]
-
-
-def _counted(run: Run) -> NDArray[np.float64]:
-    return np.where(run.records.correct, run.records.radius, 0.0)
+    return run.records.sigma[counted_radii(run.records) > counted_radii(against.records)[places]]
 
 
 @register(
