@@ -324,7 +324,11 @@ def _differ(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> b
 
 def _region_notes(first: Run, second: Run) -> list[str]:
     """That radii say little of regions that aren't balls."""
-    stretched = [run for run in (first, second) if _stretched(run)]
+    stretched = [
+        run
+        for run in (first, second)
+        if run.manifest.plan.noise in DIAGONAL_NOISES or (run.records.volume_radius > 0).any()
+    ]
     if not stretched:
         return []
     whose = "of both runs" if len(stretched) == 2 else f"of {stretched[0].name}"
@@ -333,10 +337,6 @@ def _region_notes(first: Run, second: Run) -> list[str]:
         "single small σ decides. By volume: "
         f"`{command('plot', first.path, second.path, kind='area', out='area.png')}`"
     ]
-
-
-def _stretched(run: Run) -> bool:
-    return run.manifest.plan.noise in DIAGONAL_NOISES or bool((run.records.volume_radius > 0).any())
 
 
 def _both(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> tuple[str, str]:

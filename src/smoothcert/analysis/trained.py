@@ -117,7 +117,7 @@ def _seconds(path: Path) -> float | None:
 
 
 def stated_training(origin: OriginStatement) -> dict[str, Fact]:
-    """What a run's origin states of its model's training, plain values only; a run can come from anybody."""
+    """What a run's origin states of its model's training, plain values only; its origin may be unknown."""
     stated = origin.trained
     if not isinstance(stated, Mapping):
         return {}

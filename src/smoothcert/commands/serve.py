@@ -80,7 +80,7 @@ def serve(
     allow_host
         A further name that the server is reached by; only asked about where there are no keys.
     seed
-        Fixes all votes, so that answers can be reproduced. Whoever knows it can look for inputs that it flatters: for
+        Fixes all votes, so that answers can be reproduced. Who knows it can look for inputs that it flatters: for
         tests and figures, not for strangers.
     secret_file
         Keeps the secret that votes follow from, in a file that only you can read; made if missing. Without, every start
@@ -130,13 +130,13 @@ def serve(
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
         warn(
-            f"--seed {seed} fixes every vote: whoever knows it can look for inputs that it flatters, and for those "
+            f"--seed {seed} fixes every vote: who knows it can look for inputs that it flatters, and for those "
             "nothing is promised. Leave it out where strangers ask",
             output.quiet,
         )
     address = None if memory is None else memory.removeprefix("sqlite:")
     service = Service(classifier, shape, secret=secret, limits=limits.limits(), memory=address)
-    # With keys a page of somebody else's can do nothing; opened to all, the name doesn't matter.
+    # With keys a page from elsewhere can do nothing; opened to all, the name doesn't matter.
     anyone = keys is not None or (open and not is_loopback(host))
     hosts = None if anyone else LOOPBACK | {host.lower(), *(name.lower() for name in allow_host or ())}
     application = make_application(service, keys, hosts)

@@ -93,13 +93,9 @@ def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
     check_expansion(f"{files[0].parent} and its like", claimed, stored)
     images = np.empty((len(files), len(mode), height, width), np.uint8)
     for index, file in enumerate(files):
-        images[index] = _read_pixels(file, mode)
+        with opened(file) as image:
+            images[index] = channels_first(converted(image, mode))
     return images
-
-
-def _read_pixels(file: Path, mode: str) -> NDArray[np.uint8]:
-    with opened(file) as image:
-        return channels_first(converted(image, mode))
 
 
 def _as_text(size: tuple[int, int]) -> str:

@@ -17,7 +17,7 @@ from smoothcert.errors import OutputError
 from smoothcert.files import write_atomically
 from smoothcert.plain_text import shown_name
 from smoothcert.report.payload import ReportOptions, make_payload
-from smoothcert.runs import Run, read_run
+from smoothcert.runs import read_run
 
 FILE_NAME = "index.html"
 _SCRIPTS = ("dom.js", "curves.js", "figures.js", "compare.js", "explorer.js", "page.js")
@@ -36,7 +36,8 @@ class WrittenReport:
 def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> WrittenReport:
     """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown."""
     names = unique_names(paths)
-    payload = make_payload([_named(path, name) for path, name in zip(paths, names)], options, out)
+    runs = [replace(read_run(path), alias=name) for path, name in zip(paths, names)]
+    payload = make_payload(runs, options, out)
     page = render_page(payload)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -45,10 +46,6 @@ def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> Wr
     target = out / FILE_NAME
     write_atomically(target, page)
     return WrittenReport(target, len(page), tuple(headline_lines(payload)))
-
-
-def _named(path: Path, name: str) -> Run:
-    return replace(read_run(path), alias=name)
 
 
 def render_page(payload: dict[str, Any]) -> bytes:

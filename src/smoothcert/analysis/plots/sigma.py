@@ -20,7 +20,6 @@ from smoothcert.runs import Run, read_run
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 _BINS = 30
 _MOST_PANELS = 8
@@ -73,6 +72,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
+    margin = 0.03 * (edges[-1] - edges[0])
     plans = [run.manifest.plan for run in runs]
     stated = [plan.sigma if plan.sigma_levels is None else None for plan in plans]  # no level is the plan's
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
@@ -94,7 +94,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
             add_title(axes, sheet.look, run.name, partial_inputs(run))
             axes.set_ylabel("inputs (%)")
             axes.set_ylim(0.0, None)
-        _share_x(sheet.panels, float(edges[0]), float(edges[-1]))
+            axes.set_xlim(edges[0] - margin, edges[-1] + margin)
         sheet.panels[-1].set_xlabel("σ of an input")
         marks: list[Artist] = [Line2D([], [], color=INK, linewidth=sheet.look.line)]
         if any(s is not None for s in stated):
@@ -110,9 +110,3 @@ def check_panels(runs: Sequence[Run]) -> None:
         raise InvalidValueError(
             f"each run gets a panel of its own, at most {_MOST_PANELS} of them; got {len(runs)} runs: name fewer"
         )
-
-
-def _share_x(panels: Sequence[Axes], low: float, high: float) -> None:
-    margin = 0.03 * (high - low)
-    for axes in panels:
-        axes.set_xlim(low - margin, high + margin)
