@@ -11,7 +11,7 @@ from smoothcert.commands.level_options import LevelOptions
 from smoothcert.commands.options import BoundName, DataName, DataOptions, ModelOptions, NoiseText, Sigma
 from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.search_options import SearchText, search_of
 from smoothcert.commands.stop_options import StopOptions
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class CertificationOptions:
     seed: int = 0
     """Names the random streams; the same seed gives the same votes."""
     stopping: StopOptions = StopOptions()
-    search: SearchOptions = SearchOptions()
+    sigma_search: SearchText = None
     levels: LevelOptions = LevelOptions()
     data: DataOptions = DataOptions()
     shard: str | None = None
@@ -68,7 +68,7 @@ class CertificationOptions:
         from smoothcert.runs.shards import Shard
         from smoothcert.smoothing.plan import AUTO
 
-        execution, searched = execution_of(self.speed), self.search.search()
+        execution, searched = execution_of(self.speed), search_of(self.sigma_search)
         shard = None if self.shard is None else Shard.parse(self.shard)
         choice = Choice(self.data.skip, self.data.max, shard)
         bound = self.bound or default_bound

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from smoothcert.analysis.levels import levels_used
+from smoothcert.analysis.levels import levels_used, used_json
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
@@ -51,11 +50,7 @@ def show_run(run: Run, output: OutputOptions) -> None:
     digest = run.records.digest
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
-        used, levels = votes_used(run), levels_used(run)
-        votes = {} if used is None else {"votes": asdict(used)}
-        if levels is not None:
-            votes["levels"] = asdict(levels)
-        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **votes}))
+        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **used_json(run)}))
         return
     if output.quiet:
         return

@@ -112,20 +112,17 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.noise_fit import Progress, SubEpoch
 
-    def told(one: SubEpoch) -> None:
-        area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
-        spread = f"σ {one.least:.3g} … {one.greatest:.3g}, geometric mean {one.sigma:.3g}"
-        note(
-            f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}",
-            quiet,
-        )
-
     with progress_bar("sub-epochs", "rows", quiet) as bar:
 
         def step(one: SubEpoch) -> None:
             if one.sub_epoch:
                 bar.item()
-            told(one)
+            area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
+            spread = f"σ {one.least:.3g} … {one.greatest:.3g}, geometric mean {one.sigma:.3g}"
+            note(
+                f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}",
+                quiet,
+            )
 
         fit = start(out=out, plan=plan, progress=Progress(bar.begin, bar.advance, step))
     assert fit.noise is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from smoothcert.commands.options import ModelOptions
     from smoothcert.sampling import Execution
     from smoothcert.smoothing import SmoothedClassifier
-    from smoothcert.smoothing.levelled import LevelledClassifier
 
 _GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
 
@@ -58,39 +56,26 @@ class LevelOptions:
         **plan_fields: Any,
     ) -> SmoothedClassifier:
         """The model smoothed with one σ, or with the levels that the options describe."""
-        from smoothcert.errors import InvalidValueError
-
-        if not self.asked:
-            return named.smoothed(execution, sigma, noise=noise, **plan_fields)
-        if sigma is not None:
-            raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
-        return self._levelled(model, named, model_options, execution, noise, plan_fields)
-
-    def _levelled(
-        self,
-        model: str,
-        named: NamedModel,
-        model_options: ModelOptions,
-        execution: Execution,
-        noise: str,
-        plan_fields: Mapping[str, Any],
-    ) -> LevelledClassifier:
         from smoothcert.commands.model_argument import level_classifiers
         from smoothcert.errors import InvalidValueError
         from smoothcert.noise import NOISES
         from smoothcert.smoothing.levelled import LevelledClassifier
 
+        if not self.asked:
+            return named.smoothed(execution, sigma, noise=noise, **plan_fields)
+        if sigma is not None:
+            raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
         if noise not in NOISES:
             raise InvalidValueError(
                 f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
             )
-        chooser, sigmas, sigma = self._chosen()
+        chooser, sigmas, chooser_sigma = self._chosen()
         models = level_classifiers(model, named, self.level_models, model_options)
         return LevelledClassifier(
             models[0] if self.level_models is None else models,
             chooser,
             sigmas=sigmas,
-            chooser_sigma=sigma,
+            chooser_sigma=chooser_sigma,
             chooser_n0=self.chooser_n0,
             chooser_n=self.chooser_n,
             noise=noise,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from smoothcert.commands.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
 from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.search_options import SearchText, search_of
 from smoothcert.commands.serve_options import LimitOptions
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def serve(
     noise: NoiseText = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
-    search: SearchOptions = SearchOptions(),
+    sigma_search: SearchText = None,
     memory: str | None = None,
     like: Path | None = None,
     input_shape: str | None = None,
@@ -80,8 +80,8 @@ def serve(
     allow_host
         A further name that the server is reached by; only asked about where there are no keys.
     seed
-        Fixes all votes, so that answers can be reproduced. Who knows it can look for inputs that it flatters: for
-        tests and figures, not for strangers.
+        Fixes all votes, so that answers can be reproduced. Anyone who knows it can look for inputs that it flatters:
+        for tests and figures, not for strangers.
     secret_file
         Keeps the secret that votes follow from, in a file that only you can read; made if missing. Without, every start
         draws another, and what is promised is for each life of the server.
@@ -104,7 +104,7 @@ def serve(
     _check_host(host, api_keys, open, is_loopback(host))
     keys = None if api_keys is None else Keys.read(api_keys)
     secret = _secret(seed, secret_file)
-    execution, searched = execution_of(speed), search.search()
+    execution, searched = execution_of(speed), search_of(sigma_search)
     _check_model(model)
     named = load_named_model(model, model_options, "hard")
     shape = _shape(named, input_shape)
@@ -130,7 +130,7 @@ def serve(
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
         warn(
-            f"--seed {seed} fixes every vote: who knows it can look for inputs that it flatters, and for those "
+            f"--seed {seed} fixes every vote: anyone who knows it can look for inputs that it flatters, and for those "
             "nothing is promised. Leave it out where strangers ask",
             output.quiet,
         )

@@ -47,12 +47,11 @@ def show(
     json_
         One JSON object with full precision on standard output.
     """
-    from smoothcert.analysis.levels import levels_used
+    from smoothcert.analysis.levels import used_json
     from smoothcert.analysis.off_grid import off_grid_in_words
     from smoothcert.analysis.overview import overview
     from smoothcert.analysis.tables import default_radii
     from smoothcert.analysis.trained import Departures
-    from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.radii import chosen_beforehand
     from smoothcert.runs import read_run
 
@@ -67,14 +66,9 @@ def show(
         else _statements(read, chosen, confidence)
     )
     if json_:
-        used = votes_used(read)
-        votes = {} if used is None else {"votes": asdict(used)}
-        if (levels := levels_used(read)) is not None:
-            votes["levels"] = asdict(levels)
         notes = [*([] if lost is None else [_off_grid(lost)]), *Departures.of(read.manifest).in_words()]
-        print(
-            json.dumps({**asdict(whole), **votes, "notes": notes, "statements": proved}, ensure_ascii=False)
-        )
+        found = {**asdict(whole), **used_json(read), "notes": notes, "statements": proved}
+        print(json.dumps(found, ensure_ascii=False))
         return
     _print(read, whole, typed, proved, lost)
 
@@ -161,7 +155,6 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
-
     from smoothcert.analysis.intervals import acr_interval
     from smoothcert.errors import RunError
 

@@ -19,9 +19,9 @@ from smoothcert.datasets.image_files import (
     image_names,
     opened,
     read_header,
-    require_pillow,
 )
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import check_expansion
 
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val")}
@@ -77,7 +77,7 @@ def _image_files(class_folder: Path) -> list[Path]:
 def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
     if not files:
         return np.empty((0, 1, 1, 1), np.uint8)
-    require_pillow("a folder of images")
+    require("PIL.Image", "a folder of images")
     headers = [read_header(file) for file in files]
     expected = headers[0].size
     for file, header in zip(files, headers):

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.datasets.image_files import class_folders, image_names, require_pillow
+from smoothcert.datasets.image_files import class_folders, image_names
 from smoothcert.datasets.lazy_images import CentreCrop, LazyImages
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import MOST_TEXT, read_file
 
 RECIPE = CentreCrop(shorter=256, side=224)
@@ -32,7 +33,7 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
     the two folders, else those that are a folder of either split. So with that file labels agree with
     published networks even where only some of the classes are on disk. The file names the classes too.
     """
-    require_pillow("the imagenet data set")
+    require("PIL.Image", "the imagenet data set")
     folder = _FOLDERS[split]
     places = candidate_places(root, ("imagenet",))
     place = next((place for place in places if (place / folder).is_dir()), None)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.datasets.image_files import require_pillow
 from smoothcert.datasets.lazy_images import LazyImages, Squeeze
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import MOST_TEXT, read_file
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
@@ -38,7 +38,7 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
     distorts it. KITTI's own test images have no labels, so a fixed tenth of the training ones is the test
     split; it depends on nothing but which images are there and have an object.
     """
-    require_pillow("the kitti data set")
+    require("PIL.Image", "the kitti data set")
     places = candidate_places(root, ("kitti", "KITTI", "Kitti/raw"))
     place = next((place for place in places if (place / _IMAGES).is_dir()), None)
     if place is None:
