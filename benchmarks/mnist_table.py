@@ -76,12 +76,14 @@ class Kept:
     epochs: int
     seed: int
     hours: float
+    precision: str
     sigma: float
     bound: str
     n0: int
     n: int
     alpha: float
     route: str
+    dtype: str
     model_sha256: str
 
     @property
@@ -123,16 +125,19 @@ def keep(run: Run, directory: Path) -> Path:
         epochs=epochs,
         seed=trained["seed"],
         hours=round(trained["seconds"] / 3600, 2),
+        precision=trained.get("precision", "float32"),
         sigma=sigma,
         bound=plan.known(PlanStatement.bound),
         n0=plan.known(PlanStatement.n0),
         n=plan.known(PlanStatement.n),
         alpha=plan.known(PlanStatement.alpha),
         route=plan.known(PlanStatement.route),
+        dtype=plan.known(PlanStatement.dtype),
         model_sha256=model.known(ModelStatement.sha256),
     )
-    full = find_recipe(recipe).plan.epochs
-    name = recipe.removeprefix("mnist-") + ("" if epochs == full else f"-{epochs}-epochs")
+    full = find_recipe(recipe).plan
+    name = recipe.removeprefix("mnist-") + ("" if epochs == full.epochs else f"-{epochs}-epochs")
+    name += "" if kept.precision == full.precision else f"-{kept.precision}"
     _write_log(directory / f"{name}.tsv.gz", list(run.records))
     (directory / f"{name}.json").write_text(json.dumps(asdict(kept), indent=2) + "\n", encoding="utf-8")
     return directory / f"{name}.tsv.gz"
@@ -157,8 +162,18 @@ def table(directory: Path) -> str:
         kept = Kept(**json.loads(_beside(path).read_text(encoding="utf-8")))
         records = read_field_log(path, kept.sigma).records
         rows.append(_row(kept, records, _adjusted(records, kept.sigma, directory)))
-    heads = ["σ", "recipe", "epochs", "inputs", "ACR on them", "adjusted ± s. e.", "published", "difference"]
-    return markdown_table(heads, rows, text_columns={1})
+    heads = [
+        "σ",
+        "recipe",
+        "epochs",
+        "trained in",
+        "inputs",
+        "ACR on them",
+        "adjusted ± s. e.",
+        "published",
+        "difference",
+    ]
+    return markdown_table(heads, rows, text_columns={1, 3})
 
 
 def _row(kept: Kept, records: list[Record], adjusted: Adjusted) -> list[str]:
@@ -167,6 +182,7 @@ def _row(kept: Kept, records: list[Record], adjusted: Adjusted) -> list[str]:
         f"{kept.sigma:g}",
         kept.method,
         f"{kept.epochs} of {find_recipe(kept.recipe).plan.epochs}",
+        kept.precision,
         str(len(records)),
         f"{average_certified_radius(records):.4f}",
         f"{adjusted.acr:.4f} ± {adjusted.error:.4f}",
@@ -185,7 +201,8 @@ def _recipe_of(trained: dict[str, Any], method: str, sigma: float) -> str:
     names = [name for name in PUBLISHED[sigma] if name.split("-")[0] == method]
     for name in names:
         plan = find_recipe(f"mnist-{name}-{sigma}").plan
-        if all(trained[knob] == value for knob, value in asdict(plan.objective).items() if knob in trained):
+        wanted = {f"objective.{knob}": value for knob, value in asdict(plan.objective).items()}
+        if all(trained[knob] == value for knob, value in wanted.items() if knob in trained):
             return f"mnist-{name}-{sigma}"
     raise SystemExit(f"no published recipe trains {method} at σ = {sigma} with these knobs: {trained}")
 
