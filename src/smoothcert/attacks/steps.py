@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,14 @@ from torch.nn import functional as F
 
 from smoothcert.attacks.soft_smoothed import noisy_logits, smoothed_log_probs
 from smoothcert.errors import InvalidValueError
+
+
+class Limits(TypedDict):
+    """How far from an input, in how many steps, and whether inside [0, 1]."""
+
+    epsilon: float
+    steps: int
+    clip: bool
 
 
 @contextmanager

@@ -61,9 +61,12 @@ def _show(found: Checkup, quiet: bool) -> None:
 
     from smoothcert.commands.console import print_list, stdout
 
+    if quiet:
+        print_list("Promises that don't hold here", found.broken)
+        return
     console = stdout()
     here = found.environment
-    if here is not None and not quiet:
+    if here is not None:
         lines = Table(show_header=False)
         lines.add_column()
         lines.add_column()
@@ -75,34 +78,32 @@ def _show(found: Checkup, quiet: bool) -> None:
         lines.add_row("extras missing", ", ".join(here.missing) or "none")
         lines.add_row("file system", f"{here.file_system} ({here.directory})")
         console.print(lines)
-    if not quiet:
-        promises = Table("promise", "where", "holds")
-        for bits in found.bits:
-            where = f"{bits.network}, {bits.device}, {bits.route}"
-            promises.add_row("same bits", where, "yes" if bits.same else "NO")
-        for noise in found.noise:
-            where = f"{noise.noise}, {noise.what}, {noise.device}"
-            promises.add_row(
-                f"noise, {noise.votes:,} draws", where, f"{'yes' if noise.fits else 'NO'}, p = {noise.p:.2g}"
-            )
-        console.print(promises)
-        speed = Table("network", "device", "route", "votes/s", "bare rows/s", "ratio")
-        for rates in found.rates:
-            speed.add_row(
-                rates.network,
-                rates.device,
-                f"{rates.route} (default)" if rates.auto else rates.route,
-                _rate(rates.votes),
-                _rate(rates.bare),
-                f"{rates.ratio:.2f}",
-            )
-        console.print(speed)
+    promises = Table("promise", "where", "holds")
+    for bits in found.bits:
+        where = f"{bits.network}, {bits.device}, {bits.route}"
+        promises.add_row("same bits", where, "yes" if bits.same else "NO")
+    for noise in found.noise:
+        where = f"{noise.noise}, {noise.what}, {noise.device}"
+        promises.add_row(
+            f"noise, {noise.votes:,} draws", where, f"{'yes' if noise.fits else 'NO'}, p = {noise.p:.2g}"
+        )
+    console.print(promises)
+    speed = Table("network", "device", "route", "votes/s", "bare rows/s", "ratio")
+    for rates in found.rates:
+        speed.add_row(
+            rates.network,
+            rates.device,
+            f"{rates.route} (default)" if rates.auto else rates.route,
+            _rate(rates.votes),
+            _rate(rates.bare),
+            f"{rates.ratio:.2f}",
+        )
+    console.print(speed)
     print_list("Promises that don't hold here", found.broken)
-    if not quiet:
-        print_list("What couldn't be tried", found.failures)
-        print_list("What to change", found.advice)
-        if not found.broken:
-            console.print("All promises hold on this machine.")
+    print_list("What couldn't be tried", found.failures)
+    print_list("What to change", found.advice)
+    if not found.broken:
+        console.print("All promises hold on this machine.")
 
 
 def _rate(value: float) -> str:

@@ -16,11 +16,7 @@ from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.sampling import BaseClassifier, Execution
     from smoothcert.verification import Checked, Report
-    from smoothcert.verification.replay import Replay
-    from smoothcert.verification.statement import Statement
 
 DOESNT_FOLLOW = 4
 _REPLAY = Group("Casting votes again", sort_key=3)
@@ -143,8 +139,11 @@ def _replay(
 ) -> None:
     from smoothcert import datasets
     from smoothcert.commands.console import progress_bar
+    from smoothcert.commands.level_options import load_chooser
     from smoothcert.commands.model_argument import declared_as, level_classifiers, load_named_model
-    from smoothcert.verification.replay import chosen_records
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.verification.level_replay import LevelReplay
+    from smoothcert.verification.replay import Replay, chosen_records
 
     assert replaying.model is not None
     assert replaying.replay is not None
@@ -153,7 +152,16 @@ def _replay(
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
     models = level_classifiers(replaying.model, named, replaying.level_models, options)
-    replay = _replay_of(run, checked.statement, models, replaying.chooser, inputs, execution_of(speed))
+    execution = execution_of(speed)
+    if plan is not None and plan.levels is not None:
+        chooser = None if replaying.chooser is None else load_chooser(replaying.chooser)
+        replay: Replay = LevelReplay(run, checked.statement, models, chooser, inputs, execution)
+    elif replaying.chooser is not None or len(models) > 1:
+        raise InvalidValueError(
+            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
+        )
+    else:
+        replay = Replay(run, checked.statement, models[-1], inputs, execution)
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)
@@ -164,37 +172,15 @@ def _replay(
         checked.report.notes.append(f"the inputs whose votes were cast again were drawn by --seed {seed}")
 
 
-def _replay_of(
-    run: Path,
-    statement: Statement,
-    models: list[BaseClassifier],
-    chooser: str | None,
-    inputs: Dataset,
-    execution: Execution,
-) -> Replay:
-    from smoothcert.commands.level_options import load_chooser
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.verification.level_replay import LevelReplay
-    from smoothcert.verification.replay import Replay
-
-    if statement.plan is not None and statement.plan.levels is not None:
-        chosen = None if chooser is None else load_chooser(chooser)
-        return LevelReplay(run, statement, models, chosen, inputs, execution)
-    if chooser is not None or len(models) > 1:
-        raise InvalidValueError(
-            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
-        )
-    return Replay(run, statement, models[-1], inputs, execution)
-
-
 def _show(report: Report, quiet: bool) -> None:
     from smoothcert.commands.console import print_list, stdout
 
     if quiet and report.holds:
         return
     console = stdout()
+    of = "" if report.finished in (None, True) else f" of {report.expected}"
     console.print(
-        f"{report.run}: {_inputs(report)}, {_verdict(report)}",
+        f"{report.run}: {report.records}{of} inputs, {_verdict(report)}",
         style=None if report.holds else "bold red",
         soft_wrap=True,
     )
@@ -205,14 +191,6 @@ def _show(report: Report, quiet: bool) -> None:
     print_list("Believed, because a run can't show it", report.believed)
     print_list("Note", report.notes)
     console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
-
-
-def _inputs(report: Report) -> str:
-    return (
-        f"{report.records} inputs"
-        if report.finished in (None, True)
-        else f"{report.records} of {report.expected} inputs"
-    )
 
 
 def _verdict(report: Report) -> str:

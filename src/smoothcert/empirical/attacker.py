@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks.steps import norms
+from smoothcert.attacks.steps import Limits, norms
 from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
-from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, Limits, margins
+from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, margins
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
 from smoothcert.noise import NOISES, on_grid
 from smoothcert.runs import Record, Run

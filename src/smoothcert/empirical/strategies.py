@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol, TypedDict
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from smoothcert.attacks import ddn, nes, noisy_logits, pgd, smoothed_log_probs
-from smoothcert.attacks.steps import for_each_example, loss_gradient, norms, rescale, stay_near
+from smoothcert.attacks.steps import Limits, for_each_example, loss_gradient, norms, rescale, stay_near
 from smoothcert.registry import Registry
-
-
-class Limits(TypedDict):
-    """How far from an input, in how many steps, and whether inside [0, 1]."""
-
-    epsilon: float
-    steps: int
-    clip: bool
 
 
 class Strategy(Protocol):

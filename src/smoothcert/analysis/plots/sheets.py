@@ -27,9 +27,11 @@ from smoothcert.analysis.figures import (
 from smoothcert.registry import check_name
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 Dashes = Any  # matplotlib's line styles: a name, or an offset and lengths
 
@@ -164,6 +166,22 @@ def new_sheet(
 def _bound_together(label: str) -> str:
     """No line ends within ``σ = 0.25``, ``ACR 0.525`` or ``95 %``."""
     return _TOGETHER.sub(lambda found: found[0].replace(" ", "\u00a0"), label)
+
+
+def draw_steps(
+    axes: Axes, sizes: NDArray[np.float64], share: NDArray[np.float64], k: int, line: float
+) -> Artist:
+    """The k-th curve of a picture: a share (0 to 1) in percent, which holds from each size to the next."""
+    colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+    (handle,) = axes.step(sizes, 100 * share, where="post", color=colour, linewidth=line, linestyle=dashes)
+    return handle
+
+
+def dress_accuracy(axes: Axes) -> None:
+    """The vertical axis of certified accuracy."""
+    axes.set_ylim(0.0, 101.5)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel("certified accuracy (%)")
 
 
 def add_title(axes: Axes, look: Look, name: str, *about: str | None) -> None:
