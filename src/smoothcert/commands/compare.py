@@ -75,14 +75,12 @@ def compare(
 def _show(found: Comparison, typed: list[str]) -> None:
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
-    from smoothcert.commands.console import figure_table, print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, say
     from smoothcert.plain_text import norm_name
 
-    console = stdout()
-    console.print(
+    say(
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
         f"{norm_name(found.norm)} radius",
-        soft_wrap=True,
     )
     table = figure_table("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)")
     for radius, row in zip(typed, found.radii):
@@ -103,11 +101,10 @@ def _show(found: Comparison, typed: list[str]) -> None:
         if acr.low is None or acr.high is None
         else f"{math.floor(1e4 * acr.low) / 1e4:.4f} to {math.ceil(1e4 * acr.high) / 1e4:.4f}"
     )
-    console.print(
+    say(
         f"ACR: A {acr.first:.3f}, B {acr.second:.3f}, B − A {acr.difference:+.4f} ({between}), "
         f"p = {shown_p(acr.p_value)}",
-        soft_wrap=True,
     )
     for remark in found.notes:
-        console.print(f"Note: {remark}", soft_wrap=True)
-    console.print(in_words(found), soft_wrap=True)
+        say(f"Note: {remark}")
+    say(in_words(found))

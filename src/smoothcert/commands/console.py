@@ -169,6 +169,11 @@ def stdout() -> Console:
     return _screen(sys.stdout)
 
 
+def say(text: str, style: str | None = None) -> None:
+    """Print a line as it is: where it is too long, the terminal wraps it."""
+    stdout().print(text, style=style, soft_wrap=True)
+
+
 def figure_table(*headings: str, title: str | None = None) -> Table:
     """A table of figures, which are set to the right below their headings."""
     return Table(*(Column(name, justify="right") for name in headings), title=title, title_justify="left")
@@ -177,10 +182,9 @@ def figure_table(*headings: str, title: str | None = None) -> Table:
 def print_list(title: str, sentences: Sequence[str]) -> None:
     """A title and a line for each sentence; nothing where there are none."""
     if sentences:
-        console = stdout()
-        console.print(title, style="bold")
+        say(title, style="bold")
         for sentence in sentences:
-            console.print(f"  - {sentence}", soft_wrap=True)
+            say(f"  - {sentence}")
 
 
 def print_figures(table: Table) -> None:

@@ -109,7 +109,7 @@ def fit_levels(
 
 def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output: OutputOptions) -> None:
     """What each level is worth and what the chooser makes of them: a table, or a JSON object."""
-    from smoothcert.commands.console import figure_table, stdout
+    from smoothcert.commands.console import figure_table, say, stdout
 
     if output.json:
         told = {"sigma_levels": list(plan.sigmas), "chooser_sigma": plan.noise_sigma, **report.as_json()}
@@ -124,15 +124,11 @@ def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output
     table.add_row("chooser", f"{report.chooser:.4f}", "")
     table.add_row("its levels alone", f"{report.homes:.4f}", "")
     table.add_row("best of each", f"{report.ceiling:.4f}", "")
-    console = stdout()
-    console.print(table)
+    stdout().print(table)
     best = f"σ = {plan.sigmas[report.best]:g} for all inputs"
     gain = f"{report.gain:+.4f} ± {report.gain_error:.4f}"
     if report.gain > 0:
-        console.print(f"against {best}: {gain}", soft_wrap=True)
+        say(f"against {best}: {gain}")
     else:
-        console.print(
-            f"The chooser is not better than {best} ({gain}): take that, --chooser constant:{report.best}",
-            soft_wrap=True,
-        )
-    console.print(f"Next: {after}", soft_wrap=True)
+        say(f"The chooser is not better than {best} ({gain}): take that, --chooser constant:{report.best}")
+    say(f"Next: {after}")

@@ -146,7 +146,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None:
     """What each fit ended with, and the command to go on with: a table, or a JSON object."""
-    from smoothcert.commands.console import figure_table, print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, say
 
     if output.json:
         rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
@@ -167,12 +167,11 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
             f"{last.least:.3g}",
             f"{last.greatest:.3g}",
         )
-    console = stdout()
     print_figures(table)
-    console.print("area: Σ ln σ + D ln gap")
+    say("area: Σ ln σ + D ln gap")
     if len(fits) > 1:
-        console.print(f"{out} has a folder for each init: take another by its figures", soft_wrap=True)
-    console.print(f"Next: {after}", soft_wrap=True)
+        say(f"{out} has a folder for each init: take another by its figures")
+    say(f"Next: {after}")
 
 
 def split_of(fit: Fit) -> str:

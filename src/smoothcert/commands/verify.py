@@ -173,16 +173,14 @@ def _replay(
 
 
 def _show(report: Report, quiet: bool) -> None:
-    from smoothcert.commands.console import print_list, stdout
+    from smoothcert.commands.console import print_list, say
 
     if quiet and report.holds:
         return
-    console = stdout()
     of = "" if report.finished in (None, True) else f" of {report.expected}"
-    console.print(
+    say(
         f"{report.run}: {report.records}{of} inputs, {_verdict(report)}",
         style=None if report.holds else "bold red",
-        soft_wrap=True,
     )
     print_list("What doesn't follow", _problems(report))
     if quiet:
@@ -190,7 +188,7 @@ def _show(report: Report, quiet: bool) -> None:
     print_list("Verified" if report.holds else "Checked", report.verified)
     print_list("Believed, because a run can't show it", report.believed)
     print_list("Note", report.notes)
-    console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
+    say(f"results SHA-256 {report.results_sha256}")
 
 
 def _verdict(report: Report) -> str:
