@@ -57,11 +57,6 @@ def knobs_of(cls: type) -> list[Knob]:
     ]
 
 
-def help_of(field: dataclasses.Field[Any]) -> str:
-    """The line of help that a field was given, or nothing."""
-    return str(field.metadata.get("help", ""))
-
-
 def knob_types(cls: type) -> dict[str, Any]:
     """The resolved type of each field that the constructor takes, in order."""
     hints = typing.get_type_hints(cls)
