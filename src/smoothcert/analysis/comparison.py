@@ -141,7 +141,11 @@ def compare(
         (
             *notes,
             *left_out,
-            *_printed_notes(first, second),
+            *(
+                f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
+                for run in (first, second)
+                if (printed := printed_radii(run)) is not None
+            ),
             *_plan_notes(first, second),
             *_region_notes(first, second),
         ),
@@ -295,15 +299,6 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
     )
     note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"
     return one, other, [note]
-
-
-def _printed_notes(*runs: Run) -> list[str]:
-    """That radii of logs count as they are printed."""
-    return [
-        f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
-        for run in runs
-        if (printed := printed_radii(run)) is not None
-    ]
 
 
 def _plan_notes(first: Run, second: Run) -> list[str]:

@@ -91,10 +91,9 @@ def certify(
         note(
             f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it", quiet
         )
+    if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
+        note(warning, quiet)
     if noise not in NOISES:
-        classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
-            note(warning, quiet)
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
             f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",

@@ -154,7 +154,9 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
         return
     if output.quiet:
         return
-    title = f"on {_kept_apart(fits[0])}: at the start → fitted"
+    split = split_of(fits[0])
+    seen = " but not from the model's training" if split == "train split" else ""
+    title = f"on inputs of the {split}, kept apart from the fit{seen}: at the start → fitted"
     headings = ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to")
     table = figure_table(*headings, title=title)
     for fit in fits:
@@ -177,11 +179,6 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
 def split_of(fit: Fit) -> str:
     """The split that a fit's figures are on: a model may have memorised its training inputs."""
     return f"{fit.manifest.origin.split or 'unknown'} split"
-
-
-def _kept_apart(fit: Fit) -> str:
-    seen = " but not from the model's training" if split_of(fit) == "train split" else ""
-    return f"inputs of the {split_of(fit)}, kept apart from the fit{seen}"
 
 
 def _area(area: float | None) -> str:

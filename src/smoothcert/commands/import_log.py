@@ -65,6 +65,7 @@ def import_log(
     from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
 
+    dropped = ""
     stated: dict[str, Any] = {"bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
         options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
@@ -76,7 +77,6 @@ def import_log(
         manifest, records, files = read_parquet(log)
         if method is not None:
             manifest = replace(manifest, origin=manifest.origin.but(method=method))
-        dropped = ""
     else:
         if sigma is None:
             raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
@@ -94,11 +94,8 @@ def import_log(
             check_count("seed", seed, least=0)
             manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
         records, files = read.records, {}
-        dropped = (
-            ""
-            if read.dropped_tail is None
-            else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
-        )
+        if read.dropped_tail is not None:
+            dropped = " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
     create_run(out, manifest, records, files)
     spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."

@@ -13,7 +13,6 @@ from smoothcert.commands.written_knobs import choices, members, registered
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
 
-if TYPE_CHECKING:
     BoundName: TypeAlias = str
     NoiseName: TypeAlias = str
 else:  # read from the source: help must come without waiting for torch

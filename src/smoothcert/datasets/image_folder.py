@@ -47,8 +47,13 @@ def load_image_folder(path: Path, split: str) -> Dataset:
     files: list[Path] = []
     labels: list[int] = []
     for class_folder in class_folders(folder):
-        images = _image_files(class_folder)
-        files += images
+        images = image_names(class_folder)
+        if not images:
+            raise DataError(
+                f"{class_folder}: expected images ({', '.join(sorted(SUFFIXES))}) of one class, found none; "
+                "the layout is PATH/CLASS/image, or PATH/train/CLASS/image with PATH/test/CLASS/image"
+            )
+        files += [class_folder / name for name in images]
         labels += [classes.index(class_folder.name)] * len(images)
     return Dataset(f"folder:{path}", _read_images(files), np.array(labels, np.int64), classes, scale=1 / 255)
 
@@ -62,16 +67,6 @@ def _split_folder(path: Path, split: str) -> tuple[Path, list[Path]]:
     if train is None or test is None:
         return path, [path]
     return train if split == "train" else test, [train, test]
-
-
-def _image_files(class_folder: Path) -> list[Path]:
-    files = [class_folder / name for name in image_names(class_folder)]
-    if not files:
-        raise DataError(
-            f"{class_folder}: expected images ({', '.join(sorted(SUFFIXES))}) of one class, found none; "
-            "the layout is PATH/CLASS/image, or PATH/train/CLASS/image with PATH/test/CLASS/image"
-        )
-    return files
 
 
 def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:

@@ -56,7 +56,11 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
                 f"{place / folder}: expected the classes listed in {place / NAMES_FILE}, "
                 f"found {wnid}, which isn't; add it there, or remove its folder"
             )
-        images = _images_of_class(place / folder / wnid)
+        images = image_names(place / folder / wnid)
+        if not images:
+            raise DataError(
+                f"{place / folder / wnid}: expected images of one class, found none; unpack them or remove the folder"
+            )
         files += [f"{folder}/{wnid}/{image}" for image in images]
         labels += [label_of[wnid]] * len(images)
     classes = _unique_names(wnids, readable) if readable else tuple(wnids)
@@ -73,15 +77,6 @@ def _wnids(folder: Path) -> list[str]:
             "rename it or move it elsewhere"
         )
     return names
-
-
-def _images_of_class(folder: Path) -> list[str]:
-    images = image_names(folder)
-    if not images:
-        raise DataError(
-            f"{folder}: expected images of one class, found none; unpack them or remove the folder"
-        )
-    return images
 
 
 def _read_names(file: Path) -> dict[str, str]:

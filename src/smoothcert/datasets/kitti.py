@@ -43,7 +43,8 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
     place = next((place for place in places if (place / _IMAGES).is_dir()), None)
     if place is None:
         raise missing_files("kitti", f"{_IMAGES}/ beside {_LABELS}/", places)
-    labels = {name: _dominant_class(place, name) for name in _image_ids(place)}
+    matches = filter(None, (_FILE_NAME.fullmatch(entry.name) for entry in (place / _IMAGES).iterdir()))
+    labels = {name: _dominant_class(place, name) for name in sorted(match[1] for match in matches)}
     usable = [name for name, label in labels.items() if label is not None]
     if len(usable) < 2:
         raise DataError(
@@ -58,11 +59,6 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
         classes=CLASSES,
         scale=1 / 255,
     )
-
-
-def _image_ids(place: Path) -> list[str]:
-    matches = (_FILE_NAME.fullmatch(entry.name) for entry in (place / _IMAGES).iterdir())
-    return sorted(match[1] for match in matches if match)
 
 
 def _split_positions(count: int, split: str) -> list[int]:

@@ -50,10 +50,12 @@ def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> Wr
 
 def render_page(payload: dict[str, Any]) -> bytes:
     """The whole file; it states its own size."""
+    first, *more = (run["name"] for group in payload["groups"] for run in group["runs"])
+    title = f"Certified robustness: {first}" + (f" and {len(more)} more" if more else "")
     script = "'use strict';\n(function () {\n" + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
     parts = {
         "policy": content_policy(script),
-        "title": html.escape(_title(payload)),
+        "title": html.escape(title),
         "style": _filled(_asset("page.css"), {"dark": _asset("dark.css")}),
         "statements": "".join(f"<p>{html.escape(line)}</p>" for line in headline_lines(payload)),
         "data": embedded_json(payload),
@@ -101,11 +103,6 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
         for place, name in enumerate(names)
     ]
-
-
-def _title(payload: dict[str, Any]) -> str:
-    names = [run["name"] for group in payload["groups"] for run in group["runs"]]
-    return f"Certified robustness: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _filled(template: str, parts: dict[str, str]) -> str:

@@ -37,10 +37,11 @@ _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk",
 
 def provenance_json(run: Run) -> dict[str, Any]:
     """Tables of names and values, as text."""
-    manifest = run.manifest
+    manifest, statement = run.manifest, RunFiles(run.path).statement
+    digest = hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
     hashes = [
         ("results", run.records.digest),
-        (f"statement ({RunFiles.statement.name})", _statement_sha256(run)),
+        (f"statement ({statement.name})", digest),
         ("model", manifest.model.sha256),
         ("data", manifest.data.sha256),
         ("log", manifest.data.log_sha256),
@@ -53,11 +54,6 @@ def provenance_json(run: Run) -> dict[str, Any]:
         "versions": _rows(list(manifest.versions.items())),
         "command": certify_command(run),
     }
-
-
-def _statement_sha256(run: Run) -> str | None:
-    statement = RunFiles(run.path).statement
-    return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
 
 
 def certify_command(run: Run) -> str | None:

@@ -220,12 +220,8 @@ def guarantee(run: Run) -> str:
 
 def _complement(probability: float) -> str:
     """1 − a stated probability in percent, with all its digits: 0.001, whatever its binary value, leaves 99.9 %."""
-    return f"{percent_down(1 - Fraction(repr(probability)), _digits(probability))} %"
-
-
-def _digits(alpha: float) -> int:
-    """Decimals that show 1 − α in percent."""
-    return max(0, -int(Decimal(repr(alpha)).normalize().as_tuple().exponent) - 2)
+    digits = -int(Decimal(repr(probability)).normalize().as_tuple().exponent) - 2
+    return f"{percent_down(1 - Fraction(repr(probability)), max(0, digits))} %"
 
 
 def _step(sigma: float | None) -> float:

@@ -76,15 +76,11 @@ def markdown_rows() -> str:
                 method.cost,
                 ", ".join(f"`{knob.name}` {knob.default}" for knob in method.knobs) or "–",
                 method.paper,
-                ", ".join(_families(method.recipes)) or "–",
+                # Without their σ, each once.
+                ", ".join(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in method.recipes)) or "–",
             )
         )
         + " |"
         for method in descriptions()
     ]
     return "\n".join([header, "|---|---|---|---|---|---|", *rows]) + "\n"
-
-
-def _families(recipes: tuple[str, ...]) -> list[str]:
-    """Names of recipes without their σ, each once."""
-    return list(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in recipes))

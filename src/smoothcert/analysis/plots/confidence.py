@@ -45,17 +45,10 @@ def confidence_of(run: Run) -> Confidence:
     A run without votes (an imported log) gives Φ(radius/σ), which is the bound only if p_B was taken as 1 − p_A: it
     must state the clopper-pearson bound and Gaussian noise. Its abstentions are unknown.
     """
-    right: list[float] = []
-    wrong: list[float] = []
-    abstained: list[float] = []
-    unknown = 0
-    for record in run.records:
-        lower = _lower(run, record)
-        if lower is None:
-            unknown += 1
-            continue
-        (abstained if record.abstained else right if record.correct else wrong).append(lower)
-    return Confidence(np.array(right), np.array(wrong), np.array(abstained), unknown)
+    lower = np.array([_lower(run, record) for record in run.records], dtype=np.float64)
+    known, correct, abstained = ~np.isnan(lower), run.records.correct, run.records.abstained
+    wrong, unknown = known & ~correct & ~abstained, int((~known).sum())
+    return Confidence(lower[known & correct], lower[wrong], lower[known & abstained], unknown)
 
 
 @register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
