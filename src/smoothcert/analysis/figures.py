@@ -96,6 +96,15 @@ def new_figure(width: float, height: float, font_size: float = 9) -> Iterator[Fi
         yield figure
 
 
+@contextmanager
+def picture(out: Path, width: float, height: float, font_size: float = 9, dpi: int = 200) -> Iterator[Figure]:
+    """A figure that is written to ``out`` at the end; refused at once where that can't be."""
+    check_picture_path(out)
+    with new_figure(width, height, font_size) as figure:
+        yield figure
+        save_figure(figure, out, dpi)
+
+
 def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
     """Axes at a place of the figure, in inches."""
     across, up = figure.get_size_inches().tolist()

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    add_axes,
-    check_picture_path,
-    dress,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, add_axes, dress, picture
 from smoothcert.analysis.plots.sheets import look_of
 from smoothcert.errors import InvalidValueError
 
@@ -26,7 +18,6 @@ def plot_features(
     names: Sequence[str], values: Sequence[float], meaning: str, out: Path, width: str = "page"
 ) -> None:
     """A bar for each name from above on a logarithmic axis; of more than 60 the first 30 and the last 30."""
-    check_picture_path(out)
     look = look_of(width)
     if not names or len(names) != len(values):
         raise InvalidValueError(
@@ -37,7 +28,7 @@ def plot_features(
     places = [*shown] if len(names) <= _MOST_BARS else [*shown[:half], *shown[-half:]]
     left = 0.15 + min(_LONGEST, max(len(names[k]) for k in places)) * 0.55 * look.legend / 72
     height = len(places) * _BAR + 0.65
-    with new_figure(look.width, height, look.legend) as figure:
+    with picture(out, look.width, height, look.legend) as figure:
         axes = add_axes(figure, left, 0.5, look.width - left - 0.2, height - 0.6)
         rows = range(len(places))
         axes.barh(list(rows), [values[k] for k in places], color=BLUE, height=0.7)
@@ -51,7 +42,6 @@ def plot_features(
         axes.set_xlabel(meaning, loc="right")  # longer than the axis, it has room on the left
         dress(axes, grid="x")
         axes.tick_params(axis="y", length=0)
-        save_figure(figure, out)
 
 
 def _short(name: str) -> str:

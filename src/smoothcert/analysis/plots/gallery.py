@@ -11,16 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    INK,
-    PALE,
-    VERMILION,
-    check_picture_path,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, INK, PALE, VERMILION, picture
 from smoothcert.analysis.plots.images import as_images
 from smoothcert.analysis.plots.sheets import plain_text
 from smoothcert.errors import InvalidValueError
@@ -64,7 +55,6 @@ def plot_gallery(
     its number (cut off, never rounded up) stand under each picture; wrong answers and abstentions are
     framed. Of more than 144 inputs, 144 evenly spaced ones are shown.
     """
-    check_picture_path(out)
     images = as_images(pictures)
     _check_alike(images, records, class_names)
     order = sorted(range(len(records)), key=lambda k: (records[k].radius, not records[k].abstained, k))
@@ -75,7 +65,7 @@ def plot_gallery(
         short_names=max(map(len, class_names)) <= _SHORT_NAME,
     )
     longest = max(record.radius for record in records)
-    with new_figure(layout.width + 2 * _MARGIN, layout.height + _HEADER + 2 * _MARGIN) as figure:
+    with picture(out, layout.width + 2 * _MARGIN, layout.height + _HEADER + 2 * _MARGIN) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         for place, k in enumerate(shown):
@@ -84,7 +74,6 @@ def plot_gallery(
         axes.set_aspect("auto")
         axes.set_xlim(-_MARGIN, layout.width + _MARGIN)
         axes.set_ylim(layout.height + _MARGIN, -_HEADER - _MARGIN)
-        save_figure(figure, out)
 
 
 @dataclass(frozen=True)

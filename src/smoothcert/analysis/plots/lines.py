@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    INK,
-    VERMILION,
-    add_axes,
-    check_picture_path,
-    dress,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, add_axes, dress, picture
 from smoothcert.analysis.plots.images import as_images
 from smoothcert.errors import InvalidValueError
 
@@ -59,12 +49,11 @@ def plot_confidence_lines(
     another model, where ``before`` has its turning ratios and its number of rows. Below: where lines begin and end,
     the first four of ``ends``.
     """
-    check_picture_path(out)
     if label_shares.ndim != 2 or not len(label_shares):
         raise InvalidValueError("no input is right without attack, so there is no line to draw")
     below = _CAPTION + _SIDE + 2 * _GAP if ends else 0.0
     bottom, height = ((below + 0.165 * _HEIGHT) / (_HEIGHT + below), 0.79 * _HEIGHT / (_HEIGHT + below))
-    with new_figure(_WIDTH, _HEIGHT + below) as figure:
+    with picture(out, _WIDTH, _HEIGHT + below) as figure:
         left = figure.add_axes((0.085, bottom, 0.4, height))
         for shares, colour, name in (
             (label_shares, BLUE, "label"),
@@ -113,7 +102,6 @@ def plot_confidence_lines(
             dress(axes)
         for place, pair in enumerate(ends[:MOST_ENDS]):
             _draw_ends(figure, pair, 0.085 * _WIDTH + place * (2 * _SIDE + 3 * _GAP))
-        save_figure(figure, out)
 
 
 def _draw_ends(figure: Figure, pair: Ends, left: float) -> None:

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    add_axes,
-    check_picture_path,
-    dress,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, add_axes, check_picture_path, dress, picture
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.sheets import LOOKS, Look, look_of, plain_text
 from smoothcert.errors import InvalidValueError
@@ -52,7 +44,7 @@ def plot_noise(named: Sequence[tuple[str, Sigmas]], out: Path, width: str = "pag
     if not 0 < len(named) <= _MOST_PICTURES:
         raise InvalidValueError(f"a page holds 1 to {_MOST_PICTURES} σ vectors, got {len(named)}: name fewer")
     pictures = [_picture(sigmas) for _, sigmas in named]
-    if all(picture is not None for picture in pictures):
+    if all(image is not None for image in pictures):
         _draw_pictures(
             [(name, sigmas, p) for (name, sigmas), p in zip(named, pictures) if p is not None], out, width
         )
@@ -74,20 +66,19 @@ def _draw_pictures(named: Sequence[tuple[str, Sigmas, Sigmas]], out: Path, width
     columns = min(_COLUMNS[width], len(named))
     rows = math.ceil(len(named) / columns)
     side = min(_WIDEST, (look.width - 2 * _MARGIN - (columns - 1) * _GAP) / columns)
-    tall = side * max(picture.shape[0] / picture.shape[1] for _, _, picture in named)
+    tall = side * max(image.shape[0] / image.shape[1] for _, _, image in named)
     total_width = columns * side + (columns - 1) * _GAP + 2 * _MARGIN
     height = rows * (tall + _CAPTION) + (rows - 1) * _GAP + 2 * _MARGIN
-    with new_figure(total_width, height, look.font) as figure:
-        for k, (name, sigmas, picture) in enumerate(named):
+    with picture(out, total_width, height, look.font) as figure:
+        for k, (name, sigmas, image) in enumerate(named):
             row, column = divmod(k, columns)
             left = _MARGIN + column * (side + _GAP)
             top = height - _MARGIN - row * (tall + _CAPTION + _GAP)
             axes = add_axes(figure, left, top - tall, side, tall)
             axes.set_xticks([])
             axes.set_yticks([])
-            axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+            axes.imshow(image, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
             _caption(axes, look, side, name, f"{sigmas.min():.3g} (dark) … {sigmas.max():.3g}")
-        save_figure(figure, out)
 
 
 def _caption(axes: Axes, look: Look, side: float, name: str, span: str) -> None:
@@ -109,7 +100,7 @@ def _draw_bars(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> No
     look = LOOKS[width]
     panel, gap = 0.55 * look.panel, 0.45
     height = len(named) * (panel + gap) + 0.35
-    with new_figure(look.width, height, look.font) as figure:
+    with picture(out, look.width, height, look.font) as figure:
         for k, (name, sigmas) in enumerate(named):
             bottom = height - (k + 1) * (panel + gap) + 0.1
             axes = add_axes(figure, look.left, bottom, look.width - look.left - 0.16, panel)
@@ -122,4 +113,3 @@ def _draw_bars(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> No
             axes.set_ylabel("σ")
             axes.set_xlabel("number of the input (line: geometric mean)")
             plain_text(axes, 0.0, 1.04, name, transform=axes.transAxes, fontsize=look.legend)
-        save_figure(figure, out)

@@ -19,10 +19,8 @@ from smoothcert.analysis.figures import (
     SKY,
     VERMILION,
     add_axes,
-    check_picture_path,
     dress,
-    new_figure,
-    save_figure,
+    picture,
 )
 from smoothcert.registry import check_name
 
@@ -135,7 +133,6 @@ def new_sheet(
 
     ``heading`` stands above the labels: what they have in common.
     """
-    check_picture_path(out)
     look = look_of(width)
     wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
     above = (
@@ -148,7 +145,7 @@ def new_sheet(
     panel, gap = look.panel * panel_height, 2.2 * look.font * _POINT
     below = legend_height + 3.6 * look.font * _POINT
     height = below + panels * panel + (panels - 1) * gap + top
-    with new_figure(look.width, height, look.font) as figure:
+    with picture(out, look.width, height, look.font, dpi=200 if width == "page" else 300) as figure:
         left = look.left + more_left
         axes = tuple(
             add_axes(figure, left, below + (panels - 1 - k) * (panel + gap), look.width - left - right, panel)
@@ -160,7 +157,6 @@ def new_sheet(
         for each in axes[:-1]:
             each.tick_params(labelbottom=False)
         yield Sheet(figure, axes, look, wrapped, above)
-        save_figure(figure, out, dpi=200 if width == "page" else 300)
 
 
 def _bound_together(label: str) -> str:
