@@ -181,10 +181,15 @@ Rows = Records | Sequence[Record]
 """Records in either form; :meth:`Records.of` makes columns of both."""
 
 
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """A column of any values, sequences among them."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
 def _column(name: str, values: Sequence[Any]) -> NDArray[Any]:
     if name in ("selection", "estimation", "stopped"):
-        column = np.empty(len(values), dtype=object)
-        column[:] = values
-        return column
+        return objects(values)
     whole = name in ("index", "label", "predicted", "base")
     return np.array(values, dtype=np.int64 if whole else np.float64)

@@ -52,7 +52,7 @@ def check_allocation(directory: Path, indices: Iterable[int]) -> None:
 def settled_votes(
     plan: CertifyPlan, directory: Path, indices: Iterable[int], piloted: Mapping[int, Piloted]
 ) -> dict[int, int]:
-    """Votes for each input: as the run's file says, or allocated now and written before anybody uses them."""
+    """Votes for each input: as the run's file says, or allocated now and written before they are used."""
     path, wanted = RunFiles(directory).allocation, list(indices)
     if path.exists():
         return _read(path, wanted)

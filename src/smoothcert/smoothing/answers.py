@@ -35,9 +35,8 @@ class HeldPart:
         if not np.array_equal(given[self.mask], self.values):
             return None
         free = given[~self.mask]
-        return (
-            free.astype(np.float64) if free.dtype == object else free
-        )  # beside texts, numbers are objects as well
+        # Beside texts, numbers are objects as well.
+        return free.astype(np.float64) if free.dtype == object else free
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +112,7 @@ class Certification:
 
     @property
     def seed(self) -> int:
-        """The seed of its votes: chosen by the operating system unless somebody gave one."""
+        """The seed of its votes: chosen by the operating system unless one was given."""
         return self.estimation.stream.seed
 
     @property

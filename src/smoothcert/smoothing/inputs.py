@@ -161,7 +161,7 @@ def naming_rows(numbered: Sequence[tuple[int, object]], index: int | None) -> It
 def content_index(x: NDArray[Any]) -> int:
     """A stream number that follows from an input's values: equal inputs have equal ones, whatever their type.
 
-    Somebody who could choose among several streams of one input could choose the one that flatters it.
+    A choice among several streams of one input would be a choice of the one that flatters it.
     """
     x = _canonical(x)
     digest = hashlib.sha256(json.dumps([x.dtype.str, list(x.shape)]).encode() + x.tobytes()).digest()

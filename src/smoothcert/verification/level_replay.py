@@ -16,7 +16,7 @@ from smoothcert.sampling.models import class_order
 from smoothcert.sampling.models.declared import difference
 from smoothcert.sigma_levels import ConstantChooser
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.level_plans import chooser_plan, common_point, home_plan, levels_of
+from smoothcert.smoothing.level_plans import chooser_plan, home_plan, levels_of
 from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.verification.level_records import LevelJudge
 from smoothcert.verification.levels import read_levels
@@ -128,7 +128,7 @@ class LevelReplay(Replay):
             voter = self._ordered(SmoothedClassifier(model, plan, execution=self.execution))
         self._check_settled(voter.prepare(self.dataset.input_shape), plan.numerics)
         about = self._stated_plan()
-        points = ((index, common_point(x, about)) for index, x in self.dataset.each(stated))
+        points = ((index, about.point(x)) for index, x in self.dataset.each(stated))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in voter.certify_each(points, on_votes):
