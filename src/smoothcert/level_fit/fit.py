@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from smoothcert.level_fit.report import LevelReport, reported
 from smoothcert.level_fit.votes import counted_votes, radii_by_level
 from smoothcert.noise import NOISES
 from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.data_check import inputs_fitted_on
 from smoothcert.runs.layout import RunFiles
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import TorchClassifier
@@ -127,13 +127,6 @@ def _manifest(
             "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
             "sha256s": [one["sha256"] for one in named],
         },
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": indices.step,
-            "used": len(indices),
-            "dimension": math.prod(dataset.input_shape),
-        },
+        data=inputs_fitted_on(dataset, indices),
         origin=origin,
     ).made_now()

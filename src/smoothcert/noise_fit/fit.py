@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from smoothcert.noise_fit.streams import Purpose, stream
 from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.data_check import inputs_fitted_on
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.noise_files import save_sigmas
@@ -225,13 +225,6 @@ def _manifest(
         kind=KIND,
         plan=statement,
         model={"name": base.name, "sha256": base.fingerprint(dataset.input_shape)},
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": indices.step,
-            "used": len(indices),
-            "dimension": math.prod(dataset.input_shape),
-        },
+        data=inputs_fitted_on(dataset, indices),
         origin=origin,
     ).made_now()

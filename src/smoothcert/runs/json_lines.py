@@ -1,4 +1,4 @@
-"""Files with a line of JSON for each step of a run: added to, each line with its checksum, or replaced whole."""
+"""Files of JSON beside a run: one object, or a line for each step of a run; with checksums, or replaced whole."""
 
 from __future__ import annotations
 
@@ -9,6 +9,12 @@ from typing import Any
 
 from smoothcert.checksums import is_sealed, sealed, unsealed
 from smoothcert.files import append_line, parse_json, read_lines, write_atomically
+
+
+def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the file by one object with its checksum, in one step: it is there whole or not at all."""
+    text = json.dumps(sealed(fields), indent=2, ensure_ascii=False)
+    write_atomically(path, (text + "\n").encode())
 
 
 def append_sealed(path: Path, fields: Mapping[str, Any]) -> None:

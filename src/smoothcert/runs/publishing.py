@@ -27,7 +27,6 @@ from smoothcert.runs.run import read_run
 _FORMAT = 1
 _MOST_BYTES = 2**37
 _MOST_FILES = 2**21
-_CHUNK = 1 << 20
 _MODEL = (WEIGHTS_NAME, Path(WEIGHTS_NAME).with_suffix(".json").name, RunFiles.checkpoint.name)
 _HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -56,7 +55,7 @@ class Published:
 
 
 def publish(directory: Path, address: str, *, with_model: bool = False, replace: bool = False) -> Published:
-    """Put a finished run into a store; whoever reads it there gets these very bytes or a refusal.
+    """Put a finished run into a store; readers there get these very bytes or a refusal.
 
     The list of its files, without which nothing is read, goes last, after every file was read back and had its size and
     hash: an upload that was killed is no run, and the same command completes it. Weights and checkpoints stay here
@@ -152,10 +151,7 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
                     f"{files.journal}{end} is there, as while somebody reads or writes the run: publish it when that "
                     "is over; after a kill, give the command that made the run again"
                 )
-        files.refuse_link()
-        beside = [*directory.glob("*"), *files.searched_sigmas.glob("*")]
-        kept = sorted(path.relative_to(directory).as_posix() for path in beside if path.is_file())
-        names = [name for name in kept if files.keeps(name)] + [files.answers.name, files.journal.name]
+        names = [*files.kept_names(), files.answers.name, files.journal.name]
     if with_model:
         if not (directory / WEIGHTS_NAME).is_file():
             where = "" if manifest.origin.model is None else f" ({manifest.origin.model})"
@@ -168,12 +164,9 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
 
 
 def _stored(path: Path) -> StoredFile:
-    digest, size = hashlib.sha256(), 0
     with opened_file(path, links=False) as file:
-        while part := file.read(_CHUNK):
-            digest.update(part)
-            size += len(part)
-    return StoredFile(size, digest.hexdigest())
+        digest = hashlib.file_digest(file, "sha256")
+        return StoredFile(file.tell(), digest.hexdigest())
 
 
 def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
