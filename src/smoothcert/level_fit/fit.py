@@ -68,7 +68,17 @@ def fit_levels_into(
     if (out / WEIGHTS_NAME).exists() and not RunFiles(out).statement.exists():
         raise RunError(f"{out} holds {WEIGHTS_NAME} of something else: choose another --out")
     spec = chooser_spec(dataset, plan)
-    manifest = _manifest(models, dataset, indices, plan, execution, origin or {})
+    named = [{"name": base.name, "sha256": base.fingerprint(dataset.input_shape)} for base in models]
+    manifest = Manifest.of(
+        kind=KIND,
+        plan=plan.as_json() | {"device": execution.device_kind},
+        model={
+            "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
+            "sha256s": [one["sha256"] for one in named],
+        },
+        data=inputs_fitted_on(dataset, indices),
+        origin=origin,
+    ).made_now()
     with claim_run(out, manifest):
         if (done := _finished(out)) is not None:
             return done
@@ -88,7 +98,7 @@ def fit_levels_into(
         report = reported(counts, radii[len(fitted) :], noise)
         about = {
             "noise": plan.noise,
-            "models": _models(models, dataset),
+            "models": named,
             "data": {"name": dataset.name, "sha256": dataset.fingerprint()},
             "report": report.as_json(),
         }
@@ -105,28 +115,3 @@ def _finished(out: Path) -> LevelReport | None:
         return None if fields is None else LevelReport.from_json(fields["report"])
     except (ModelError, KeyError, TypeError):
         return None
-
-
-def _models(models: Sequence[BaseClassifier], dataset: Dataset) -> list[dict[str, str]]:
-    return [{"name": base.name, "sha256": base.fingerprint(dataset.input_shape)} for base in models]
-
-
-def _manifest(
-    models: Sequence[BaseClassifier],
-    dataset: Dataset,
-    indices: range,
-    plan: LevelFitPlan,
-    execution: Execution,
-    origin: dict[str, Any],
-) -> Manifest:
-    named = _models(models, dataset)
-    return Manifest.of(
-        kind=KIND,
-        plan=plan.as_json() | {"device": execution.device_kind},
-        model={
-            "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
-            "sha256s": [one["sha256"] for one in named],
-        },
-        data=inputs_fitted_on(dataset, indices),
-        origin=origin,
-    ).made_now()

@@ -17,7 +17,7 @@ from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import certify_procedure, decide
 from smoothcert.stopping import FixedVotes, RadiusForecast, Share, VotingState, looks
 from smoothcert.stopping.budgets import MINIMUM_VOTES
-from smoothcert.stopping.radius_forecast import sizes
+from smoothcert.stopping.looks import sizes
 from smoothcert.tally import Phase, Stream, Tally
 
 _SHARES = (0.55, 0.65, 0.75, 0.85, 0.95, 0.99, 1.0)

@@ -9,12 +9,12 @@ from typing import ClassVar
 from smoothcert.stopping.arguments import check_share, percent
 from smoothcert.stopping.base import Goal
 from smoothcert.stopping.budgets import BUDGETS, MINIMUM_VOTES, PILOT_VOTES, PilotedBudget
-from smoothcert.stopping.radius_forecast import RadiusForecast, sizes
+from smoothcert.stopping.looks import sizes
+from smoothcert.stopping.radius_forecast import RadiusForecast
 from smoothcert.tally import Tally
 
-_TOLERANCE = (
-    0.7  # keeps the loss near `loss` on published distributions of p_A (benchmarks/adaptive_simulation.py)
-)
+# Keeps the loss near `loss` on published distributions of p_A (benchmarks/adaptive_simulation.py).
+_TOLERANCE = 0.7
 
 
 @BUDGETS.register("pilot")

@@ -109,9 +109,8 @@ class SqliteStore(Store):
 
     def _check_schema(self) -> None:
         """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
-        if (
-            found := foreign_object(self._connection, {name: {text} for name, text in _TABLES.items()})
-        ) is not None:
+        tables = {name: {text} for name, text in _TABLES.items()}
+        if (found := foreign_object(self._connection, tables)) is not None:
             raise IncompleteMemoryError(
                 self.name, f"it holds {found}, which no memory has and which could falsify it"
             )
@@ -176,15 +175,12 @@ class SqliteStore(Store):
             self._check_same_file()
             try:
                 with transaction(self._connection):
-                    self._enter()
+                    self.inside, self._appended = True, None
                     yield
             finally:
                 self.inside = False
             if self._appended is not None:
                 self._witness.advance(self._appended)
-
-    def _enter(self) -> None:
-        self.inside, self._appended = True, None
 
     def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
         """As the store's one connection answers."""
