@@ -166,7 +166,7 @@ def _answers(
 ) -> Iterator[Certification]:
     """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total.
 
-    Inputs under way are in ``taken``, so that nobody reads them a second time.
+    Inputs under way are in ``taken``, so that they aren't read a second time.
     """
 
     def label_of(index: int) -> int:

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 PICTURE_LEVELS = 255
 """8-bit pictures are multiples of 1/255."""
 
-_COARSE, _FINE = (
-    64,
-    256,
-)  # fewest steps to a σ: where the inputs lie on the grid, and where they are rounded to it
+# Fewest steps to a σ: where the inputs lie on the grid, and where they are rounded to it.
+_COARSE, _FINE = 64, 256
 _MOST_CELLS = 2048  # steps to a σ beyond which the grid gets coarser than the inputs' own
 _MOST_LEVELS = 1 << 24  # what float32 holds exactly
 _UNIT_STEPS = 512
@@ -216,9 +214,8 @@ def lost_off_grid(noise: Noise, grid: Grid, dimension: int, levels: int | None) 
 def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
     """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
     steps = float(_steps_per_unit(noise.scales(), grid).max())
-    farthest = largest + noise.reach * float(
-        noise.scales().max()
-    )  # Python's floats: infinite, not an error, where it is too far
+    # Python's floats: infinite, not an error, where it is too far.
+    farthest = largest + noise.reach * float(noise.scales().max())
     return "float32" if farthest * steps <= _EXACT["float32"] else "float64"
 
 

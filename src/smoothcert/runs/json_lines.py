@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from smoothcert.checksums import is_sealed, sealed, unsealed
 from smoothcert.files import append_line, parse_json, read_lines, write_atomically
+
+T = TypeVar("T")
 
 
 def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
@@ -35,6 +37,16 @@ def read_sealed(path: Path, always: bool = False) -> Iterator[dict[str, Any]]:
             continue
         if is_sealed(fields) or not always:
             yield stated
+
+
+def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], always: bool = False) -> Iterator[T]:
+    """What the lines of :func:`read_sealed` say; one that ``parse`` can't understand is left out as well."""
+    for fields in read_sealed(path, always):
+        try:
+            found = parse(fields)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+            continue
+        yield found
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

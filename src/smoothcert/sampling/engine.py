@@ -72,7 +72,9 @@ class Engine:
             while True:
                 wanted = (width - in_flight) * (most if self.execution.batch else 1) * layout.slots
                 while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
-                    yield from self._advance(self._admit(job), None, lanes)
+                    # The input is checked once, before any vote is spent on it.
+                    copies = self._copies(job.index, job.x, job.noise)
+                    yield from self._advance(ActiveInput(job, copies, dict(job.drawn)), None, lanes)
                 # Few votes are shared out among the workers.
                 rounds = min(most, -(-lanes.waiting // (width * layout.slots)))
                 while in_flight < width and lanes.waiting:
@@ -86,18 +88,14 @@ class Engine:
                 casts = cast.result()
                 in_flight -= 1
                 if on_votes is not None:
-                    on_votes(sum(block.last - block.first for block in blocks))
+                    on_votes(sum(block.votes for block in blocks))
                 for block, (sums, seconds) in zip(blocks, casts, strict=True):
                     active = block.of
                     active.seconds += seconds
                     active.sums += sums
-                    active.missing -= block.last - block.first
+                    active.missing -= block.votes
                     if not active.missing:
                         yield from self._advance(active, active.tally(), lanes)
-
-    def _admit(self, job: Job[R]) -> ActiveInput:
-        """Check the input once, before any vote is spent on it."""
-        return ActiveInput(job, self._copies(job.index, job.x, job.noise), dict(job.drawn))
 
     def first_copies(
         self, index: int, x: NDArray[Any], noise: Noise, phase: Phase, count: int

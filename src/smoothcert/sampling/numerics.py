@@ -165,15 +165,9 @@ class Numerics:
         """The type of the model's weights and of what it is given."""
         import torch
 
-        return {
-            AUTO_DTYPE: torch.float32,
-            "autocast-bfloat16": torch.float32,
-            "autocast-float16": torch.float32,
-            "bfloat16": torch.bfloat16,
-            "float16": torch.float16,
-            "float32": torch.float32,
-            "float64": torch.float64,
-        }[self.dtype]
+        named = "float32" if self.autocast or self.dtype == AUTO_DTYPE else self.dtype
+        found: torch.dtype = getattr(torch, named)
+        return found
 
     @property
     def noise_dtype_name(self) -> str:

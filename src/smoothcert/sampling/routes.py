@@ -75,19 +75,15 @@ def _candidates(
         return []
     if not any(isinstance(part, nn.BatchNorm2d) for part in module.modules()):
         return ["channels-last"]
+    row = probe_rows(1, input_shape, numerics.torch_dtype())
     exported = (
         device == "cpu"
         and numerics.torch_dtype() == torch.float32
         and installed("onnx", "onnxruntime")
-        and _work(module, input_shape, numerics.torch_dtype()) >= _WORTH_EXPORTING
+        and counted_pass(private_copy(module, sharing_weights=True), row)[1] >= _WORTH_EXPORTING
         and _straight(module)
     )
     return ["onnxruntime"] * exported + ["folded", "channels-last"]
-
-
-def _work(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Multiply-adds of a row."""
-    return counted_pass(private_copy(module, sharing_weights=True), probe_rows(1, input_shape, dtype))[1]
 
 
 def _straight(module: nn.Module) -> bool:

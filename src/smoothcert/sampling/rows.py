@@ -29,11 +29,9 @@ class Gauge(Protocol):
 
     def seconds(self, rows: int) -> float:
         """How long a pass takes; MemoryError where it doesn't fit."""
-        ...
 
     def free(self) -> int | None:
         """Bytes that are left, None where the device doesn't tell."""
-        ...
 
 
 def measured(device: str) -> bool:

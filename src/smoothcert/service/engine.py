@@ -23,7 +23,7 @@ from smoothcert.service.pace import Pace
 from smoothcert.service.randomness import Secret
 from smoothcert.service.schedule import Schedule
 from smoothcert.service.settled import deep, settled, statement_of
-from smoothcert.service.voting import Kept, Lease, Voting, exact_point
+from smoothcert.service.voting import Kept, Lease, Voting
 from smoothcert.service.waiting_room import EngineLimits, Reservation, WaitingRoom
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.voting import engine_for
@@ -31,9 +31,8 @@ from smoothcert.stopping import StopRule
 from smoothcert.tally import Phase, Tally
 
 _LEASES_OUT = 2  # of one input: one is cast while the other is judged
-_GROWTH = (
-    0.25  # of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less
-)
+# Of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less.
+_GROWTH = 0.25
 _MOST_ROUNDS = 8  # of a lease: what a newcomer waits for is bounded
 _LONGEST_WAIT, _SHORTEST_WAIT = 600, 1  # seconds that a refused caller is told to wait
 
@@ -116,7 +115,7 @@ class VotingEngine:
             found = noise.point(array)
         noise.check_exact(found, self.plan.numerics.noise_dtype_name, 0)
         # Each input's own noise has a grid of its own: two inputs that one grid can't tell apart, another can.
-        exact = found.steps if self.plan.search is None else exact_point(array)
+        exact = found.steps if self.plan.search is None else np.asarray(array, dtype=np.float64)
         return self.secret.index(self.plan_hash, exact), array
 
     def ask(
@@ -129,9 +128,8 @@ class VotingEngine:
         on_change: Callable[[], None] | None = None,
     ) -> Ask:
         """Begin to answer about one input; see :meth:`ask_all`."""
-        return self.ask_all(caller, [Question(*self.point(x))], votes=votes, rule=rule, on_change=on_change)[
-            0
-        ]
+        questions = [Question(*self.point(x))]
+        return self.ask_all(caller, questions, votes=votes, rule=rule, on_change=on_change)[0]
 
     def reserve(self, caller: str, inputs: int) -> Reservation:
         """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
@@ -195,7 +193,7 @@ class VotingEngine:
         return ask
 
     def end(self, ask: Ask, ending: Ending = "left") -> None:
-        """End an ask with what is certified so far; votes that nobody waits for any more aren't cast."""
+        """End an ask with what is certified so far; votes that are no longer waited for aren't cast."""
         with self._lock:
             if not ask.done:
                 ask.end(ending)
@@ -351,7 +349,7 @@ class VotingEngine:
         self._lock.notify_all()
 
     def _keep(self, voting: Voting) -> None:
-        """Once nobody asks about a point and none of its votes is under way, keep its tallies and no more."""
+        """Once a point isn't asked about and none of its votes is under way, keep its tallies and no more."""
         if voting in self._asks or voting.out or voting.index not in self._votings:
             return
         del self._votings[voting.index]
@@ -362,7 +360,7 @@ class VotingEngine:
                 self._kept.popitem(last=False)
 
     def _try_alone(self) -> None:
-        """The model failed on a pass that may have held several inputs: find out on whose, and let the others go on."""
+        """The model failed on a pass that may have held several inputs: find out which, and let the others go on."""
         with self._lock:
             lost = [(self._votings[index], list(leases)) for index, leases in self._out.items()]
         for voting, leases in lost:

@@ -37,7 +37,7 @@ class PatientProtocol(H11Protocol):
         super().connection_made(transport)
         transport.set_write_buffer_limits(
             0
-        )  # whatever isn't taken by the client's side is told to pause_writing
+        )  # whatever the client's side doesn't take, pause_writing hears of
         self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
 
     def pause_writing(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.verification.reading import json_lines
-from smoothcert.verification.votes import UnreadableError, Votes, integer, number, parse_votes
+from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
 
 CHOOSER_PART = Fraction(1, 32)
 """The chooser's part of α."""
@@ -143,9 +143,7 @@ def _line(fields: dict[str, Any]) -> LevelLine:
     votes = fields.get("votes")
     if not isinstance(votes, list) or not votes or not all(isinstance(one, dict) for one in votes):
         raise UnreadableError("no votes at any level")
-    chosen, chooser = (
-        None if fields.get(name) is None else parse_votes(fields[name]) for name in ("chosen", "chooser")
-    )
+    chosen, chooser = (optional_votes(fields.get(name)) for name in ("chosen", "chooser"))
     at_levels = (
         LevelVotes(
             integer(one, "level"),

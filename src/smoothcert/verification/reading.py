@@ -17,7 +17,7 @@ import numpy as np
 from smoothcert.errors import RunError
 from smoothcert.verification.checksums import Totals, checksum, is_intact
 from smoothcert.verification.noise import NORMS, Noise
-from smoothcert.verification.votes import UnreadableError, Votes, integer, number, parse_votes
+from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
 
 JOURNAL = "journal.sqlite"
 _HAS_RECORDS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
@@ -155,8 +155,8 @@ def parse_row(row: dict[str, Any]) -> StatedRecord:
         abstained=integer(row, "abstained"),
         radius=number(row, "radius"),
         sigma=number(row, "sigma"),
-        selection=None if row.get("selection") is None else parse_votes(row["selection"]),
-        estimation=None if row.get("estimation") is None else parse_votes(row["estimation"]),
+        selection=optional_votes(row.get("selection")),
+        estimation=optional_votes(row.get("estimation")),
         base=None if row.get("base") is None else integer(row, "base"),
         volume_radius=None if row.get("volume_radius") is None else number(row, "volume_radius"),
         stopped=stopped,
@@ -189,8 +189,7 @@ def read_pilots(directory: Path) -> dict[int, tuple[Votes, Votes | None]]:
     found = {}
     for fields in json_lines(directory / "pilots.jsonl"):
         try:
-            pilot = fields.get("pilot")
-            votes = parse_votes(fields.get("selection")), None if pilot is None else parse_votes(pilot)
+            votes = parse_votes(fields.get("selection")), optional_votes(fields.get("pilot"))
             found[integer(fields, "index")] = votes
         except UnreadableError:
             continue  # cut off by a kill: the input was asked again

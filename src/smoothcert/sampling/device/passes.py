@@ -30,7 +30,7 @@ from smoothcert.sampling.device.fused import bits_on
 from smoothcert.sampling.device.philox import MOST_VOTES, check_known_answers, stream_key
 from smoothcert.sampling.device.transfers import Arrival, Transfers, sent
 from smoothcert.sampling.failures import failure, naming
-from smoothcert.sampling.lanes import Block, Round, Task, blocks_of
+from smoothcert.sampling.lanes import Block, Round, Task, blocks_of, timed
 from smoothcert.sampling.models.base import Prepared, check_answers
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import NoisyCopies
@@ -118,9 +118,7 @@ class Pending:
             return failure(self.purpose, [self.blocks[place].index for place in places], reason)
 
         sums = self.counts.read(self.arrival.wait(), named)
-        votes = [block.last - block.first for block in self.blocks]
-        share = (time.perf_counter() - max(self.began, since)) / sum(votes)
-        return [(counted, share * number) for counted, number in zip(sums, votes)]
+        return timed(self.blocks, sums, time.perf_counter() - max(self.began, since))
 
 
 class DevicePasses:

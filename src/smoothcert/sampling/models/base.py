@@ -112,7 +112,7 @@ class BaseClassifier(ABC):
     class_names: tuple[Any, ...] | None = None
     """What the model itself calls its classes, in their order; None where it has only numbers."""
     classes: int | None = None
-    """How many classes there are, where somebody said so."""
+    """How many classes there are, where that was declared."""
     feature_names: tuple[str, ...] | None = None
     """What the model calls the columns of a table; None where they go by their place."""
     declared: Mapping[str, Any] = MappingProxyType({})
@@ -182,16 +182,8 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
-        return Prepared(
-            self.name,
-            opened.numerics.drawn_on(opened.device),
-            tuple(input_shape),
-            classes,
-            self.kind,
-            lending,
-            self,
-            opened.device,
-        )
+        numerics = opened.numerics.drawn_on(opened.device)
+        return self._ready(numerics, tuple(input_shape), classes, lending, opened.device)
 
     def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:
         """As :meth:`prepare` settled and checked it elsewhere, for one worker."""
@@ -199,16 +191,17 @@ class BaseClassifier(ABC):
             opened = self.open_route(numerics, input_shape, device)
         if opened.numerics != numerics:
             raise ModelError(f"{self.name} was prepared as {numerics}, a worker has {opened.numerics}")
-        return Prepared(
-            self.name,
-            numerics,
-            input_shape,
-            classes,
-            self.kind,
-            Lending(opened.make, most=1),
-            self,
-            opened.device,
-        )
+        return self._ready(numerics, input_shape, classes, Lending(opened.make, most=1), opened.device)
+
+    def _ready(
+        self,
+        numerics: Numerics,
+        input_shape: tuple[int, ...],
+        classes: int,
+        lending: Lending[Outputs],
+        device: str,
+    ) -> Prepared:
+        return Prepared(self.name, numerics, input_shape, classes, self.kind, lending, self, device)
 
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""
@@ -249,10 +242,8 @@ class BaseClassifier(ABC):
             answer = outputs(rows.clone())  # the model may write to its input
         except ModelError:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # foreign code: what it raises is reported as the model's failure
+        # Foreign code: what it raises is reported as the model's failure.
+        except (Exception, SystemExit) as error:
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "

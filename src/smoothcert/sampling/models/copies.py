@@ -7,7 +7,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -103,7 +103,9 @@ def _rebind(
     for one in _values_of(value):
         if isinstance(one, functools.partial):
             _rebind([one.func], memo, rebound)
-        elif isinstance(one, types.FunctionType) and id(one) not in memo and _holds_something(one):
+        elif isinstance(one, types.FunctionType) and id(one) not in memo:
+            if not (one.__closure__ or one.__defaults__ or one.__kwdefaults__):
+                continue
             cells = None if one.__closure__ is None else tuple(types.CellType() for _ in one.__closure__)
             twin = types.FunctionType(one.__code__, one.__globals__, one.__name__, one.__defaults__, cells)
             twin.__kwdefaults__ = one.__kwdefaults__
@@ -111,10 +113,6 @@ def _rebind(
             memo[id(one)] = twin
             rebound.append((one, twin))
             _rebind(list(_contents(one)), memo, rebound)
-
-
-def _holds_something(function: types.FunctionType) -> bool:
-    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
 def _contents(function: types.FunctionType) -> Iterator[Any]:
@@ -135,12 +133,8 @@ def _fill(
         if id(one) in memo:
             return memo[id(one)]
         if id(one) in inside or isinstance(one, (*_COPIED, types.MethodType)):
-            try:
+            with suppress(Exception):  # foreign things in a container are shared, which the probes look at
                 return copy.deepcopy(one, memo)
-            except (
-                Exception
-            ):  # a container of foreign things: shared, and the probe of the workers looks at it
-                return one
         return one
 
     for old, new in zip(before.__closure__ or (), after.__closure__ or ()):

@@ -21,7 +21,7 @@ from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, O
 from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import VotingModule
-from smoothcert.sampling.models.whole_numbers import whole_type
+from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
@@ -124,10 +124,7 @@ class TorchClassifier(BaseClassifier):
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
-        if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
-            raise ModelError(
-                f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
-            )
+        check_exact(self.name, self._input_dtype, dtype)
         self._check_statistics()
         row = probe_rows(1, input_shape, dtype).to(device)
         module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
