@@ -79,7 +79,7 @@ def fitted_chooser(
         for epoch in range(plan.epochs):
             draws = _stream(plan.seed, _Purpose.NOISE, epoch)
             order = torch.randperm(len(indices), generator=_stream(plan.seed, _Purpose.SHUFFLE, epoch))
-            for rows in order.split(plan.batch):
+            for rows in torch.split(order, plan.batch):
                 x = torch.from_numpy(dataset.inputs(indices[rows.numpy()]))
                 shares = _soft_votes(model, x, plan, draws)
                 mine = goal[rows]

@@ -165,7 +165,7 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
 
 def _stored(path: Path) -> StoredFile:
     with opened_file(path, links=False) as file:
-        digest = hashlib.file_digest(file, "sha256")
+        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]  # a BufferedReader
         return StoredFile(file.tell(), digest.hexdigest())
 
 

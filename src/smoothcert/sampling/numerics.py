@@ -90,12 +90,9 @@ class Numerics:
     )
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise unknown_name("dtype", self.dtype, DTYPES)
-        if self.route not in ROUTES:
-            raise unknown_name("route", self.route, ROUTES)
-        if self.generator not in GENERATORS:
-            raise unknown_name("generator", self.generator, GENERATORS)
+        for name, known in (("dtype", DTYPES), ("route", ROUTES), ("generator", GENERATORS)):
+            if (value := getattr(self, name)) not in known:
+                raise unknown_name(name, value, known)
         if self.chunk is not None:
             check_count("chunk", self.chunk)
         if self.block is not None:

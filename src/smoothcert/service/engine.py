@@ -319,7 +319,10 @@ class VotingEngine:
     def _counted(self, done: Finished[Tally]) -> None:
         with self._lock:
             index, tally = done.job.index, done.answer
-            self._returned(index, Lease(tally.stream.phase, tally.start, tally.stop))
+            leases = self._out[index]
+            leases.remove(Lease(tally.stream.phase, tally.start, tally.stop))
+            if not leases:
+                del self._out[index]
             voting = self._votings[index]
             if voting.count(tally, done.seconds):
                 for ask in list(self._asks.get(voting, ())):
@@ -328,12 +331,6 @@ class VotingEngine:
                     else:
                         ask.changed()
             self._keep(voting)
-
-    def _returned(self, index: int, lease: Lease) -> None:
-        leases = self._out[index]
-        leases.remove(lease)
-        if not leases:
-            del self._out[index]
 
     def _dismiss(self, ask: Ask) -> None:
         """Forget an ask that has ended."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import number
+from smoothcert.stopping.arguments import Form, number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
@@ -30,15 +30,19 @@ class Stated(ABC):
     """What help says of the example."""
     goal: ClassVar[Goal]
     needs_label: ClassVar[bool] = False
+    form: ClassVar[Form | None] = None
+    """How its first field is written; None where it takes no value."""
 
     @property
     def argument(self) -> str:
-        """The fields as text; none by default."""
-        return ""
+        """The first field as text."""
+        return "" if self.form is None else self.form.write(next(iter(vars(self).values())))
 
     @classmethod
     def read(cls, argument: str) -> tuple[Any, ...]:
-        """The fields from text; none by default."""
+        """The first field from text."""
+        if cls.form is not None:
+            return (cls.form.read(cls.name, argument, cls.example),)
         if argument:
             raise InvalidValueError(f"{cls.name} takes no value, got {argument!r}; write {cls.name}")
         return ()

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -109,7 +109,7 @@ class SqliteStore(Store):
 
     def _check_schema(self) -> None:
         """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
-        tables = {name: {text} for name, text in _TABLES.items()}
+        tables: dict[str, Collection[str]] = {name: {text} for name, text in _TABLES.items()}
         if (found := foreign_object(self._connection, tables)) is not None:
             raise IncompleteMemoryError(
                 self.name, f"it holds {found}, which no memory has and which could falsify it"
@@ -175,12 +175,15 @@ class SqliteStore(Store):
             self._check_same_file()
             try:
                 with transaction(self._connection):
-                    self.inside, self._appended = True, None
+                    self._enter()
                     yield
             finally:
                 self.inside = False
             if self._appended is not None:
                 self._witness.advance(self._appended)
+
+    def _enter(self) -> None:
+        self.inside, self._appended = True, None
 
     def query(self, text: str, *parameters: object) -> list[tuple[Any, ...]]:
         """As the store's one connection answers."""

@@ -32,35 +32,22 @@ class _Device:
         self._lock, self._collected = threading.Lock(), 0.0
         self.tasks = 0
 
-    def begin(self, task: Task, promised: Future[list[Cast]]) -> None:
-        """Take a task; its promise is kept when its counts are there."""
+    def submit(self, task: Task) -> Future[list[Cast]]:
+        """Take a task; its counts are waited for in the order in which tasks are launched."""
+        self._count(1)
+        launched = self._launching.submit(self._passes.launch, task)
+        collected = self._collecting.submit(self._collect, launched)
+        collected.add_done_callback(lambda _: self._count(-1))
+        return collected
+
+    def _collect(self, launched: Future[Pending]) -> list[Cast]:
+        casts = launched.result().collect(since=self._collected)
+        self._collected = time.perf_counter()
+        return casts
+
+    def _count(self, more: int) -> None:
         with self._lock:
-            self.tasks += 1
-        self._launching.submit(self._launch, task, promised)
-
-    def _launch(self, task: Task, promised: Future[list[Cast]]) -> None:
-        try:
-            pending = self._passes.launch(task)
-            self._collecting.submit(self._collect, pending, promised)
-        except BaseException as error:  # the waiting future must hear of it
-            self._end(promised, error)
-
-    def _collect(self, pending: Pending, promised: Future[list[Cast]]) -> None:
-        try:
-            casts = pending.collect(since=self._collected)
-            self._collected = time.perf_counter()
-        except BaseException as error:
-            self._end(promised, error)
-        else:
-            self._end(promised, casts)
-
-    def _end(self, promised: Future[list[Cast]], found: list[Cast] | BaseException) -> None:
-        with self._lock:
-            self.tasks -= 1
-        if isinstance(found, BaseException):
-            promised.set_exception(found)
-        else:
-            promised.set_result(found)
+            self.tasks += more
 
 
 class _Devices:
@@ -71,9 +58,7 @@ class _Devices:
         self.count = len(devices)
 
     def submit(self, task: Task, /) -> Future[list[Cast]]:
-        promised: Future[list[Cast]] = Future()
-        min(self._devices, key=lambda device: device.tasks).begin(task, promised)
-        return promised
+        return min(self._devices, key=lambda device: device.tasks).submit(task)
 
 
 @contextmanager
