@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,18 +108,8 @@ def fit_into(
             sigmas = route.sigmas()
             found = validate(base, labelled, kept, sigmas, plan, execution, progress.rows)
             noise = diagonal_noise(plan.noise, sigmas)
-            one = SubEpoch(
-                number,
-                found.accuracy,
-                found.certified,
-                found.area,
-                outcome.objective,
-                outcome.counted,
-                outcome.right,
-                noise.sigma,
-                noise.smallest_sigma,
-                noise.largest_sigma,
-            )
+            sizes = noise.sigma, noise.smallest_sigma, noise.largest_sigma
+            one = SubEpoch(number, *astuple(found), *astuple(outcome), *sizes)
             state = State((*state.history, one), route.tensors())
             make_folder(RunFiles(out).steps)
             write_sigmas(RunFiles(out).sigmas_after(number), sigmas)

@@ -55,7 +55,7 @@ class Place:
         if "?" in rest or "#" in rest or ":" in bucket or ("@" in bucket and protocol not in ("az", "abfs")):
             raise InvalidValueError(
                 f"an address of {protocol}:// with credentials or parameters in it is refused, and not repeated here: "
-                f"whoever lists processes would see them; {_HOW}"
+                f"a list of processes would show them; {_HOW}"
             )
         if not rest.isprintable():
             raise InvalidValueError(f"an address of {protocol}:// with control characters is refused; {_HOW}")

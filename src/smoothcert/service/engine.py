@@ -168,29 +168,19 @@ class VotingEngine:
             if reservation is not None:
                 self._room.release(reservation)
             self._room.check(caller, len(questions))
-            asks = [self._taken(caller, question, wanted, rule, on_change) for question in questions]
+            asks = []
+            for question in questions:
+                voting = self._votings.get(question.index) or self._begun(question)
+                ask = Ask(caller, question.x, voting, wanted, rule, on_change)
+                asks.append(ask)
+                if ask.look():
+                    self._keep(voting)
+                else:
+                    self._asks.setdefault(voting, []).append(ask)
+                    self._room.enter(caller)
+                    self._schedule.join(caller, voting)
             self._lock.notify_all()
             return asks
-
-    def _taken(
-        self,
-        caller: str,
-        question: Question,
-        votes: int,
-        rule: StopRule | None,
-        on_change: Callable[[], None] | None,
-    ) -> Ask:
-        voting = self._votings.get(question.index)
-        if voting is None:
-            voting = self._begun(question)
-        ask = Ask(caller, question.x, voting, votes, rule, on_change)
-        if ask.look():
-            self._keep(voting)
-        else:
-            self._asks.setdefault(voting, []).append(ask)
-            self._room.enter(caller)
-            self._schedule.join(caller, voting)
-        return ask
 
     def end(self, ask: Ask, ending: Ending = "left") -> None:
         """End an ask with what is certified so far; votes that are no longer waited for aren't cast."""

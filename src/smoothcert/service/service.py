@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -217,8 +218,9 @@ class Service:
 
         A caller that waits for a search has its place in the queue already: else nothing would bound how many do.
         """
+        ask_all = partial(self.engine.ask_all, caller, votes=wanted.votes, rule=rule, on_change=bell.ring)
         if self.engine.plan.search is None or not questions:
-            return self.engine.ask_all(caller, questions, votes=wanted.votes, rule=rule, on_change=bell.ring)
+            return ask_all(questions)
         reservation = self.engine.reserve(caller, len(questions))
         stopped = threading.Event()
         try:
@@ -226,14 +228,7 @@ class Service:
                 running = asyncio.get_running_loop()
                 plans = await running.run_in_executor(self._searching, self._search, questions, stopped)
             planned = [replace(question, plan=plans[question.index]) for question in questions]
-            return self.engine.ask_all(
-                caller,
-                planned,
-                votes=wanted.votes,
-                rule=rule,
-                on_change=bell.ring,
-                reservation=reservation,
-            )
+            return ask_all(planned, reservation=reservation)
         except TimeoutError:
             return None
         finally:

@@ -130,7 +130,7 @@ class Voting:
         before = self.judged.n
         while self._ahead and self._ahead[0][0] == self.estimation.stop:
             self.estimation = self.estimation + heapq.heappop(self._ahead)[1]
-            if self._may_judge(self.estimation.n):
+            if self.plan.confidence_bound.is_look(self.estimation.n):
                 self.judged = self.estimation
         if self.judged.n == before:
             return False
@@ -155,10 +155,6 @@ class Voting:
             return None
         plan = replace(self.plan, n=self.judged.n)
         return replace(decide(x, plan, self.selection, self.judged), seconds=self.seconds)
-
-    def _may_judge(self, n: int) -> bool:
-        next_look = self.plan.confidence_bound.next_look
-        return next_look is None or next_look(n - 1) == n
 
     def _judge(self) -> None:
         if self.selection is None:

@@ -69,7 +69,7 @@ def from_loader(x: Any) -> Any:
     sampler = getattr(x, "sampler", None)
     if "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False):
         raise InvalidValueError(
-            "the loader shuffles, and nobody could tell which answer is whose: give one with shuffle=False"
+            "the loader shuffles, so that answers couldn't be told apart: give one with shuffle=False"
         )
     batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
     arrays = [as_numpy(batch) for batch in batches]

@@ -98,7 +98,7 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
     With probability at least 1−α over the votes, G answers ``predicted`` everywhere in ``region``. The radius is the
     minimum over levels of max(reach, radius there): at a point closer than that G has some level k; if its reach isn't
     smaller than the radius, the median can't be k, so the level's own radius is, and it answers the class. Only the
-    one level for which max(reach, radius) is truly smallest has to be bounded rightly, so levels don't share α.
+    one level for which max(reach, radius) is truly smallest has to be bounded correctly, so levels don't share α.
     """
     plan, levels = plan.for_shape(np.shape(x)), levels_of(plan)
     _check_evidence(plan, evidence)

@@ -70,7 +70,7 @@ def connect(ray: Any, execution: Execution) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Find out in seconds whether anybody listens: Ray takes minutes, and may end the process."""
+    """Find out in seconds whether anything listens: Ray takes minutes, and may end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), _SECONDS_TO_ANSWER).close()
@@ -127,13 +127,13 @@ class _Actors(LeasedVoters):
 
     def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
         with self._lock:
-            somebody = self._lock.wait_for(
+            present = self._lock.wait_for(
                 lambda: self._closed or len(self._away) < self.count, _SECONDS_TO_BEGIN
             )
             if self._closed:
                 promised.cancel()
                 return
-            if not somebody:
+            if not present:
                 promised.set_exception(
                     ModelError(
                         f"all workers for {self._name} have been away for {_SECONDS_TO_BEGIN:g} seconds: look after "
@@ -186,7 +186,7 @@ class _Actors(LeasedVoters):
                 break
             except self._ray.exceptions.RayError:  # being restarted, or waiting for a node
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
-            except Exception:  # the cluster is gone, and with it whoever waits
+            except Exception:  # the cluster is gone, and with it all that waits
                 return
         with self._lock:
             self._away.discard(place)

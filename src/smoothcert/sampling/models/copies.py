@@ -7,7 +7,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -32,14 +32,12 @@ class Lending(Generic[T]):
         self.idle: list[T] = []
         self._make = make
         self._lock = threading.Lock()
-        self._turns = None if most is None else threading.BoundedSemaphore(most)
+        self._turns = nullcontext() if most is None else threading.BoundedSemaphore(most)
 
     @contextmanager
     def borrowed(self) -> Iterator[T]:
         """One of the objects, for exclusive use until it is given back."""
-        if self._turns is not None:
-            self._turns.acquire()
-        try:
+        with self._turns:
             with self._lock:
                 one = self.idle.pop() if self.idle else None
             if one is None:
@@ -47,9 +45,6 @@ class Lending(Generic[T]):
             yield one
             with self._lock:  # not after an error, which may have left it in the middle of something
                 self.idle.append(one)
-        finally:
-            if self._turns is not None:
-                self._turns.release()
 
 
 def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Module:
