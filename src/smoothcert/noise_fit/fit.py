@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +108,14 @@ def fit_into(
             sigmas = route.sigmas()
             found = validate(base, labelled, kept, sigmas, plan, execution, progress.rows)
             noise = diagonal_noise(plan.noise, sigmas)
-            sizes = noise.sigma, noise.smallest_sigma, noise.largest_sigma
-            one = SubEpoch(number, *astuple(found), *astuple(outcome), *sizes)
+            one = SubEpoch(
+                sub_epoch=number,
+                **asdict(found),
+                **asdict(outcome),
+                sigma=noise.sigma,
+                least=noise.smallest_sigma,
+                greatest=noise.largest_sigma,
+            )
             state = State((*state.history, one), route.tensors())
             make_folder(RunFiles(out).steps)
             write_sigmas(RunFiles(out).sigmas_after(number), sigmas)
