@@ -1,18 +1,21 @@
 """``python -m benchmarks.levels MODEL… --sigma-levels … --chooser DIR``: ways to choose σ, on the same votes.
 
 A row each for every fixed level; for the best level of each input, which is nobody's classifier and the ceiling; for
-the level frozen at each input by its selection votes (data-dependent smoothing); for a chooser smoothed by majority
-with the smaller of two radii (dual smoothing, arXiv 2512.01782); and for the chooser smoothed by its median. Votes are
-taped (``--tapes FOLDER``), so that another chooser needs only its own.
+the level frozen at each input by its selection votes (data-dependent smoothing), and the same with a memory, asked
+about the inputs in their order; for a chooser smoothed by majority with the smaller of two radii (dual smoothing, arXiv
+2512.01782); and for the chooser smoothed by its median. Votes are taped (``--tapes FOLDER``), so that another chooser
+needs only its own.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +30,13 @@ from smoothcert.commands.options import ModelOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice
 from smoothcert.level_fit import label_radii
+from smoothcert.region_memory import MemoryAnswer, MemoryStatement, RegionMemory
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import class_order
+from smoothcert.sampling.numerics import DTYPES, Numerics
 from smoothcert.sigma_levels import ConstantChooser, chooser_named
 from smoothcert.sigma_levels.fitted import read_chooser_statement
+from smoothcert.smoothing import Certification
 from smoothcert.smoothing.level_plans import chooser_plan, home_plan, stage_seed
 from smoothcert.smoothing.procedures import decide
 from smoothcert.tally import Phase
@@ -42,6 +48,7 @@ _TOGETHER = 20
 ONE = "one classifier, stateless"
 NOBODY = "nothing: no classifier answers so"
 FROZEN = "of each input another classifier's"
+STATEFUL = "one classifier, which depends on the order of questions"
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ class Trial:
     chosen: range
     shelf: Shelf
     votes: dict[str, Any]
-    """n0, n, alpha and seed."""
+    """n0, n, alpha, seed and numerics."""
     execution: Execution
 
     @property
@@ -108,29 +115,39 @@ class Trial:
         made.shelf = self.shelf
         return made
 
+    def certified(
+        self, chooser: Any, sigma: float | None = None, most: int | None = None
+    ) -> dict[int, Certification]:
+        """Every input's certificate, by its place."""
+        return {one.index: one for one in self.classifier(chooser, sigma, most).certify_each(self.inputs())}
+
+    def label_radii(self, found: Mapping[int, Certification | MemoryAnswer]) -> Radii:
+        """Of each input: its radius where the label is certified, else 0."""
+        return np.array(
+            [
+                found[index].radius * (found[index].predicted == label)
+                for index, label in zip(self.chosen, self.labels)
+            ]
+        )
+
     def inputs(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """Numbered by their places."""
         return ((index, self.dataset.input(index)) for index in self.chosen)
 
 
-def fixed(trial: Trial) -> list[Row]:
+def fixed(trial: Trial) -> tuple[list[Row], list[dict[int, Certification]]]:
     """CERTIFY at each level. Some inputs at all levels first, then others: what is taped can be used early."""
     for start in range(0, len(trial.chosen), _TOGETHER):
         part = replace(trial, chosen=trial.chosen[start : start + _TOGETHER])
         for level in range(len(trial.sigmas)):
             _level_tapes(part, level)
-    rows = []
+    rows, certified = [], []
     for level, sigma in enumerate(trial.sigmas):
-        found = {
-            one.index: one for one in trial.classifier(ConstantChooser(level)).certify_each(trial.inputs())
-        }
-        radii = [
-            found[index].radius * (found[index].predicted == label)
-            for index, label in zip(trial.chosen, trial.labels)
-        ]
-        rows.append(Row(f"σ = {sigma:g}", np.array(radii), trial.fixed_votes, ONE))
+        found = trial.certified(ConstantChooser(level))
+        rows.append(Row(f"σ = {sigma:g}", trial.label_radii(found), trial.fixed_votes, ONE))
+        certified.append(found)
         print(f"{rows[-1].name}: ACR {rows[-1].acr:.4f}", flush=True)
-    return rows
+    return rows, certified
 
 
 def ceiling(levels: Sequence[Row]) -> Row:
@@ -139,17 +156,41 @@ def ceiling(levels: Sequence[Row]) -> Row:
     return Row("best level of each input", radii, sum(row.votes for row in levels), NOBODY)
 
 
-def frozen(trial: Trial, levels: Sequence[Row]) -> Row:
-    """The level whose selection votes show the longest radius for their own class, then CERTIFY there."""
+def frozen(trial: Trial, levels: Sequence[dict[int, Certification]]) -> list[Row]:
+    """The level whose selection votes show the longest radius for their own class, CERTIFY there; and with a memory."""
     shown = []
     for level in range(len(trial.sigmas)):
         plan, tapes = _level_tapes(trial, level)
         counts = np.stack([tapes[index].selection for index in trial.chosen])
         shown.append(label_radii(counts, counts.argmax(axis=1), plan.noise))
     best = np.argmax(shown, axis=0)
-    radii = np.stack([row.radii for row in levels])[best, np.arange(len(best))]
+    found = {index: levels[level][index] for index, level in zip(trial.chosen, best)}
     votes = trial.votes["n"] + len(trial.sigmas) * trial.votes["n0"]
-    return Row("σ frozen at each input (DS)", radii, votes, FROZEN, {"homes": _shares(best, len(levels))})
+    notes = {"homes": _shares(best, len(levels))}
+    remembered, sources = _remembered(trial, found)
+    return [
+        Row("σ frozen at each input (DS)", trial.label_radii(found), votes, FROZEN, notes),
+        Row("the same with a memory", trial.label_radii(remembered), votes, STATEFUL, {"answers": sources}),
+    ]
+
+
+def _remembered(
+    trial: Trial, certified: dict[int, Certification]
+) -> tuple[dict[int, MemoryAnswer], dict[str, int]]:
+    """What a memory answers, asked about the inputs in their order, and where its answers come from."""
+    statement = MemoryStatement("taped", trial.dataset.input_shape, "gaussian", "l2")
+    answers = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RegionMemory.open(Path(folder) / "memory.sqlite", statement) as memory,
+    ):
+        for index, x in trial.inputs():
+            answers[index] = memory.answer(x, partial(_at_hand, certified[index]))
+    return answers, dict(Counter(answer.source for answer in answers.values()))
+
+
+def _at_hand(certified: Certification, _: NDArray[Any]) -> Certification:
+    return certified
 
 
 def _level_tapes(trial: Trial, level: int) -> Any:
@@ -192,16 +233,11 @@ def majority(trial: Trial, chooser: Any, sigma: float | None, most: int | None) 
 
 def median(trial: Trial, chooser: Any, sigma: float | None, most: int | None) -> Row:
     """The library's classifier."""
-    classifier = trial.classifier(chooser, sigma, most)
-    found = {one.index: one for one in classifier.certify_each(trial.inputs())}
-    radii = [
-        found[index].radius * (found[index].predicted == label)
-        for index, label in zip(trial.chosen, trial.labels)
-    ]
+    found = trial.certified(chooser, sigma, most)
     evidence = [one.levels for one in found.values() if one.levels is not None]
     return Row(
         "median",
-        np.array(radii),
+        trial.label_radii(found),
         float(np.mean([one.n for one in evidence])),
         ONE,
         {
@@ -259,6 +295,7 @@ def main() -> None:
     parser.add_argument("--max", type=int)
     parser.add_argument("--workers", type=int)
     parser.add_argument("--radii", type=float, nargs="+", default=[0, 0.25, 0.5, 0.75, 1, 1.5, 2])
+    parser.add_argument("--dtype", default="auto", choices=DTYPES, help="of the models' passes")
     parser.add_argument("--tapes", type=Path, help="folder that keeps votes for other choosers")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
@@ -274,12 +311,18 @@ def main() -> None:
         dataset,
         Choice(options.skip, options.max).indices(len(dataset)),
         Shelf(options.tapes),
-        {"n0": options.n0, "n": options.n, "alpha": options.alpha, "seed": options.seed},
+        {
+            "n0": options.n0,
+            "n": options.n,
+            "alpha": options.alpha,
+            "seed": options.seed,
+            "numerics": Numerics(dtype=options.dtype),
+        },
         Execution(workers=options.workers),
     )
-    levels = fixed(trial)
+    levels, certified = fixed(trial)
     best, most = max(levels, key=lambda row: row.acr), ceiling(levels)
-    rows = [*levels, most, frozen(trial, levels)]
+    rows = [*levels, most, *frozen(trial, certified)]
     for name in options.chooser:
         chooser: Any = chooser_named(name)
         fitted = read_chooser_statement(Path(name)) if chooser is None else None

@@ -76,6 +76,15 @@ def test_a_model_for_each_level(
     assert not (tmp_path / "refused").exists()
 
 
+def test_it_starts_from_a_training_run(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["fit-levels", digits_model, *LEVELS, *FEW, "--quiet", "--out", tmp_path / "tuned"]
+    main([str(word) for word in [*words, "--from", digits_model]])
+    assert read_chooser_statement(tmp_path / "tuned") == ((0.12, 0.25, 0.5), 0.5)
+    assert "start_sha256" in refusal(capsys, *words)
+
+
 @pytest.mark.parametrize("gain", [0.1, 0.0, -0.1])
 def test_it_says_where_one_sigma_is_better(
     gain: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -19,18 +20,15 @@ def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_are_listed_with_epochs_figure_and_source(capsys: pytest.CaptureFixture[str]) -> None:
     main(["recipes"])
-    rows = {
-        cells[1].strip(): cells
-        for line in capsys.readouterr().out.splitlines()
-        if (cells := line.split("│"))[1:]
-    }
+    lines = capsys.readouterr().out.splitlines()
+    rows = {cells[0]: cells for line in lines if (cells := re.split(r"  +", line.strip()))[1:]}
     assert set(shipped_recipes()) <= set(rows)
-    assert [cell.strip() for cell in rows["mnist-smoothmix-1.0"][2:5]] == [
+    assert rows["mnist-smoothmix-1.0"][1:4] == [
         "90",
         "1.819",  # 1.8185
         "Jeong et al. 2021 (SmoothMix), Table 5",
     ]
-    assert rows["cifar10-resnet18-gaussian-0.25"][3].strip() == "–"
+    assert rows["cifar10-resnet18-gaussian-0.25"][2] == "–"
 
 
 def test_one_is_printed_as_toml_ready_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,3 +57,13 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_unknown_name_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Did you mean 'mnist-macer-0.5'" in refusal(capsys, "recipes", "mnist-macr-0.5")
+
+
+def test_a_narrow_screen_cuts_no_name_and_no_figure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    main(["recipes"])
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(name in shown for name in shipped_recipes())

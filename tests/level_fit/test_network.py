@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.errors import ModelError
 from smoothcert.level_fit import LevelFitPlan
 from smoothcert.level_fit.network import chooser_spec, chosen_inputs, fitted_chooser
@@ -78,3 +81,30 @@ def test_a_loss_that_runs_away_is_told() -> None:
     data, plan = pictures(40), LevelFitPlan(sigmas=(0.25, 1.0), epochs=2, copies=1, lr=1e30)
     with pytest.raises(ModelError, match="try a learning rate below"):
         fitted_chooser(chooser_spec(data, plan), data, np.arange(40), np.ones((40, 2)), plan)
+
+
+def test_it_starts_from_all_but_the_last_layer_of_another_network() -> None:
+    data = pictures(160)
+    spec = ModelSpec("small-cnn", data.input_shape, ("dark", "bright"))
+    trained = initialise(spec, 7)
+    none = replace(PLAN, epochs=1, lr=1e-12)  # a step that moves nothing
+    chooser = fitted_chooser(
+        chooser_spec(data, none, spec), data, np.arange(100), np.ones((100, 2)), none, start=trained
+    )
+    same = {
+        name: torch.allclose(value, chooser.state_dict()[name], atol=1e-6)
+        for name, value in trained.state_dict().items()
+        if name.endswith("weight")
+    }
+    *below, last = same.values()
+    assert all(below)
+    assert not last
+
+
+def test_it_starts_from_a_network_for_the_same_inputs_only() -> None:
+    data = pictures(160)
+    other = ModelSpec("small-cnn", (3, 32, 32), ("dark", "bright"))
+    with pytest.raises(ModelError, match=r"can't start from small-cnn for \(3, 32, 32\)"):
+        chooser_spec(data, PLAN, other)
+    with pytest.raises(ModelError, match="the chooser is lenet"):
+        chooser_spec(data, replace(PLAN, network="lenet"), replace(other, input_shape=data.input_shape))

@@ -23,6 +23,7 @@ def fit_levels(
     sigma_levels: Annotated[list[float], Parameter(negative="", consume_multiple=True)],
     dataset: DataName = None,
     level_models: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    start: Annotated[Path | None, Parameter(name="--from")] = None,
     fit: LevelFitOptions = LevelFitOptions(),
     data: TrainingDataOptions = TrainingDataOptions(),
     model_options: ModelOptions = ModelOptions(),
@@ -57,6 +58,8 @@ def fit_levels(
         The σ that it chooses among, ascending.
     level_models
         A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all).
+    start
+        Start from the network of this finished training run, all but its last layer, instead of from new weights.
     """
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.commands.model_argument import load_named_model
@@ -92,6 +95,7 @@ def fit_levels(
             execution,
             Progress(bar.begin, bar.advance, bar.item),
             {"model": model, "dataset": data_name, "split": data.split},
+            start,
         )
     chosen: dict[str, object] = {"chooser": out}
     if report.gain <= 0:

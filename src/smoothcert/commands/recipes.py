@@ -8,6 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+_WIDE = 90
+"""Columns of a screen that has room for the sources, too; --json and a recipe's own file have them always."""
+
 
 def recipes(
     name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json", negative="")] = False
@@ -23,6 +26,7 @@ def recipes(
     json_
         One JSON object on standard output.
     """
+    from rich import box
     from rich.table import Table
 
     from smoothcert.commands.console import stdout
@@ -39,16 +43,15 @@ def recipes(
     if json_:
         print(json.dumps({recipe.name: recipe.to_json() for recipe in chosen}, ensure_ascii=False))
         return
-    table = Table(title="names for train --recipe", title_justify="left")
+    wide = stdout().width >= _WIDE
+    table = Table(title="names for train --recipe", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("name", no_wrap=True)
-    table.add_column("epochs", justify="right")
-    table.add_column("published ACR", justify="right", max_width=9)
-    table.add_column("source")
+    table.add_column("epochs", justify="right", no_wrap=True)
+    table.add_column("ACR", justify="right", no_wrap=True)
+    if wide:
+        table.add_column("published in")
     for recipe in chosen:
-        table.add_row(
-            recipe.name,
-            str(recipe.plan.epochs),
-            "–" if recipe.published_acr is None else f"{recipe.published_acr:.3f}",
-            recipe.source,
-        )
+        acr = "–" if recipe.published_acr is None else f"{recipe.published_acr:.3f}"
+        cells = [recipe.name, str(recipe.plan.epochs), acr]
+        table.add_row(*cells, *([recipe.source] if wide else []))
     stdout().print(table)

@@ -47,12 +47,13 @@ def fit_levels_into(
     execution: Execution | None = None,
     progress: Progress | None = None,
     origin: dict[str, Any] | None = None,
+    start: Path | None = None,
 ) -> LevelReport:
     """Fit a chooser for ``models`` (one for all levels, or one for each) in ``out``; nothing to do if it is there.
 
     The directory is a model of levels like any other once it is finished. A kill before that leaves nothing that could
     be taken for one: what makes it a model, the description of the weights, is written last. Another plan, model or
-    data set is refused.
+    data set is refused. ``start``: a trained model whose network, all but its last layer, the chooser starts from.
     """
     execution, progress = execution or Execution(), progress or Progress()
     indices = range(len(dataset)) if indices is None else indices
@@ -67,14 +68,17 @@ def fit_levels_into(
         )
     if (out / WEIGHTS_NAME).exists() and not RunFiles(out).statement.exists():
         raise RunError(f"{out} holds {WEIGHTS_NAME} of something else: choose another --out")
-    spec = chooser_spec(dataset, plan)
-    named = [{"name": base.name, "sha256": base.fingerprint(dataset.input_shape)} for base in models]
+    begun, begun_spec = (None, None) if start is None else load_model(start)
+    spec = chooser_spec(dataset, plan, begun_spec)
+    shape = dataset.input_shape
+    named = [{"name": base.name, "sha256": base.fingerprint(shape)} for base in models]
     manifest = Manifest.of(
         kind=KIND,
         plan=plan.as_json() | {"device": execution.device_kind},
         model={
             "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
             "sha256s": [one["sha256"] for one in named],
+            **({} if begun is None else {"start_sha256": TorchClassifier(begun).fingerprint(shape)}),
         },
         data=inputs_fitted_on(dataset, indices),
         origin=origin,
@@ -89,7 +93,7 @@ def fit_levels_into(
             progress.begin(cast + plan.epochs * plan.copies * len(fitted), plan.epochs)
         radii = radii_by_level(models, dataset, drawn_inputs, plan, execution, progress.rows)
         chooser = fitted_chooser(
-            spec, dataset, fitted, radii[: len(fitted)], plan, progress.rows, progress.epoch
+            spec, dataset, fitted, radii[: len(fitted)], plan, progress.rows, progress.epoch, begun
         )
         noise = NOISES[plan.noise](plan.noise_sigma)
         seed = stage_seed(plan.seed, "fit chooser")

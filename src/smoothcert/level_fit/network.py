@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
@@ -42,9 +43,17 @@ def chosen_inputs(indices: range, plan: LevelFitPlan) -> tuple[NDArray[np.int64]
     return np.sort(drawn[plan.validation :]), np.sort(drawn[: plan.validation])
 
 
-def chooser_spec(dataset: Dataset, plan: LevelFitPlan) -> ModelSpec:
-    """A small network with an output for each level."""
+def chooser_spec(dataset: Dataset, plan: LevelFitPlan, start: ModelSpec | None = None) -> ModelSpec:
+    """A network with an output for each level: a small one, or that of the model that it starts from."""
     shape = dataset.input_shape
+    if start is not None:
+        if start.input_shape != shape or plan.network not in (None, start.architecture):
+            wanted = plan.network or start.architecture
+            raise ModelError(
+                f"the chooser is {wanted} for inputs of shape {shape}: it can't start from {start.architecture} for "
+                f"{start.input_shape}"
+            )
+        return replace(start, classes=level_names(plan.sigmas))
     large = len(shape) == 3 and min(shape[1:]) >= _LENET_SIDE
     mean, std = normalisation_for(dataset.name, shape[0]) or (None, None)
     names = level_names(plan.sigmas)
@@ -59,14 +68,18 @@ def fitted_chooser(
     plan: LevelFitPlan,
     on_rows: Callable[[int], None] | None = None,
     on_epoch: Callable[[], None] | None = None,
+    start: nn.Module | None = None,
 ) -> nn.Module:
     """A network that gives each noisy input a level, so that the whole classifier's radius is large.
 
     Two sums are climbed together. The expected radius leaves a level for another where that gains on average; the
     radius that G would have (min over levels of max(reach, radius)) makes the votes as clear as reaches have to be.
-    The same seed gives the same weights on one machine's processor.
+    The same seed gives the same weights on one machine's processor. ``start``: a trained network of the same
+    architecture, of which all but the last layer is taken over.
     """
     model = initialise(spec, plan.seed)
+    if start is not None:
+        _take_over(model, start)
     _lean(model, int(radii.mean(axis=0).argmax()))
     noise = NOISES[plan.noise](plan.noise_sigma)
     goal = torch.from_numpy(radii).float()
@@ -101,12 +114,26 @@ def fitted_chooser(
     return model.eval()
 
 
+def _take_over(model: nn.Module, start: nn.Module) -> None:
+    """Give a network the weights of another one of its architecture, all but those of the last layer."""
+    last = _last_layer(model)
+    own = model.state_dict()
+    taken = {name: value for name, value in start.state_dict().items() if name.rpartition(".")[0] != last}
+    model.load_state_dict(own | taken)
+
+
 @torch.no_grad()
 def _lean(model: nn.Module, level: int) -> None:
     """Begin near the level that is best for all inputs: leaving it has to be learnt, not unlearnt."""
-    for layer in [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1:]:
-        if layer.bias is not None and level < len(layer.bias):
+    if (last := _last_layer(model)) is not None:
+        layer = model.get_submodule(last)
+        if isinstance(layer.bias, Tensor) and level < len(layer.bias):
             layer.bias[level] += _LEANING
+
+
+def _last_layer(model: nn.Module) -> str | None:
+    """The name of the linear layer that gives the logits."""
+    return ([None, *(name for name, layer in model.named_modules() if isinstance(layer, nn.Linear))])[-1]
 
 
 def _soft_votes(model: nn.Module, x: Tensor, plan: LevelFitPlan, draws: torch.Generator) -> Tensor:
