@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import RunError
-from smoothcert.runs.records import Record, check_votes, digested, tally_json
+from smoothcert.runs.records import UNREADABLE, Record, check_votes, digested, tally_json
 from smoothcert.runs.tally_text import is_plain
 from smoothcert.runs.vote_columns import VoteColumns
 from smoothcert.tally import ABSTAIN, Tally
@@ -168,7 +168,7 @@ class Records:
             return kept
         try:
             return Tally.from_json(json.loads(kept))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except UNREADABLE as error:
             raise self._damaged(place, error) from None
 
     def _damaged(self, place: int, error: Exception) -> RunError:

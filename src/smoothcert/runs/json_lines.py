@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from smoothcert.checksums import is_sealed, sealed, unsealed
 from smoothcert.files import append_line, parse_json, read_lines, write_atomically
+from smoothcert.runs.records import UNREADABLE
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], always: bool =
     for fields in read_sealed(path, always):
         try:
             found = parse(fields)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        except UNREADABLE:
             continue
         yield found
 

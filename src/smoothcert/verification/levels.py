@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from smoothcert.verification.reading import json_lines
+from smoothcert.verification.reading import parsed_lines
 from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
 
 CHOOSER_PART = Fraction(1, 32)
@@ -114,13 +114,7 @@ def parse_levels(plan: Mapping[str, Any]) -> Levels | None:
 
 def read_levels(directory: Path) -> dict[int, LevelLine]:
     """The lines of ``levels.jsonl`` by index, the last of each."""
-    found = {}
-    for fields in json_lines(directory / LEVELS):
-        try:
-            found[integer(fields, "index")] = _line(fields)
-        except UnreadableError:
-            continue  # cut off by a kill: the input was certified again
-    return found
+    return parsed_lines(directory / LEVELS, _line)
 
 
 def stage_seed(seed: int, stage: str) -> int:

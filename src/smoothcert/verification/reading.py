@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from smoothcert.errors import RunError
 from smoothcert.verification.checksums import Totals, checksum, is_intact
 from smoothcert.verification.noise import NORMS, Noise
 from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
+
+T = TypeVar("T")
 
 JOURNAL = "journal.sqlite"
 _HAS_RECORDS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
@@ -174,26 +176,20 @@ class StatedSearch:
 
 def read_found(directory: Path) -> dict[int, StatedSearch]:
     """The lines of ``sigma_search.jsonl`` by index, the last of each."""
-    found = {}
-    for fields in json_lines(directory / "sigma_search.jsonl"):
-        try:
-            noise, scales = fields.get("noise"), fields.get("sigmas_sha256")
-            found[integer(fields, "index")] = StatedSearch(number(fields, "sigma"), noise, scales)
-        except UnreadableError:
-            continue  # cut off by a kill: the input was searched again
-    return found
+    return parsed_lines(
+        directory / "sigma_search.jsonl",
+        lambda fields: StatedSearch(
+            number(fields, "sigma"), fields.get("noise"), fields.get("sigmas_sha256")
+        ),
+    )
 
 
 def read_pilots(directory: Path) -> dict[int, tuple[Votes, Votes | None]]:
     """Selection and pilot votes by index, where a total was spread."""
-    found = {}
-    for fields in json_lines(directory / "pilots.jsonl"):
-        try:
-            votes = parse_votes(fields.get("selection")), optional_votes(fields.get("pilot"))
-            found[integer(fields, "index")] = votes
-        except UnreadableError:
-            continue  # cut off by a kill: the input was asked again
-    return found
+    return parsed_lines(
+        directory / "pilots.jsonl",
+        lambda fields: (parse_votes(fields.get("selection")), optional_votes(fields.get("pilot"))),
+    )
 
 
 def read_allocation(directory: Path) -> dict[str, Any]:
@@ -237,7 +233,18 @@ def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
     return Noise(kind, scales)
 
 
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def parsed_lines(path: Path, parse: Callable[[dict[str, Any]], T]) -> dict[int, T]:
+    """What the lines of a file say by index, the last of each."""
+    found = {}
+    for fields in _json_lines(path):
+        try:
+            found[integer(fields, "index")] = parse(fields)
+        except UnreadableError:
+            continue  # cut off by a kill: the input was asked again
+    return found
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects in a file's lines, without what was cut off or damaged."""
     if not path.is_file():
         return

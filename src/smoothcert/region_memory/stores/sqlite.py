@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -206,13 +206,9 @@ class SqliteStore(Store):
         """Copy the store as it is at this moment, with its witness; others may go on writing meanwhile."""
         if any(os.path.lexists(one) for one in (to, Witness(to).path)):
             raise StoreError(f"{to} exists already; choose a new path for the copy")
-        with self._explained():
-            copy = sqlite3.connect(to, isolation_level=None)
-            try:
-                self._connection.backup(copy)
-                count, digest = copy.execute("SELECT count, hash FROM head").fetchone()
-            finally:
-                copy.close()
+        with self._explained(), closing(sqlite3.connect(to, isolation_level=None)) as copy:
+            self._connection.backup(copy)
+            count, digest = copy.execute("SELECT count, hash FROM head").fetchone()
         head = Head(count, bytes(digest))
         Witness(to).advance(head)
         return head

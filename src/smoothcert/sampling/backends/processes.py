@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.noise import Grid
@@ -36,11 +36,8 @@ def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vote
         )
     name = passes.prepared.name
     spec = arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
-    voters = _Processes(spec, execution.worker_count(), name)
-    try:
+    with closing(_Processes(spec, execution.worker_count(), name)) as voters:
         yield voters
-    finally:
-        voters.close()
 
 
 class _Processes(LeasedVoters):

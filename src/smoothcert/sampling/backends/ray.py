@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -42,11 +42,8 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
     try:
         count = execution.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         spec = WorkerSpec.of(passes, execution.main_device, grid)
-        voters = _Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)
-        try:
+        with closing(_Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)) as voters:
             yield voters
-        finally:
-            voters.close()
     finally:
         if started:
             ray.shutdown()
