@@ -118,19 +118,6 @@ class VotingEngine:
         exact = found.steps if self.plan.search is None else np.asarray(array, dtype=np.float64)
         return self.secret.index(self.plan_hash, exact), array
 
-    def ask(
-        self,
-        caller: str,
-        x: NDArray[Any],
-        *,
-        votes: int | None = None,
-        rule: StopRule | None = None,
-        on_change: Callable[[], None] | None = None,
-    ) -> Ask:
-        """Begin to answer about one input; see :meth:`ask_all`."""
-        questions = [Question(*self.point(x))]
-        return self.ask_all(caller, questions, votes=votes, rule=rule, on_change=on_change)[0]
-
     def reserve(self, caller: str, inputs: int) -> Reservation:
         """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
         with self._lock:
