@@ -55,6 +55,16 @@ class Form:
     write: Callable[[Any], str]
 
 
+@dataclass(frozen=True)
+class Tail:
+    """A last field that is written behind a ``sign`` where it isn't the usual one, as after the rule's ``example``."""
+
+    sign: str
+    usual: Any
+    read: Callable[[str, str, str], Any]
+    example: str
+
+
 NUMBER = Form(number, shortest)
 PERCENT = Form(percent, lambda share: f"{100 * share:.12g}%")
 COUNT = Form(count, str)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import Form, number
+from smoothcert.stopping.arguments import Form, Tail, number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
@@ -32,6 +32,8 @@ class Stated(ABC):
     needs_label: ClassVar[bool] = False
     form: ClassVar[Form | None] = None
     """How its first field is written; None where it takes no value."""
+    tail: ClassVar[Tail | None] = None
+    """How its last field is written, where its family has one in common."""
 
     @property
     def argument(self) -> str:
@@ -48,26 +50,21 @@ class Stated(ABC):
         return ()
 
     @property
-    def suffix(self) -> str:
-        """What stands behind the argument, for fields at the end that a family has in common."""
-        return ""
-
-    @classmethod
-    def split(cls, argument: str) -> tuple[str, tuple[Any, ...]]:
-        """The text before the suffix, and the fields that the suffix states."""
-        return argument, ()
-
-    @property
     def text(self) -> str:
         """The whole as it is parsed."""
-        stated = self.argument + self.suffix
+        stated = self.argument
+        if self.tail is not None and (last := list(vars(self).values())[-1]) != self.tail.usual:
+            stated += f"{self.tail.sign}{last!r}"
         return f"{self.name}:{stated}" if stated else self.name
 
     @classmethod
     def parse(cls, argument: str) -> Self:
         """What the text after the colon describes."""
-        stated, last = cls.split(argument)
-        return cls(*cls.read(stated), *last)
+        if (tail := cls.tail) is None:
+            return cls(*cls.read(argument))
+        stated, sign, last = argument.partition(tail.sign)
+        example = cls.example + tail.example
+        return cls(*cls.read(stated), tail.read(cls.name, last, example) if sign else tail.usual)
 
 
 class StopRule(Stated):
@@ -83,21 +80,11 @@ class StopRule(Stated):
 class FutilityRule(StopRule):
     """A rule that also gives up, at level ``futility``: a dataclass whose last field that is; ``@0.001`` states it."""
 
+    tail: ClassVar[Tail] = Tail("@", FUTILITY, number, f"@{FUTILITY}")
     futility: float
 
     def __post_init__(self) -> None:
         check_probability("futility", self.futility)
-
-    @property
-    def suffix(self) -> str:
-        """``@0.001``, or nothing for the usual level."""
-        return "" if self.futility == FUTILITY else f"@{self.futility!r}"
-
-    @classmethod
-    def split(cls, argument: str) -> tuple[str, tuple[float]]:
-        """At the @."""
-        stated, at, futility = argument.partition("@")
-        return stated, (number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY,)
 
 
 STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)
