@@ -62,9 +62,9 @@ class Stated(ABC):
         """What the text after the colon describes."""
         if (tail := cls.tail) is None:
             return cls(*cls.read(argument))
-        stated, sign, last = argument.partition(tail.sign)
-        example = cls.example + tail.example
-        return cls(*cls.read(stated), tail.read(cls.name, last, example) if sign else tail.usual)
+        stated, sign, text = argument.partition(tail.sign)
+        last = tail.read(cls.name, text, cls.example + tail.example) if sign else tail.usual
+        return cls(*(*cls.read(stated), last))
 
 
 class StopRule(Stated):
