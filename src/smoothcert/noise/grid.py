@@ -64,7 +64,8 @@ class Grid:
     def steps_per_unit(self, sigma: float) -> float:
         """1/step for noise of this σ: levels times a power of two, exactly."""
         share = Fraction(sigma) * self.levels
-        doublings = math.ceil(math.log2(self.cells) - _log2(share))
+        log_share = math.log2(share.numerator) - math.log2(share.denominator)
+        doublings = math.ceil(math.log2(self.cells) - log_share)
         while share * Fraction(2) ** doublings < self.cells:
             doublings += 1
         while share * Fraction(2) ** (doublings - 1) >= self.cells:
@@ -276,7 +277,3 @@ def _ratios(
     place_of = {ratio: place for place, ratio in enumerate(ordered)}
     which = np.array([place_of[ratio] for ratio in exact], dtype=np.intp)[places.ravel()]
     return ordered, which.reshape(scales.shape)
-
-
-def _log2(value: Fraction) -> float:
-    return math.log2(value.numerator) - math.log2(value.denominator)

@@ -30,7 +30,7 @@ from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.numerics import PHILOX
 from smoothcert.sampling.streams import BlockBits
-from smoothcert.sampling.threads import worker_threads
+from smoothcert.sampling.threads import Workers
 
 _NUMBERS_TOGETHER = 1 << 18  # of noise, about; which numbers a block is made of depends on it
 
@@ -67,7 +67,7 @@ class _Given:
 P = TypeVar("P", bound=Rows)
 
 
-class Passes:
+class Passes(Workers):
     """A prepared model, and the worker threads that show it noisy rows."""
 
     def __init__(
@@ -85,10 +85,6 @@ class Passes:
             DevicePasses(prepared, votes, purpose) if prepared.numerics.generator == PHILOX else None
         )
         self._scratch = Lending(self._new_scratch)
-
-    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
-        """Worker threads to call :meth:`cast` in."""
-        return worker_threads(self.workers)
 
     def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
         """An input in the type of its noise, checked before anything is spent on it."""

@@ -32,6 +32,16 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
+class Workers:
+    """What worker threads evaluate."""
+
+    workers: int
+
+    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
+        """As many as it has workers."""
+        return worker_threads(self.workers)
+
+
 def one_openmp_thread() -> AbstractContextManager[None]:
     """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
     return openmp_threads(1)
