@@ -102,7 +102,10 @@ def fit_into(
         if state.history:
             route.restore(state.tensors)
         done = len(state.history)
-        _begin(progress, plan, route.rows(len(fitted)), len(kept), done)
+        if progress.begin is not None:
+            left, checks = plan.sub_epochs + 1 - done, (plan.validation_n0 + plan.validation_n) * len(kept)
+            rows = left * checks + min(left, plan.sub_epochs) * route.rows(len(fitted))
+            progress.begin(rows, plan.sub_epochs, max(done - 1, 0))
         for number in range(done, plan.sub_epochs + 1):
             outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
             sigmas = route.sigmas()
@@ -156,13 +159,6 @@ def split_validation(indices: range, plan: FitPlan) -> tuple[NDArray[np.int64], 
     order = torch.randperm(len(indices), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(indices, dtype=np.int64)[order]
     return np.sort(order[plan.validation :]), np.sort(order[: plan.validation])
-
-
-def _begin(progress: Progress, plan: FitPlan, rows: int, kept: int, done: int) -> None:
-    if progress.begin is not None:
-        checks = (plan.validation_n0 + plan.validation_n) * kept
-        left = plan.sub_epochs + 1 - done
-        progress.begin(left * checks + min(left, plan.sub_epochs) * rows, plan.sub_epochs, max(done - 1, 0))
 
 
 def _route(
