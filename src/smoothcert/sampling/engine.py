@@ -66,7 +66,7 @@ class Engine:
         lanes = Lanes(layout)
         done: _Done = queue.SimpleQueue()
         most = self.execution.rounds_per_task(layout.rows, math.prod(self.passes.prepared.input_shape))
-        with BACKENDS[self.execution.backend](self.passes, self.execution, self.grid) as voters:
+        with BACKENDS[self.execution.backend](self.passes, self.execution) as voters:
             width = voters.count * _TASKS_AHEAD
             in_flight = 0
             while True:
@@ -111,8 +111,7 @@ class Engine:
         grid = on_grid(noise, self.grid, checked.shape)
         point = grid.point(checked)
         grid.check_exact(point, passes.prepared.numerics.noise_dtype_name, index)
-        steps = torch.from_numpy(point.steps).to(passes.dtype)
-        return NoisyCopies(noise, steps, grid.divisor(passes.dtype), grid.sampler)
+        return NoisyCopies(grid, torch.from_numpy(point.steps).to(passes.dtype))
 
     def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""

@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.noise import Grid
 from smoothcert.registry import Registry
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Task
@@ -31,7 +30,7 @@ class Voters(Protocol):
         """The results of the task's blocks, in their order."""
 
 
-Backend = Callable[[Passes, Execution, Grid], AbstractContextManager[Voters]]
+Backend = Callable[[Passes, Execution], AbstractContextManager[Voters]]
 """Starts workers for passes; on leaving, tasks not begun are dropped and every worker has ended."""
 
 

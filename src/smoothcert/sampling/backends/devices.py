@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import Cast, Voters
 from smoothcert.sampling.backends.leases import WorkerSpec
 from smoothcert.sampling.device import DevicePasses, Pending
@@ -62,7 +61,7 @@ class _Devices:
 
 
 @contextmanager
-def device_voters(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def device_voters(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """One worker a device. A replica that answers a fixed pass with one bit of difference is refused."""
     names = execution.devices()
     if execution.workers not in (None, len(names)):
@@ -72,14 +71,14 @@ def device_voters(passes: Passes, execution: Execution, grid: Grid) -> Iterator[
     fitting = passes.prepared.workers(len(names))  # one, where copies of the model would disturb one another
     with ExitStack() as stack:
         devices = []
-        for own in _replicas(passes, names[:fitting], grid):
+        for own in _replicas(passes, names[:fitting]):
             collecting = stack.enter_context(worker_threads(1))
             launching = stack.enter_context(worker_threads(1))  # ends first: it hands on to the other
             devices.append(_Device(own, launching, collecting))
         yield _Devices(devices)
 
 
-def _replicas(passes: Passes, names: Sequence[str], grid: Grid) -> list[DevicePasses]:
+def _replicas(passes: Passes, names: Sequence[str]) -> list[DevicePasses]:
     if passes.on_device is None:
         raise InvalidValueError(
             f"several devices need noise that is drawn on them, got devices {', '.join(names)} and generator "
@@ -87,7 +86,7 @@ def _replicas(passes: Passes, names: Sequence[str], grid: Grid) -> list[DevicePa
         )
     replicas = [passes.on_device]
     for name in names[1:]:
-        own = WorkerSpec.of(passes, name, grid).open().passes.on_device
+        own = WorkerSpec.of(passes, name).open().on_device
         assert own is not None  # the plan is the same
         replicas.append(own)
     return replicas

@@ -17,7 +17,6 @@ from typing import Any
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
 from smoothcert.sampling.backends.sending import unsendable
@@ -33,7 +32,7 @@ _SECONDS_TO_BEGIN = 600.0  # for a cluster that has to start machines first
 
 @BACKENDS.register("ray")
 @contextmanager
-def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def ray_cluster(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """Actors of a cluster; on leaving they end, and a cluster that was started for this ends too."""
     ray = require("ray", "--backend ray")
     started = not ray.is_initialized()
@@ -41,7 +40,7 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
         connect(ray, execution)
     try:
         count = execution.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        spec = WorkerSpec.of(passes, execution.main_device, grid)
+        spec = WorkerSpec.of(passes, execution.main_device)
         with closing(_Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)) as voters:
             yield voters
     finally:
