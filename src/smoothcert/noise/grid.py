@@ -112,16 +112,6 @@ class GridNoise:
         tables = [_thresholds(type(self.noise), ratio) for ratio in ratios]
         return CellSampler(tables, which if len(tables) > 1 else None)
 
-    @cached_property
-    def error(self) -> float:
-        """A bound of the total variation distance between what is drawn and the true noise rounded to the grid.
-
-        A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so
-        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent
-        coordinates add up. No probability, and no mean of a number in [0, 1], differs by more.
-        """
-        return sampler_error(self.noise, self.grid, math.prod(self.shape))
-
     def point(self, x: ArrayLike) -> GridPoint:
         """The grid point nearest to an input."""
         given = np.asarray(x)
@@ -185,7 +175,12 @@ def _lengths(moved: NDArray[np.float64]) -> dict[str, float]:
 
 
 def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
-    """The bound of :attr:`GridNoise.error`, rounded up."""
+    """A bound of the total variation distance between what is drawn and the true noise rounded to the grid, rounded up.
+
+    A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so its
+    distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent coordinates add
+    up. No probability, and no mean of a number in [0, 1], differs by more.
+    """
     scales = noise.scales()
     ratios, which = _ratios(scales, _steps_per_unit(scales, grid))
     cells = [2 * math.ceil(noise.reach * ratio) + 3 for ratio in ratios]

@@ -75,6 +75,14 @@ class Place:
         return self.path.rpartition("/")[2]
 
 
+@dataclass(frozen=True)
+class StoredFile:
+    """Size and SHA-256 of an object."""
+
+    bytes: int
+    sha256: str
+
+
 class _AbsentError(Exception):
     """There is no such object."""
 
@@ -123,8 +131,8 @@ class ObjectStore:
 
             return self._stream(name, take)
 
-    def digest(self, name: str) -> tuple[int, str] | None:
-        """Size and SHA-256 of an object as the store gives it back; None where there is none."""
+    def stored(self, name: str) -> StoredFile | None:
+        """What an object is as the store gives it back; None where there is none."""
         size = 0
 
         def take(part: bytes) -> None:
@@ -132,7 +140,7 @@ class ObjectStore:
             size += len(part)
 
         found = self._stream(name, take)
-        return None if found is None else (size, found)
+        return None if found is None else StoredFile(size, found)
 
     def put(self, name: str, path: Path) -> None:
         """Upload a file; one that is there is replaced."""

@@ -21,7 +21,7 @@ from smoothcert.errors import RunError
 from smoothcert.files import MOST_TEXT, opened_file, parse_json
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.object_store import ObjectStore, Place, is_remote
+from smoothcert.runs.object_store import ObjectStore, Place, StoredFile, is_remote
 from smoothcert.runs.run import read_run
 
 _FORMAT = 1
@@ -33,14 +33,6 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 class DamagedListError(RunError):
     """A list of files that makes no sense."""
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """What a published file must be."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -171,17 +163,12 @@ def _stored(path: Path) -> StoredFile:
 
 def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
     """The first file that isn't in the store as it is to be."""
-    for name, one in files.items():
-        if store.digest(name) != (one.bytes, one.sha256):
-            return name
-    return None
+    return next((name for name, one in files.items() if store.stored(name) != one), None)
 
 
 def _check_free(store: ObjectStore, there: object, statement: StoredFile) -> None:
     """Refuse to write over a run; what an upload that was killed left of this one is none."""
-    name = RunFiles.statement.name
-    found = store.digest(name)
-    if there is not None or found not in (None, (statement.bytes, statement.sha256)):
+    if there is not None or store.stored(RunFiles.statement.name) not in (None, statement):
         raise RunError(f"{store.place} holds another run already: choose another prefix, or give --replace")
 
 

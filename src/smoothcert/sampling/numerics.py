@@ -139,10 +139,6 @@ class Numerics:
             opened = [name for name in opened if name != "block"]  # it belongs to the other chunk
         return replace(self, **{name: getattr(settled, name) for name in opened})
 
-    def on_route(self, route: str) -> Numerics:
-        """The same on another route."""
-        return replace(self, route=route)
-
     def layout(self) -> Layout:
         """The layout of settled numerics."""
         if self.chunk is None or self.block is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -154,7 +154,7 @@ class TorchClassifier(BaseClassifier):
         def placed() -> Outputs:
             return _Placed(make(), device, dtype)
 
-        return Opened(settled.on_route(route), placed, check, device)
+        return Opened(replace(settled, route=route), placed, check, device)
 
     def _check_statistics(self) -> None:
         """Refuse layers that normalise by the batch even in evaluation mode, before they fail on a batch of one."""
