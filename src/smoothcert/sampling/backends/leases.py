@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -19,9 +19,8 @@ from smoothcert.sampling.backends.base import Cast
 from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Block, Task
-from smoothcert.sampling.models.base import BaseClassifier, Prepared
+from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.probes import probe_rows
-from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import one_openmp_thread
 
@@ -41,11 +40,7 @@ def lease_of(task: Task) -> Lease:
 class WorkerSpec:
     """All that a worker needs to know before its first lease."""
 
-    base: BaseClassifier
-    numerics: Numerics
-    input_shape: tuple[int, ...]
-    classes: int
-    order: tuple[int, ...] | None
+    prepared: Prepared
     device: str
     votes: VoteKind
     answers: str
@@ -54,27 +49,16 @@ class WorkerSpec:
     @classmethod
     def of(cls, passes: Passes, device: str) -> WorkerSpec:
         """For workers that do what these passes do."""
-        prepared = passes.prepared
-        return cls(
-            prepared.base,
-            prepared.numerics,
-            prepared.input_shape,
-            prepared.classes,
-            prepared.order,
-            device,
-            passes.votes,
-            _answers(prepared),
-        )
+        return cls(passes.prepared, device, passes.votes, _answers(passes.prepared))
 
     def open(self) -> Passes:
         """A worker's passes, after it has answered the fixed one as the others do."""
-        prepared = self.base.reopen(self.numerics, self.input_shape, self.device, self.classes)
-        prepared = replace(prepared, order=self.order)
+        prepared = self.prepared.reopened(self.device)
         if _answers(prepared) != self.answers:
             raise ModelError(
-                f"{self.base.name} answers otherwise on a worker than where the work was begun, in a last bit at "
-                "least: the answers of a run must not depend on who cast the votes. Use the same versions of Python "
-                "packages, and the same kind of processor, for all workers"
+                f"{prepared.name} answers otherwise on a worker than where the work was begun, in a last bit at least: "
+                "the answers of a run must not depend on who cast the votes. Use the same versions of Python packages, "
+                "and the same kind of processor, for all workers"
             )
         return Passes(prepared, self.votes, Execution(self.device, 1))
 

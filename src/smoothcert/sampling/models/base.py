@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
@@ -62,6 +62,18 @@ class Prepared:
     """Where it computes."""
     order: tuple[int, ...] | None = None
     """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the copies of the model, which belong to this process."""
+        return vars(self) | {"lending": None}
+
+    def reopened(self, device: str) -> Prepared:
+        """The same, settled and checked elsewhere, for one worker on this device."""
+        with one_openmp_thread(), torch.inference_mode():
+            opened = self.base.open_route(self.numerics, self.input_shape, device)
+        if opened.numerics != self.numerics:
+            raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
+        return replace(self, lending=Lending(opened.make, most=1), device=opened.device)
 
     def outputs(self, batch: torch.Tensor) -> torch.Tensor:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
@@ -182,26 +194,16 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
-        numerics = opened.numerics.drawn_on(opened.device)
-        return self._ready(numerics, tuple(input_shape), classes, lending, opened.device)
-
-    def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:
-        """As :meth:`prepare` settled and checked it elsewhere, for one worker."""
-        with one_openmp_thread(), torch.inference_mode():
-            opened = self.open_route(numerics, input_shape, device)
-        if opened.numerics != numerics:
-            raise ModelError(f"{self.name} was prepared as {numerics}, a worker has {opened.numerics}")
-        return self._ready(numerics, input_shape, classes, Lending(opened.make, most=1), opened.device)
-
-    def _ready(
-        self,
-        numerics: Numerics,
-        input_shape: tuple[int, ...],
-        classes: int,
-        lending: Lending[Outputs],
-        device: str,
-    ) -> Prepared:
-        return Prepared(self.name, numerics, input_shape, classes, self.kind, lending, self, device)
+        return Prepared(
+            self.name,
+            opened.numerics.drawn_on(opened.device),
+            tuple(input_shape),
+            classes,
+            self.kind,
+            lending,
+            self,
+            opened.device,
+        )
 
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""
