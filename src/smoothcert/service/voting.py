@@ -52,12 +52,8 @@ class Standing:
         return -max(others)[1] if others and self.chosen is not None else None
 
 
-@dataclass(frozen=True)
-class Kept:
-    """All that is kept of a point: its votes from the first on, of both streams."""
-
-    selection: Tally
-    estimation: Tally
+Kept = tuple[Tally, Tally]
+"""All that is kept of a point: its votes from the first on, those that chose the class and those that bound it."""
 
 
 @dataclass(eq=False)
@@ -92,13 +88,13 @@ class Voting:
 
     def resume(self, kept: Kept) -> None:
         """Go on after the votes that were kept."""
-        self.selection, self.estimation = kept.selection, kept.estimation
-        self.judged, self._selecting, self.issued = kept.estimation, True, kept.estimation.stop
+        self.selection, self.estimation = kept
+        self.judged, self._selecting, self.issued = self.estimation, True, self.estimation.stop
         self._judge()
 
     def kept(self) -> Kept | None:
         """What to keep: up to the last vote at which the bound was evaluated; None before there is any."""
-        return None if self.selection is None else Kept(self.selection, self.judged)
+        return None if self.selection is None else (self.selection, self.judged)
 
     def lease(self, target: int, size: int) -> Lease | None:
         """The next votes to cast, about ``size`` of them and none beyond ``target``; None if all are handed out."""

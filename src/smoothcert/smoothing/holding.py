@@ -70,8 +70,8 @@ class HoldingClassifier(ArrayInterface):
         if table is None:
             return self, x
         voting = copy.copy(self)
-        voting._own = table.own
-        return voting, table.numbers[0] if getattr(x, "ndim", None) == 1 else table.numbers
+        numbers, voting._own = table
+        return voting, numbers[0] if getattr(x, "ndim", None) == 1 else numbers
 
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""
