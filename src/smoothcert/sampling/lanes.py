@@ -71,9 +71,12 @@ class Block:
 
 @dataclass(frozen=True)
 class OwnBlock(Block):
-    """A block that knows the input under way that waits for it."""
+    """A block that knows the input under way that waits for it; sent to another process, it is a plain one."""
 
     of: ActiveInput
+
+    def __reduce__(self) -> Any:
+        return Block, (self.copies, self.stream, self.number, self.first, self.last)
 
 
 Round = Sequence[Block | None]

@@ -25,7 +25,6 @@ from smoothcert.noise import DiagonalGaussian, Gaussian, Grid, Noise, on_grid
 from smoothcert.registry import InvalidValueError
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
 from smoothcert.sampling.backends import BACKENDS
-from smoothcert.sampling.backends.leases import lease_of
 from smoothcert.sampling.backends.sending import portable
 from smoothcert.sampling.lanes import OwnBlock
 from smoothcert.sampling.streams import BlockBits, NoisyCopies
@@ -96,7 +95,7 @@ def test_what_a_lease_says_survives_being_sent():
     noise = on_grid(DiagonalGaussian(np.linspace(0.1, 1.0, 12)), GRID, (12,))
     copies = NoisyCopies(noise, torch.arange(12.0))
     blocks = [OwnBlock(copies, Stream(7, 1, Phase.ESTIMATION), number, 0, 64, None) for number in range(2)]
-    sent = pickle.dumps(lease_of([[blocks[0], None], [blocks[1], None]]))
+    sent = pickle.dumps([[blocks[0], None], [blocks[1], None]])
     ((first, nothing), (second, _)) = pickle.loads(sent)
     assert nothing is None
     assert first.copies is second.copies, "an input is sent once"

@@ -18,22 +18,14 @@ from smoothcert.errors import ModelError
 from smoothcert.sampling.backends.base import Cast
 from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
-from smoothcert.sampling.lanes import Block, Task
+from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.probes import probe_rows
 from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import one_openmp_thread
 
 Lease = Task
-"""Blocks that know nothing of what waits for them; each input is sent once, whatever the number of its blocks."""
-
-
-def lease_of(task: Task) -> Lease:
-    """A task as it is sent."""
-    return [
-        [None if b is None else Block(b.copies, b.stream, b.number, b.first, b.last) for b in one]
-        for one in task
-    ]
+"""Each input is sent once, whatever the number of its blocks."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +63,7 @@ class LeasedVoters(ABC):
     def submit(self, task: Task, /) -> Future[list[Cast]]:
         """The task's results; its lease is sent again, to another worker, when the one that has it is lost."""
         promised: Future[list[Cast]] = Future()
-        self._send(lease_of(task), promised)
+        self._send(task, promised)
         return promised
 
     @abstractmethod
