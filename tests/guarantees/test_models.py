@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from smoothcert.evaluation.certification import Progress
 from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
-from smoothcert.sampling.models import TorchClassifier, class_order
+from smoothcert.sampling.models import TorchClassifier, class_order, turns
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sigma_search import SEARCHES
 
@@ -235,6 +236,73 @@ def test_functions_have_one_caller_at_a_time_unless_declared_thread_safe() -> No
     assert adapt(Kept(), "hard", thread_safe=False).prepare(Numerics(), (2,)).workers(4) == 1
 
 
+class Handing:
+    """A model as a method of something: another object whenever it is looked up."""
+
+    def __init__(self) -> None:
+        self.room = np.zeros((1 << 13, 2))
+
+    def scores(self, batch: np.ndarray) -> np.ndarray:
+        """What the room holds when it is looked at again."""
+        self.room[: len(batch)] = batch
+        time.sleep(0.0005)
+        return np.stack([self.room[: len(batch), 0], -self.room[: len(batch), 0]], 1)
+
+
+class HandingEstimator(Handing):
+    classes_ = np.array([0, 1])
+    n_features_in_ = 2
+
+    def predict(self, batch: np.ndarray) -> np.ndarray:
+        """By the same room."""
+        return self.scores(batch).argmax(1)
+
+
+@pytest.mark.parametrize("kind", ["method", "estimator", "held estimator", "one classifier", "unsafe module"])
+def test_so_they_have_when_several_classifiers_and_threads_use_them(kind: str) -> None:
+    """Votes on one input were counted for the other: −1 was certified to be of the class of ½."""
+    given: Any = Handing() if kind in ("method", "one classifier") else HandingEstimator()
+    made = SmoothedClassifier(given.scores, sigma=0.5, n=1000, seed=1, input_shape=(2,))
+
+    def classifier() -> Any:
+        if kind == "one classifier":  # which each thread finds unprepared
+            return made
+        unsafe = kind == "unsafe module"
+        model = ThroughAGlobal(2, 2) if unsafe else given.scores if kind == "method" else given
+        options: dict[str, Any] = {"thread_safe": False} if unsafe else {}
+        smoothed = SmoothedClassifier(model, sigma=0.5, n=1000, seed=1, input_shape=(2,), **options)
+        if kind.startswith("held"):
+            return smoothed.holding([1])
+        smoothed.prepare((2,))
+        return smoothed
+
+    ready, found = threading.Barrier(2), {}
+
+    def certify(voting: Any, x: float) -> None:
+        ready.wait()
+        found[x] = voting.certify(np.array([x, 0.0]))
+
+    threads = [threading.Thread(target=certify, args=(classifier(), x)) for x in (-1.0, 0.5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {x: answer.estimation for x, answer in found.items()} == {
+        x: classifier().certify(np.array([x, 0.0])).estimation for x in (-1.0, 0.5)
+    }
+
+
+def test_a_function_that_is_gone_leaves_no_lock_behind() -> None:
+    gc.collect()
+    before = set(turns._LOCKS)
+    one = Handing()
+    votes(one.scores, 1)
+    assert set(turns._LOCKS) - before
+    del one
+    gc.collect()
+    assert not set(turns._LOCKS) - before
+
+
 def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
@@ -303,6 +371,35 @@ def test_answers_that_live_in_the_model_are_taken_before_it_is_asked_again() -> 
         first = prepared.outputs(torch.ones(32, 2))
         prepared.outputs(-torch.ones(32, 2))
     assert bool((first[:, 0] == 1).all())
+
+
+class Scrubbing(nn.Module):
+    """Wipes the batch before last, which it takes for its own by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is not None:
+            self.last.fill_(7)
+        self.last = x
+        return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+
+def test_a_model_that_writes_to_the_batches_it_kept_is_refused() -> None:
+    """Passes are cast in the same memory: it wiped the votes to come, and .3 was certified to 1.2."""
+    kept: list[np.ndarray] = []
+
+    def scrubbing(batch: np.ndarray) -> np.ndarray:
+        for one in kept:
+            one[:] = 7
+        kept[:] = [batch]
+        return scores(batch)
+
+    for model in (Scrubbing(), scrubbing):
+        with pytest.raises(ModelError, match="keeps the batch that it is given and writes to it"):
+            SmoothedClassifier(model, sigma=0.5, n=1000, seed=0).certify(np.array([0.3, 0.0]))
 
 
 # ------------------------------------------------------------------------------------------ what a model returns

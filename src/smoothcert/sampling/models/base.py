@@ -22,6 +22,7 @@ from smoothcert.sampling.models.probes import (
     Probe,
     check_again,
     check_draws,
+    check_kept,
     check_rows,
     check_together,
     probe_rows,
@@ -161,9 +162,12 @@ class BaseClassifier(ABC):
             opened = self.open_route(numerics, input_shape, device)
             lending = Lending(opened.make, self.most_workers)
 
-            def ask(batch: torch.Tensor) -> torch.Tensor:
+            def ask_in(room: torch.Tensor) -> torch.Tensor:
                 with lending.borrowed() as outputs:
-                    return self.probe(outputs, batch)
+                    return self._evaluated(outputs, room)
+
+            def ask(batch: torch.Tensor) -> torch.Tensor:
+                return ask_in(batch.clone())  # the model may write to its input
 
             rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
             first = Probe(rows, ask(rows))
@@ -177,6 +181,7 @@ class BaseClassifier(ABC):
             except ModelError:
                 check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
                 raise
+            check_kept(self.name, ask_in, (first, second), self.kind, eps)
             if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
@@ -245,8 +250,11 @@ class BaseClassifier(ABC):
 
     def probe(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
         """Evaluate the model once; an error says what is wrong."""
+        return self._evaluated(outputs, rows.clone())  # the model may write to its input
+
+    def _evaluated(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
         try:
-            answer = outputs(rows.clone())  # the model may write to its input
+            answer = outputs(rows)
         except ModelError:
             raise
         except (

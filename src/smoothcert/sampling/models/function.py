@@ -17,6 +17,7 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
+from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import as_whole, whole_type
 from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
@@ -68,6 +69,11 @@ class FunctionClassifier(BaseClassifier):
         self.classes = classes
         self._input_dtype = whole_type(input_dtype)
         self._declared = "" if input_dtype is None else f" {input_dtype}"
+
+    @property
+    def called(self) -> object:
+        """What has one caller at a time: the function."""
+        return self.function
 
     def identity(self) -> bytes:
         """Code can't be hashed: the name stands for the function, beside its answers."""
@@ -128,9 +134,13 @@ class FunctionClassifier(BaseClassifier):
         return two_columns(answers, self.kind) if self._one_number else answers
 
     def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
-        answer = self.function(batch.numpy())
-        if isinstance(answer, torch.Tensor):
-            return answer.detach().cpu()
+        with turns_of(self.called, thread_safe=self.most_workers is None):
+            answer = self.function(batch.numpy())
+            # Its own until the next caller's turn: it may be a view of something that the function keeps.
+            if isinstance(answer, torch.Tensor):
+                return answer.detach().cpu().clone()
+            if isinstance(answer, np.ndarray):
+                answer = answer.copy()
         if np.ma.is_masked(answer):
             raise ModelError(f"{self.name} returned masked values, which are no votes: fill them in")
         array = np.ascontiguousarray(answer)
@@ -170,6 +180,7 @@ class EstimatorClassifier(FunctionClassifier):
         columns: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
+        self._estimator = estimator
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
         given = _as_fitted(self.feature_names, columns or {})
@@ -216,6 +227,11 @@ class EstimatorClassifier(FunctionClassifier):
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
+    @property
+    def called(self) -> object:
+        """The estimator: votes, held columns and fingerprints are different functions of one."""
+        return self._estimator
+
     def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
         """The same function, with these columns of its tables at one value each, whatever a row holds there."""
         return self._made(columns=columns)
@@ -237,7 +253,8 @@ class EstimatorClassifier(FunctionClassifier):
             return found
         graded = FunctionClassifier(self._graded, name=self.name)
         graded._input_dtype = self._input_dtype
-        return found + graded.answers(input_shape)
+        with turns_of(self.called, thread_safe=self.most_workers is None):
+            return found + graded.answers(input_shape)
 
 
 def _last_step(estimator: Any) -> Any:
