@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import SmoothedClassifier
+from smoothcert import ConstantChooser, LevelledClassifier, SmoothedClassifier
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.analysis.off_grid import lost_to_rounding
@@ -332,6 +332,30 @@ def test_bfloat16_tensors_are_inputs() -> None:
     assert classifier().certify(x).predicted == 0
 
 
+def test_masks_are_seen_wherever_they_are() -> None:
+    """NumPy drops them from arrays in a list, and pairs of index and input were taken as they came."""
+    masked = np.ma.masked_array([0.5, 1.0, 0.0], mask=[True, False, False])
+    smoothed = classifier()
+    model = adapt(always_first, "hard", "labels", 2)
+    levelled = LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=100, seed=0)
+    for ask in (
+        lambda: smoothed.certify([masked]),
+        lambda: smoothed.predict([[masked]]),
+        lambda: list(smoothed.certify_each([(0, masked)])),
+        lambda: list(smoothed.predict_each([(0, masked)])),
+        lambda: list(levelled.certify_each([(0, masked)])),
+        lambda: list(smoothed.holding([1]).certify_each([(0, masked)])),
+    ):
+        with pytest.raises(InvalidValueError, match="masked values"):
+            ask()
+
+
+def test_tensors_that_are_no_array_yet_are_refused_in_words() -> None:
+    for x in ([torch.ones(3, requires_grad=True)], torch._neg_view(torch.ones(3))):
+        with pytest.raises(InvalidValueError, match="no array of numbers"):
+            classifier().certify(x)
+
+
 def test_inputs_without_numbers_are_refused() -> None:
     with pytest.raises(InvalidValueError):
         classifier().certify(np.zeros((2, 0)))
@@ -453,8 +477,8 @@ def test_passes_that_answer_in_several_types_are_compared_in_their_own() -> None
 
     smoothed = SmoothedClassifier(model, sigma=1.0, n=512, seed=0, numerics=Numerics(chunk=32, block=128))
     with pytest.MonkeyPatch.context() as patch:  # probes would see the types change
-        patch.setattr("smoothcert.sampling.models.base.check_again", lambda *_: None)
-        patch.setattr("smoothcert.sampling.models.base.check_rows", lambda *_: None)
+        for probe in ("check_again", "check_rows", "check_kept"):
+            patch.setattr(f"smoothcert.sampling.models.base.{probe}", lambda *_: None)
         assert smoothed.certify(np.zeros(2)).estimation.counts == (0, 512)
 
 

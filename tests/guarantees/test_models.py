@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert import SmoothedClassifier
+from smoothcert import LevelledClassifier, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical import AttackPlan, attack_run
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
@@ -635,6 +635,36 @@ def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_pat
         certify_dataset(classifier(1e6 + 0.5), data, begun("changed"))
     run = certify_dataset(classifier(1e6), data, begun("same"))
     whole = certify_dataset(classifier(1e6), data, tmp_path / "whole")
+    assert run.records.digest == whole.records.digest
+
+
+@pytest.mark.parametrize("changed", ["chooser", "lower"])
+def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: Path, changed: str) -> None:
+    """Of levels only the largest one's model was asked, and that without noise: two choosers made one run."""
+    values = np.array([[1e6 - 3, 0], [1e6 + 0.3, 0], [1e6 + 5, 0], [1e6 - 0.2, 0]])
+    data = Dataset("far", values, np.array([0, 1, 1, 0]), ("a", "b"))
+
+    def classifier(moved: float) -> LevelledClassifier:
+        lower, chooser = (moved, 0.0) if changed == "lower" else (0.0, moved)
+        models = [adapt(far_away(1e6 + border), "hard", "labels", 2) for border in (lower, 0.0)]
+        # Near enough to both levels for either to be looked at.
+        choosing = adapt(far_away(1e6 + chooser), "hard", "labels", 2)
+        return LevelledClassifier(models, choosing, sigmas=(0.5, 1.0), n0=50, n=200, seed=0)
+
+    def begun(name: str) -> Path:
+        def stop(record: Any) -> None:
+            if record.index >= 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            certify_dataset(classifier(0.0), data, tmp_path / name, progress=Progress(record=stop))
+        return tmp_path / name
+
+    words = {"chooser": "its chooser gives", "lower": "the model of level 0 gives"}
+    with pytest.raises(RunError, match=f"{words[changed]}.*isn't the model that the run was begun with"):
+        certify_dataset(classifier(0.5), data, begun("changed"))
+    run = certify_dataset(classifier(0.0), data, begun("same"))
+    whole = certify_dataset(classifier(0.0), data, tmp_path / "whole")
     assert run.records.digest == whole.records.digest
 
 

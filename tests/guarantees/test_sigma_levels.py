@@ -231,7 +231,7 @@ def test_a_constant_chooser_gives_the_certificates_of_its_sigma() -> None:
 
 
 def test_so_it_does_off_the_grids_of_its_other_levels() -> None:
-    """The grid of σ = 2 is sixteen times as coarse: inputs were rounded to that, and the votes were about other points."""
+    """The grid of σ = 2 is sixteen times as coarse: inputs were rounded to it, and votes were about other points."""
     x = np.random.default_rng(0).normal(size=(8, 1))
     options: dict[str, Any] = {"n": 500, "alpha": 0.01, "seed": 3, "input_shape": (1,)}
     model = LINES["three levels"][0].models()[0]

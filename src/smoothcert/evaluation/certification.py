@@ -113,15 +113,15 @@ def certify_dataset(
             # A record whose search is damaged can't be told from one that another search made: both are done again.
             journal.drop(lost := done - read_found(out).keys())
             done -= lost
+        evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
         if classifier.plan.sigma_levels is not None:
-            journal.drop(lost := done - read_evidence(out).keys())
+            journal.drop(lost := done - evidence.keys())
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
-            own_sigma = classifier.plan.search is not None or classifier.plan.sigma_levels is not None
-            cast = held is None and not own_sigma
-            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, cast=cast)
+            cast = held is None and classifier.plan.search is None
+            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, evidence, cast=cast)
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}

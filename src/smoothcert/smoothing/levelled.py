@@ -15,16 +15,18 @@ from smoothcert.errors import InvalidValueError, check_count, check_probability
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
 from smoothcert.sampling.models import FunctionClassifier
-from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
+from smoothcert.sigma_levels import ConstantChooser, LevelEvidence, SigmaLevels, StatisticChooser
 from smoothcert.sigma_levels.statement import level_names
 from smoothcert.smoothing.adaptive import CertifyState, Piloted
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.smoothing.level_plans import chooser_plan, decide_levels, levels_of
 from smoothcert.smoothing.level_stages import OnVotes, Stages, Underway, agreed
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.planned_model import PlannedModel
+from smoothcert.tally import Tally
 
 Labels = Callable[[int], int]
 
@@ -209,11 +211,18 @@ class LevelledClassifier(SmoothedClassifier):
             for one in together:
                 yield self._named(replace(agreed(one.answers), seconds=one.seconds))
 
+    def chosen_again(
+        self, index: int, x: NDArray[Any], evidence: LevelEvidence
+    ) -> Iterator[tuple[str, Tally, Tally]]:
+        """The votes that chose an input's level and its classes: whose they are, as they were and as they are now."""
+        stages = self._stages_for(x.shape)
+        return stages.chosen_again(stages.enter(index, x), evidence)
+
     def _windows(
         self, inputs: Iterable[tuple[int, NDArray[Any]]], labels: Labels | None = None
     ) -> Iterator[tuple[Stages, list[Underway]]]:
         """Inputs that go through the stages together; each is entered when it is taken, as its array may change."""
-        remaining = iter(inputs)
+        remaining = ((index, as_numpy(x)) for index, x in inputs)
         for index, x in remaining:
             stages = self._stages_for(x.shape)
             together = [stages.enter(index, x, None if labels is None else labels(index))]
