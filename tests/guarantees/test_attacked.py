@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ConstantChooser, LevelledClassifier, SmoothedClassifier
+from smoothcert import ConstantChooser, LevelledClassifier, SmoothedClassifier, StatisticChooser
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.analysis.off_grid import lost_to_rounding
@@ -127,6 +127,12 @@ def test_a_plan_settled_for_other_inputs_is_refused() -> None:
         SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
     with pytest.raises(InvalidValueError, match="dimension"):
         classifier(dimension=7).predict(np.full(3, 0.1))
+    models = [adapt(always_first, "hard", "labels", 2) for _ in range(2)]
+    options: dict[str, Any] = {"sigmas": (2.0, 4.0), "n": 100, "seed": 0}
+    levels = LevelledClassifier(models, StatisticChooser("mean", (0.5,)), **options)
+    settled = levels.prepare((2,))
+    with pytest.raises(InvalidValueError, match="dimension"):
+        LevelledClassifier(models, StatisticChooser("mean", (0.5,)), settled).certify(np.full(3, 0.1))
 
 
 def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -> None:

@@ -513,6 +513,23 @@ def test_every_row_is_probed_in_other_company(size: float) -> None:
         votes(Company(0, size), 1)
 
 
+class FaintCompany(nn.Module):
+    """One class for a whole batch, by its mean: scores differ by less than what 16 bits may round."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.abs().mean(1) + 1
+        return torch.stack([size, size * (1 + 0.005 * torch.sign(x.mean() - 0.3))], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "autocast-bfloat16"])
+def test_rows_are_probed_as_finely_under_16_bits(dtype: str) -> None:
+    """Their rounding is allowed for, and with it a company that decides every vote was: 1.2 certified for a coin."""
+    with pytest.raises(ModelError, match="votes must be independent"):
+        SmoothedClassifier(FaintCompany(), sigma=0.5, n=500, seed=0, numerics=Numerics(dtype)).certify(
+            np.full(16, 0.25)
+        )
+
+
 def test_labels_are_probed_where_scores_hide_what_moves_them() -> None:
     """A mask of −1e9 beside scores of size one."""
 
@@ -773,6 +790,23 @@ def test_an_estimators_labels_are_found_wherever_they_stand(
     assert [answer.label for answer in answers] == names
     predictions = classifier.predict(POINTS[:2])
     assert [prediction.label for prediction in predictions] == names  # type: ignore[union-attr]
+
+
+def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
+    """Its probabilities go by their place: what it calls 1 by now was certified as 0."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    y = (x[:, 0] > 0).astype(int) + (x[:, 0] > 1)
+    estimator = linear_model.LogisticRegression().fit(x, y)
+    smoothed = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0, outputs="probabilities")
+    assert smoothed.certify(np.array([2.5, 0.0])).label == 2
+    estimator.fit(x, 3 - y)
+    with pytest.raises(ModelError, match=r"fitted again and tells \[1, 2, 3\] apart"):
+        smoothed.certify(np.array([2.5, 0.0]))
+    labels = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0)
+    assert labels.certify(np.array([2.5, 0.0])).label == 1
+    estimator.fit(x, y)
+    assert labels.certify(np.array([2.5, 0.0])).label == 2
 
 
 def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused() -> None:

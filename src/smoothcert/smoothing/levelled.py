@@ -243,6 +243,7 @@ class LevelledClassifier(SmoothedClassifier):
                 f"sigma levels are voted on stage by stage, by threads: leave backend={self.execution.backend!r} "
                 "(--backend) out; shards (--shard) use several processes or machines"
             )
+        self.plan.check_shape(shape)
         several = len(self.bases) > 1
         prepared = [self._prepare(base, shape) for base in self.bases] if several else [self.prepared(shape)]
         self._prepared = prepared[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
@@ -181,6 +181,8 @@ class BaseClassifier(ABC):
             except ModelError:
                 check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
                 raise
+            if eps > torch.finfo(torch.float32).eps:
+                self._check_rows_finely(opened.numerics, input_shape, device)
             check_kept(self.name, ask_in, (first, second), self.kind, eps)
             if together:
                 check_draws(self.name, ask, first, generator)
@@ -196,6 +198,20 @@ class BaseClassifier(ABC):
             lending,
             self,
             opened.device,
+        )
+
+    def _check_rows_finely(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> None:
+        """Neighbours that move a score by less than 16 bits round it are seen in float32, by the same network."""
+        rows = probe_rows(numerics.layout().chunk, input_shape, torch.float32)
+        try:
+            opened = self.open_route(replace(numerics, dtype="float32", route="eager"), input_shape, device)
+            outputs = opened.make()
+            first = Probe(rows, self.probe(outputs, rows))
+        except ModelError:  # it may be made for 16 bits alone
+            return
+        eps = torch.finfo(torch.float32).eps
+        check_rows(
+            self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )
 
     def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:

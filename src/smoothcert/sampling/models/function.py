@@ -202,6 +202,11 @@ class EstimatorClassifier(FunctionClassifier):
             return places_of(name, labels, estimator.predict(given(batch)))
 
         def shares(batch: np.ndarray[Any, np.dtype[Any]]) -> Any:
+            if not np.array_equal(estimator.classes_, labels):  # columns go by their place
+                raise ModelError(
+                    f"{name} was fitted again and tells {_shown(np.asarray(estimator.classes_))} apart, where it was "
+                    f"{_shown(labels)}: smooth it again"
+                )
             return estimator.predict_proba(given(batch))
 
         features = getattr(estimator, "n_features_in_", None)
@@ -353,7 +358,7 @@ def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
             f"{name} predicts {len(classes)} targets at once (classes_ holds the classes of each), and a certificate "
             "is about one of them: fit a classifier for each, or give a function that returns the labels of one"
         )
-    labels = np.asarray(classes)
+    labels = np.array(classes)
     if labels.ndim != 1 or len(labels) < 2:
         raise ModelError(
             f"{name} must tell at least two classes of one target apart, got classes_ of shape {labels.shape}"
