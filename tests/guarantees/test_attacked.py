@@ -32,6 +32,7 @@ from smoothcert.noise import DiagonalGaussian, Gaussian, on_grid
 from smoothcert.noise import Grid as NoiseGrid
 from smoothcert.region_memory import MemoryStatement, RegionMemory
 from smoothcert.region_memory.runs import remember
+from smoothcert.regions import L2Ball
 from smoothcert.report.statements import HeadlineRadius, headline
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.columns import Records
@@ -354,6 +355,37 @@ def test_masks_are_seen_wherever_they_are() -> None:
     ):
         with pytest.raises(InvalidValueError, match="masked values"):
             ask()
+
+
+def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> None:
+    """Imaginary parts were dropped, and whole numbers that float64 doesn't hold were taken for their neighbours."""
+    answer = classifier().certify(np.array([1.0, 1.0, 1.0]))
+    assert answer.covers([1, 1, 1])
+    for point in (np.array([1 + 5j, 1, 1]), np.array(["1", "1", "1"])):
+        with pytest.raises(InvalidValueError, match="real numbers"):
+            answer.covers(point)
+    center = float(2**53)
+    ball = L2Ball(np.array([center]), 0.9)
+    assert ball.contains(np.array([2**53]))
+    for point in (np.array([2**53 + 1]), np.array([2**53 + 1], np.uint64)):
+        assert not ball.contains(point)
+        assert ball.distance(point) > 0
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_answers_state_the_seed_that_gives_them_again(seed: int | None) -> None:
+    """With σ levels it was that of a stage, which no plan gives; predictions stated none."""
+    options: dict[str, Any] = {"sigmas": (0.25, 0.5), "n": 200, "n0": 20}
+    model, chooser = adapt(always_first, "hard", "labels", 2), StatisticChooser("mean", (0.5,))
+    x = np.full(3, 0.4)
+    first = LevelledClassifier(model, chooser, seed=seed, **options)
+    answer, prediction = first.certify(x), first.predict(x)
+    assert answer.seed == prediction.seed == first.plan.seed
+    again = LevelledClassifier(model, chooser, seed=answer.seed, **options)
+    assert again.certify(x).levels == answer.levels
+    assert again.predict(x).tally == prediction.tally
+    plain = classifier(seed=seed)
+    assert plain.certify(x).seed == plain.predict(x).seed == plain.plan.seed
 
 
 def test_tensors_that_are_no_array_yet_are_refused_in_words() -> None:

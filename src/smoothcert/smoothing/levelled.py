@@ -209,7 +209,8 @@ class LevelledClassifier(SmoothedClassifier):
         for stages, together in self._windows(inputs):
             stages.predict(together, n, alpha, on_votes)
             for one in together:
-                yield self._named(replace(agreed(one.answers), seconds=one.seconds))
+                answer = replace(agreed(one.answers), seconds=one.seconds, plan_seed=self.plan.seed)
+                yield self._named(answer)
 
     def chosen_again(
         self, index: int, x: NDArray[Any], evidence: LevelEvidence
