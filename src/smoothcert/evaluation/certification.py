@@ -122,6 +122,7 @@ def certify_dataset(
         if done and missing:
             cast = held is None and classifier.plan.search is None
             check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, evidence, cast=cast)
+        del evidence  # of every input: not to be held while the others are certified
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}

@@ -132,7 +132,8 @@ def _lean(model: nn.Module, level: int) -> None:
 
 def _last_layer(model: nn.Module) -> str | None:
     """The name of the linear layer that gives the logits."""
-    return ([None, *(name for name, layer in model.named_modules() if isinstance(layer, nn.Linear))])[-1]
+    names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    return names[-1] if names else None
 
 
 def _soft_votes(model: nn.Module, x: Tensor, plan: LevelFitPlan, draws: torch.Generator) -> Tensor:

@@ -136,18 +136,17 @@ class FunctionClassifier(BaseClassifier):
     def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
         with turns_of(self.called, thread_safe=self.most_workers is None):
             answer = self.function(batch.numpy())
-            # Its own until the next caller's turn: it may be a view of something that the function keeps.
-            if isinstance(answer, torch.Tensor):
-                return answer.detach().cpu().clone()
-            if isinstance(answer, np.ndarray):
-                answer = answer.copy()
+            # Taken before the next caller's turn: it may be a view of something that the function keeps.
+            return self._as_tensor(answer, len(batch)).clone()
+
+    def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
+        if isinstance(answer, torch.Tensor):
+            return answer.detach().cpu()
         if np.ma.is_masked(answer):
             raise ModelError(f"{self.name} returned masked values, which are no votes: fill them in")
         array = np.ascontiguousarray(answer)
         if array.ndim == 0 or np.ndim(answer) == 0:
-            raise ModelError(
-                f"{self.name} returned {answer!r} for {len(batch)} rows; expected one answer a row"
-            )
+            raise ModelError(f"{self.name} returned {answer!r} for {rows} rows; expected one answer a row")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise ModelError(
                 f"{self.name} returned an array of {array.dtype}: votes are made from numbers of up to 64 bits"
