@@ -22,7 +22,6 @@ from smoothcert import SmoothedClassifier
 from smoothcert.sampling import Execution, Numerics
 from smoothcert.sampling.backends import threads
 from smoothcert.sampling.backends.base import Cast
-from smoothcert.sampling.backends.leases import Lease
 from smoothcert.sampling.lanes import Task
 
 SHAPES = {"MNIST": (1, 28, 28), "CIFAR-10": (3, 32, 32), "ImageNet": (3, 224, 224)}
@@ -42,7 +41,7 @@ def measure(shape: tuple[int, ...], batch: int | None, votes: int) -> tuple[floa
 
     def packed(self: Any, task: Task) -> Future[list[Cast]]:
         began = time.process_time()
-        content = pickle.dumps(Lease.of(task))
+        content = pickle.dumps(task)
         seconds = time.process_time() - began
         count = sum(block.last - block.first for one in task for block in one if block is not None)
         seen.append((count, len(content), seconds))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from smoothcert.sampling import Draw, Job, Prepared, Procedure
 from smoothcert.smoothing import CertifyPlan
 from smoothcert.smoothing.level_plans import chooser_plan, home_plan, levels_of
-from smoothcert.smoothing.level_stages import OnVotes, Stages, Underway
+from smoothcert.smoothing.level_stages import Stages, Underway
 from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase, Stream, Tally
@@ -140,7 +140,7 @@ def _taping(plan: CertifyPlan, block: int) -> Procedure[tuple[Counts, Counts]]:
 class TapedStages(Stages):
     """Stages that read votes off their tapes."""
 
-    shelf: Shelf
+    shelf: Shelf = field(kw_only=True)
 
     def _each(
         self,
@@ -148,7 +148,6 @@ class TapedStages(Stages):
         prepared: Prepared,
         together: list[Underway],
         procedure: Callable[[Underway], Procedure[R]],
-        on_votes: OnVotes | None,  # noqa: ARG002  (nobody watches)
     ) -> Iterator[tuple[Underway, R]]:
         if not together:
             return
@@ -184,4 +183,4 @@ class TapedClassifier(LevelledClassifier):
             self.shelf.models[home_plan(stages.plan, level).known_seed] = base.fingerprint(shape)
         if levels.chooser_sha256 is not None:
             self.shelf.models[chooser_plan(stages.plan).known_seed] = levels.chooser_sha256
-        return TapedStages(stages.plan, stages.prepared, stages.chooser, stages.execution, self.shelf)
+        return TapedStages(stages.plan, stages.prepared, stages.chooser, stages.execution, shelf=self.shelf)

@@ -37,7 +37,7 @@ from smoothcert.sampling.numerics import DTYPES, Numerics
 from smoothcert.sigma_levels import ConstantChooser, chooser_named
 from smoothcert.sigma_levels.fitted import read_chooser_statement
 from smoothcert.smoothing import Certification
-from smoothcert.smoothing.level_plans import chooser_plan, common_point, home_plan, stage_seed
+from smoothcert.smoothing.level_plans import chooser_plan, home_plan, stage_seed
 from smoothcert.smoothing.procedures import decide
 from smoothcert.tally import Phase
 
@@ -197,7 +197,7 @@ def _level_tapes(trial: Trial, level: int) -> Any:
     classifier = trial.classifier(ConstantChooser(level))
     stages = classifier._stages_for(trial.dataset.input_shape)
     plan = home_plan(stages.plan, level)
-    points = {index: common_point(x, stages.plan) for index, x in trial.inputs()}
+    points = {index: stages.plan.point(x) for index, x in trial.inputs()}
     prepared = stages.prepared[level if len(stages.prepared) > 1 else 0]
     return plan, trial.shelf.cast(plan, prepared, points, stages)
 
@@ -208,7 +208,7 @@ def majority(trial: Trial, chooser: Any, sigma: float | None, most: int | None) 
     stages = classifier._stages_for(trial.dataset.input_shape)
     assert stages.chooser is not None
     own = chooser_plan(stages.plan)
-    points = {index: common_point(x, stages.plan) for index, x in trial.inputs()}
+    points = {index: stages.plan.point(x) for index, x in trial.inputs()}
     tapes = trial.shelf.cast(own, stages.chooser, points, stages)
     at_level = {level: _level_tapes(trial, level)[1] for level in range(len(trial.sigmas))}
     radii, homes = [], []

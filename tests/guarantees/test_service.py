@@ -20,7 +20,7 @@ from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.stopping import Decide
 from smoothcert.tally import Phase, Stream, Tally
 from tests.guarantees.coverage import assert_rate_within
-from tests.service.made import SHAPE, Edge, smoothed
+from tests.service.made import SHAPE, Edge, asked, smoothed
 
 ALPHA, POINTS = 0.2, 30
 # Eight votes without exception, one stream in 28, claim .43: a true radius just below is what a shopper is after.
@@ -68,7 +68,7 @@ def claims_too_much(engine: VotingEngine, place: int, questions: int) -> bool:
     x = np.array([0.0, place / 255])
     for number in range(questions):
         votes, rule = (8, 32, 8, MOST)[number % 4], (TEMPTING, None, None)[number % 3]
-        ask = engine.ask(f"caller {number % 5}", x, votes=votes, rule=rule)
+        ask = asked(engine, f"caller {number % 5}", x, votes=votes, rule=rule)
         assert ask.wait(60)
         if ask.standing.radius > TRUE_RADIUS:
             return True

@@ -367,7 +367,7 @@ def test_inputs_lie_on_the_grid_of_every_stage() -> None:
     line, _ = LINES["three levels"]
     classifier = line.classifier()
     plan = classifier.prepare((1,))
-    point = level_plans.common_point(np.array([0.1234567]), plan)
+    point = plan.point(np.array([0.1234567]))
     for noise in classifier.noises():
         assert on_grid(noise, plan.grid, (1,)).point(point).values == point
     (answer,) = classifier.certify_each([(0, np.array([0.1234567]))])

@@ -10,6 +10,7 @@ from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, ModelError, RunError
 from smoothcert.level_fit import LevelFitPlan, Progress, fit, fit_levels_into
 from smoothcert.runs import read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.sampling import adapt
 from smoothcert.sigma_levels.fitted import read_chooser_fields, read_chooser_statement
 from tests.level_fit.toys import Half, pictures
@@ -59,17 +60,18 @@ def test_a_kill_leaves_nothing_that_looks_finished(
 ) -> None:
     """Killed before the statement, before the weights, and before the description that makes them a model."""
     from smoothcert.architectures import weights
-    from smoothcert.sigma_levels import fitted as statements
+    from smoothcert.runs import json_lines
 
     writes = []
 
     def write(path: Path, content: bytes) -> None:
-        if len(writes) == written:
-            raise KeyboardInterrupt
-        writes.append(path.name)
+        if path.name != RunFiles.statement.name:
+            if len(writes) == written:
+                raise KeyboardInterrupt
+            writes.append(path.name)
         path.write_bytes(content)
 
-    for module in (weights, statements):
+    for module in (weights, json_lines):
         monkeypatch.setattr(module, "write_atomically", write)
     with pytest.raises(KeyboardInterrupt):
         fitted(tmp_path / "chooser")

@@ -13,7 +13,8 @@ import numpy as np
 
 from smoothcert import SmoothedClassifier
 from smoothcert.sampling import Execution, Numerics
-from smoothcert.service.engine import VotingEngine
+from smoothcert.service.asks import Ask
+from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.randomness import Secret
 from smoothcert.service.waiting_room import EngineLimits
 
@@ -54,6 +55,11 @@ def running(
         yield engine
     finally:
         engine.close()
+
+
+def asked(engine: VotingEngine, caller: str, x: np.ndarray, **wanted: Any) -> Ask:
+    (ask,) = engine.ask_all(caller, [Question(*engine.point(x))], **wanted)
+    return ask
 
 
 class Live:

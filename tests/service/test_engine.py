@@ -16,7 +16,7 @@ from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.smoothing import decide
 from smoothcert.stopping import Decide, Grid
 from smoothcert.tally import Phase
-from tests.service.made import SHAPE, Edge, running, smoothed
+from tests.service.made import SHAPE, Edge, asked, running, smoothed
 
 FAR = np.array([-1.0, 0.0])
 
@@ -37,7 +37,7 @@ def wait_until_idle(engine: VotingEngine) -> None:
 
 def test_an_answer_is_the_certificate_of_its_votes() -> None:
     with running() as engine:
-        ask = engine.ask("a", FAR)
+        ask = asked(engine, "a", FAR)
         assert ask.wait(30)
         found = ask.certification
         assert ask.ending == "votes"
@@ -50,7 +50,7 @@ def test_an_answer_is_the_certificate_of_its_votes() -> None:
 
 def test_votes_are_those_that_certify_would_cast() -> None:
     with running() as engine:
-        ask = engine.ask("a", FAR)
+        ask = asked(engine, "a", FAR)
         ask.wait(30)
         index = engine.point(FAR)[0]
         alone = smoothed(seed=engine.secret.seed).certify(FAR, index=index)
@@ -62,20 +62,20 @@ def test_votes_are_those_that_certify_would_cast() -> None:
 def test_an_input_asked_about_again_goes_on_where_it_stopped() -> None:
     model = Edge()
     with running(model) as engine:
-        first = engine.ask("a", FAR, votes=512)
+        first = asked(engine, "a", FAR, votes=512)
         first.wait(30)
         wait_until_idle(engine)
         rows = model.rows
-        again = engine.ask("b", FAR, votes=512)
+        again = asked(engine, "b", FAR, votes=512)
         assert again.done
         assert again.certification is not None
         assert first.certification is not None
         assert again.certification.estimation == first.certification.estimation
         assert model.rows == rows, "no vote is cast twice while it is kept"
-        more = engine.ask("a", FAR, votes=1024)
+        more = asked(engine, "a", FAR, votes=1024)
         more.wait(30)
         assert more.standing.votes == 1024
-        whole = engine.ask("a", FAR, votes=64)
+        whole = asked(engine, "a", FAR, votes=64)
         assert whole.done
         assert whole.standing.votes == 1024, (
             "fewer votes than there are can't be had: no choice among answers"
@@ -86,7 +86,7 @@ def test_votes_that_are_not_kept_are_cast_again_to_the_same_bits() -> None:
     with running(limits=EngineLimits(kept=0)) as engine:
         found = []
         for _ in range(2):
-            ask = engine.ask("a", FAR, votes=300)
+            ask = asked(engine, "a", FAR, votes=300)
             ask.wait(30)
             found.append(ask.certification)
             wait_until_idle(engine)
@@ -100,7 +100,7 @@ def test_two_callers_with_one_input_share_its_votes() -> None:
     model = Edge()
     with running(model) as engine:
         model.open.clear()
-        asks = [engine.ask(caller, FAR) for caller in "ab"]
+        asks = [asked(engine, caller, FAR) for caller in "ab"]
         model.open.set()
         assert all(ask.wait(30) for ask in asks)
         assert asks[0].standing == asks[1].standing
@@ -111,8 +111,8 @@ def test_a_caller_with_many_inputs_does_not_starve_one_with_one() -> None:
     model = Edge()
     with running(model) as engine:
         model.open.clear()
-        many = [engine.ask("many", np.array([-1.0, place])) for place in range(60)]
-        one = engine.ask("one", np.array([-2.0, 0.0]))
+        many = [asked(engine, "many", np.array([-1.0, place])) for place in range(60)]
+        one = asked(engine, "one", np.array([-2.0, 0.0]))
         model.open.set()
         assert one.wait(30)
         assert sum(ask.done for ask in many) <= 3, "half of the votes were its own"
@@ -122,11 +122,11 @@ def test_a_caller_with_many_inputs_does_not_starve_one_with_one() -> None:
 def test_inputs_share_passes() -> None:
     model = Edge()
     with running(model) as engine:
-        engine.ask("warm", np.zeros(2), votes=16).wait(30)
+        asked(engine, "warm", np.zeros(2), votes=16).wait(30)
         wait_until_idle(engine)
         model.rows = 0
         model.open.clear()
-        asks = [engine.ask(f"caller {place}", np.array([-1.0, place]), votes=64) for place in range(32)]
+        asks = [asked(engine, f"caller {place}", np.array([-1.0, place]), votes=64) for place in range(32)]
         model.open.set()
         assert all(ask.wait(30) for ask in asks)
         assert model.rows < 1.5 * 32 * (64 + 16), "four blocks of 16 votes to a pass of 64 rows"
@@ -135,17 +135,17 @@ def test_inputs_share_passes() -> None:
 def test_a_deadline_answers_with_what_is_certified_so_far() -> None:
     model = Edge()
     with running(model) as engine:
-        engine.ask("a", FAR, votes=256).wait(30)
+        asked(engine, "a", FAR, votes=256).wait(30)
         wait_until_idle(engine)
         model.open.clear()
-        ask = engine.ask("a", FAR)
+        ask = asked(engine, "a", FAR)
         assert not ask.done
         engine.end(ask, "deadline")
         assert ask.done
         assert ask.certification is not None
         assert ask.certification.radius > 0
         assert ask.standing.votes == 256
-        early = engine.ask("a", np.array([-3.0, 0.0]))
+        early = asked(engine, "a", np.array([-3.0, 0.0]))
         engine.end(early, "deadline")
         assert early.certification is None, "before the first vote nothing is said"
         assert early.standing.predicted == -1
@@ -155,7 +155,7 @@ def test_a_deadline_answers_with_what_is_certified_so_far() -> None:
 def test_who_leaves_frees_votes_and_leaves_nothing_behind() -> None:
     model = Edge()
     with running(model, n=2**20) as engine:
-        asks = [engine.ask(f"caller {place % 7}", np.array([-1.0, place])) for place in range(200)]
+        asks = [asked(engine, f"caller {place % 7}", np.array([-1.0, place])) for place in range(200)]
         for ask in asks:
             engine.end(ask)
         wait_until_idle(engine)
@@ -166,7 +166,7 @@ def test_who_leaves_frees_votes_and_leaves_nothing_behind() -> None:
 
 def test_who_leaves_does_not_end_the_same_question_of_another() -> None:
     with running() as engine:
-        leaving, staying = engine.ask("a", FAR), engine.ask("b", FAR)
+        leaving, staying = asked(engine, "a", FAR), asked(engine, "b", FAR)
         engine.end(leaving)
         assert staying.wait(30)
         assert staying.standing.votes == 2048
@@ -174,16 +174,16 @@ def test_who_leaves_does_not_end_the_same_question_of_another() -> None:
 
 def test_rules_end_an_ask_early() -> None:
     with running() as engine:
-        decided = engine.ask("a", FAR, rule=Decide(0.3))
+        decided = asked(engine, "a", FAR, rule=Decide(0.3))
         assert decided.wait(30)
         assert decided.ending == "rule"
         assert decided.standing.votes < 2048
         assert decided.standing.radius >= 0.3
-        hopeless = engine.ask("a", np.array([0.4, 0.0]), rule=Decide(2.0))
+        hopeless = asked(engine, "a", np.array([0.4, 0.0]), rule=Decide(2.0))
         assert hopeless.wait(30)
         assert hopeless.reason is not None
         assert hopeless.reason.startswith("hopeless")
-        tie = engine.ask("a", np.array([0.5, 0.0]), rule=Grid((0.0,)), votes=256)
+        tie = asked(engine, "a", np.array([0.5, 0.0]), rule=Grid((0.0,)), votes=256)
         assert tie.wait(30)
         assert tie.standing.predicted == -1
 
@@ -192,9 +192,9 @@ def test_a_full_queue_refuses_and_says_when() -> None:
     model = Edge()
     with running(model, EngineLimits(queue=4, per_caller=3)) as engine:
         model.open.clear()
-        held = [engine.ask("a", np.array([-1.0, place])) for place in range(3)]
+        held = [asked(engine, "a", np.array([-1.0, place])) for place in range(3)]
         with pytest.raises(QueueFullError, match="of your inputs") as refused:
-            engine.ask("a", np.array([-1.0, 3.0]))
+            asked(engine, "a", np.array([-1.0, 3.0]))
         assert refused.value.retry_after >= 1
         both = [Question(*engine.point(np.array([-2.0, place]))) for place in range(2)]
         with pytest.raises(QueueFullError, match="3 inputs are waiting of 4"):
@@ -203,7 +203,7 @@ def test_a_full_queue_refuses_and_says_when() -> None:
         with pytest.raises(InvalidValueError, match="fewer at a time"):
             engine.ask_all("b", both * 2)
         engine.end(held[0])
-        engine.ask("a", np.array([-1.0, 3.0]))
+        asked(engine, "a", np.array([-1.0, 3.0]))
         model.open.set()
 
 
@@ -212,9 +212,9 @@ def test_one_question_of_many_callers_is_bounded_too() -> None:
     with running(model, EngineLimits(queue=4)) as engine:
         model.open.clear()
         for place in range(4):
-            engine.ask(f"caller {place}", FAR)
+            asked(engine, f"caller {place}", FAR)
         with pytest.raises(QueueFullError):
-            engine.ask("another", FAR)
+            asked(engine, "another", FAR)
         model.open.set()
 
 
@@ -222,8 +222,8 @@ def test_an_input_that_the_model_can_not_vote_on_fails_alone() -> None:
     model = Edge()
     with running(model) as engine:
         model.open.clear()
-        good = [engine.ask("a", np.array([-1.0, place])) for place in range(5)]
-        bad = engine.ask("b", np.array([0.0, 200.0]))
+        good = [asked(engine, "a", np.array([-1.0, place])) for place in range(5)]
+        bad = asked(engine, "b", np.array([0.0, 200.0]))
         model.open.set()
         assert bad.wait(30)
         assert isinstance(bad.error, ModelError)
@@ -240,22 +240,22 @@ def test_inputs_are_checked_before_they_are_queued() -> None:
     with running() as engine:
         for wrong in (np.zeros(3), np.array([np.nan, 0.0]), np.array(["a", "b"]), np.array([1e30, 0.0])):
             with pytest.raises(InvalidValueError):
-                engine.ask("a", wrong)
+                asked(engine, "a", wrong)
         with pytest.raises(InvalidValueError, match="2048 votes at most"):
-            engine.ask("a", FAR, votes=4096)
+            asked(engine, "a", FAR, votes=4096)
         assert engine.load().inputs == 0
 
 
 def test_shutdown_finishes_what_it_holds_or_answers_as_it_stands() -> None:
     model = Edge()
     engine = VotingEngine(smoothed(model), SHAPE)
-    ask = engine.ask("a", FAR)
+    ask = asked(engine, "a", FAR)
     engine.close(grace=30)
     assert ask.ending == "votes"
     with pytest.raises(ClosedError):
-        engine.ask("a", FAR)
+        asked(engine, "a", FAR)
     engine = VotingEngine(smoothed(model, n=2**22), SHAPE)
-    ask = engine.ask("a", FAR)
+    ask = asked(engine, "a", FAR)
     engine.close()
     assert ask.ending == "shutdown"
     assert not engine._thread.is_alive()
@@ -269,13 +269,13 @@ def test_bounds_of_a_fixed_number_of_votes_are_refused() -> None:
 @pytest.mark.parametrize("bound", ["looks", "looks-two-class", "mixture"])
 def test_every_anytime_bound_serves(bound: str) -> None:
     with running(bound=bound, n=1000) as engine:
-        ask = engine.ask("a", FAR, votes=700)
+        ask = asked(engine, "a", FAR, votes=700)
         assert ask.wait(30)
         assert ask.certification is not None
         assert ask.certification.radius > 0
         assert ask.standing.votes == (562 if bound.startswith("looks") else 700)
         wait_until_idle(engine)
-        more = engine.ask("a", FAR)
+        more = asked(engine, "a", FAR)
         assert more.wait(30)
         assert more.standing.votes == 1000
 
@@ -288,7 +288,7 @@ def test_many_threads_ask_and_leave_at_once() -> None:
             try:
                 rng = np.random.default_rng(name)
                 for _ in range(20):
-                    ask = engine.ask(str(name), np.array([-1.0, rng.integers(10)]))
+                    ask = asked(engine, str(name), np.array([-1.0, rng.integers(10)]))
                     if rng.random() < 0.5:
                         engine.end(ask)
                     assert ask.wait(30)

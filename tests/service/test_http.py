@@ -21,7 +21,7 @@ from smoothcert.service.gate import HEADERS
 from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
 from smoothcert.service.waiting_room import EngineLimits
-from tests.service.made import Edge, Live, live
+from tests.service.made import Edge, Live, asked, live
 
 FAR = [-1.0, 0.0]
 
@@ -484,7 +484,7 @@ def test_the_copies_shown_are_those_the_model_saw() -> None:
     for numerics in (Numerics("float32", "eager", *layout) for layout in layouts):
         with running(Recording(), numerics=numerics) as engine:
             seen.clear()
-            ask = engine.ask("a", np.array(FAR), votes=64)
+            ask = asked(engine, "a", np.array(FAR), votes=64)
             ask.wait(30)
             rows = {row.tobytes() for batch in seen for row in batch.astype(np.float32)}
             shown = engine.copies(ask, 4).astype(np.float32)

@@ -202,7 +202,7 @@ def test_loaders() -> None:
         with pytest.raises(InvalidValueError, match="shuffle=False"):
             smoothed().certify(DataLoader(data, shuffle=True))  # type: ignore[arg-type]
         for sampler in (SubsetRandomSampler(range(4)), WeightedRandomSampler([1.0] * 4, 4)):
-            with pytest.raises(InvalidValueError, match="nobody could tell which answer is whose"):
+            with pytest.raises(InvalidValueError, match="answers couldn't be told apart"):
                 smoothed().certify(DataLoader(data, sampler=sampler))  # type: ignore[arg-type]
     with pytest.raises(InvalidValueError, match=r"inputs of several shapes: \(2,\), \(3,\)"):
         smoothed().certify(DataLoader([torch.zeros(2), torch.zeros(3)]))  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.stopping import looks
-from smoothcert.stopping.radius_forecast import sizes
+from smoothcert.stopping.looks import sizes
 
 
 @pytest.mark.parametrize("block", [1, 64, 100, 128, 256])

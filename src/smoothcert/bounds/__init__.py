@@ -10,28 +10,23 @@ from smoothcert.bounds.exact import (
     clopper_pearson,
     clopper_pearson_lower,
     clopper_pearson_upper,
-    top_two,
     top_two_p_value,
     two_class,
 )
 from smoothcert.bounds.least import least_prediction_votes, least_votes, unanimous
-from smoothcert.bounds.soft import bernstein, hoeffding
 
 __all__ = [
     "BOUNDS",
     "Bound",
     "ClassBounds",
     "VoteKind",
-    "bernstein",
     "clopper_pearson",
     "clopper_pearson_lower",
     "clopper_pearson_upper",
-    "hoeffding",
     "least_prediction_votes",
     "least_votes",
     "mixture_lower",
     "mixture_upper",
-    "top_two",
     "top_two_p_value",
     "two_class",
     "unanimous",

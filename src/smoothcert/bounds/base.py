@@ -68,13 +68,17 @@ class Bound:
 
     def check_look(self, n: int) -> None:
         """Refuse an n at which the bound may not be evaluated, naming the looks around it."""
-        if self.next_look is None or self.next_look(n - 1) == n:
+        if self.next_look is None or self.is_look(n):
             return
         before, after = self.last_look(n), self.next_look(n)
         raise InvalidValueError(
             f"the {self.name} bound may not be evaluated at n = {n}, which isn't one of its looks; the nearest are "
             f"{before} and {after}"
         )
+
+    def is_look(self, n: int) -> bool:
+        """Whether the bound may be evaluated at n votes."""
+        return self.next_look is None or self.next_look(n - 1) == n
 
     def last_look(self, n: int) -> int:
         """The largest permitted number of votes that is at most n."""

@@ -13,9 +13,8 @@ from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
 _INVERSE_BETA_ERROR = 1e-11  # relative; about ten times the largest error seen of scipy's inverse beta
-_FEWER_THAN_ARE_HARD = (
-    10**7
-)  # from 10⁸ votes on, the tail at scipy's inverse was seen to be off by up to 3e-7
+# From 10⁸ votes on, the tail at scipy's inverse was seen to be off by up to 3e-7.
+_FEWER_THAN_ARE_HARD = 10**7
 _TAIL_ERROR = 1e-6
 
 RIVAL_PART = 32

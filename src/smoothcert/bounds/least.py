@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 
 from smoothcert.bounds.base import Bound, VoteKind
@@ -42,8 +43,4 @@ def _first_true(holds: Callable[[int], bool]) -> int:
     high = 1
     while not holds(high):
         high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return bisect_left(range(high), True, high // 2 + 1, key=holds)

@@ -109,13 +109,11 @@ def certify_dataset(
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
-        if classifier.plan.search is not None:
-            # A record whose search is damaged can't be told from one that another search made: both are done again.
-            journal.drop(lost := done - read_found(out).keys())
-            done -= lost
+        # A record whose search or levels are damaged can't be told from one that others made: both are done again.
         evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
-        if classifier.plan.sigma_levels is not None:
-            journal.drop(lost := done - evidence.keys())
+        if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
+            kept = read_found(out) if classifier.plan.search is not None else evidence
+            journal.drop(lost := done - kept.keys())
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
@@ -167,7 +165,7 @@ def _answers(
 ) -> Iterator[Certification]:
     """Certifications of the missing inputs, after pilots and an allocation where the plan spreads a total.
 
-    Inputs under way are in ``taken``, so that nobody reads them a second time.
+    Inputs under way are in ``taken``, so that they aren't read a second time.
     """
 
     def label_of(index: int) -> int:

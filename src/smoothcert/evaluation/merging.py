@@ -54,9 +54,10 @@ def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
     (count,) = counts
     missing = [str(Shard(number, count)) for number in range(1, count + 1) if number not in found]
     if missing:
+        named = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise RunError(
-            f"missing: shard {_few(missing)} of the run. Certify with --shard {missing[0]} and the other options as "
-            "they were, or name its directory"
+            f"missing: shard {named} of the run. Certify with --shard {missing[0]} and the other options as they "
+            "were, or name its directory"
         )
     for run in found.values():
         if run.shortfall is not None:
@@ -96,7 +97,3 @@ def _side_files(shards: Mapping[int, Run]) -> dict[str, bytes]:
             elif files.setdefault(name, content) != content:
                 raise RunError(f"{run.path / name} differs from that of another shard")
     return files
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -149,11 +149,14 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan, evidence: LevelE
         own, sigma = _home_of(run, record, plan, evidence)
     else:
         own, sigma = plan, plan.noise.sigma
-    assert record.selection is not None
-    assert record.estimation is not None
+    selection, estimation = _votes_of(record)
+    # None only where the record says why it has none.
+    possible = plan.allows_votes(estimation.n) and (
+        estimation.n > 0 or (record.stopped is not None and record.abstained)
+    )
     streams = (
-        (record.selection, own.votes_of(record.index, Phase.SELECTION), record.selection.n == plan.n0),
-        (record.estimation, own.votes_of(record.index, Phase.ESTIMATION), _possible(record, plan)),
+        (selection, own.votes_of(record.index, Phase.SELECTION), selection.n == plan.n0),
+        (estimation, own.votes_of(record.index, Phase.ESTIMATION), possible),
     )
     if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
         raise _not_following(run, record, ", which asks for others")
@@ -204,13 +207,6 @@ def _not_following(run: Run, record: Record, plan: str) -> RunError:
     )
 
 
-def _possible(record: Record, plan: CertifyPlan) -> bool:
-    """Whether the plan can have given the record so many votes; none only where it says why it has none."""
-    assert record.estimation is not None
-    votes = record.estimation.n
-    return plan.allows_votes(votes) and (votes > 0 or (record.stopped is not None and record.abstained))
-
-
 def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
     """Refuse a fixed-n bound for votes that were counted while they came."""
     if bound is not None and old.sequential and not BOUNDS[bound].anytime:
@@ -224,9 +220,7 @@ def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
 
 
 def _decided(record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) -> Record:
-    assert record.selection is not None
-    assert record.estimation is not None
-    selection, estimation = record.selection, record.estimation
+    selection, estimation = _votes_of(record)
     if plan.confidence_bound.votes == "hard":
         selection, estimation = _hard(selection), _hard(estimation)
     # The input itself only places the region, which a record doesn't keep.
@@ -242,6 +236,12 @@ def _decided(record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) 
         selection=selection,
         estimation=estimation,
     )
+
+
+def _votes_of(record: Record) -> tuple[Tally, Tally]:
+    assert record.selection is not None
+    assert record.estimation is not None  # runs without votes were refused
+    return record.selection, record.estimation
 
 
 def _somewhere(noise: Noise) -> NDArray[np.float64]:

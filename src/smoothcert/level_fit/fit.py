@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
 
 from smoothcert.architectures.weights import WEIGHTS_NAME, load_model, save_model
 from smoothcert.datasets.base import Dataset
@@ -20,6 +18,7 @@ from smoothcert.level_fit.report import LevelReport, reported
 from smoothcert.level_fit.votes import counted_votes, radii_by_level
 from smoothcert.noise import NOISES
 from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.data_check import inputs_fitted_on
 from smoothcert.runs.layout import RunFiles
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import TorchClassifier
@@ -71,7 +70,19 @@ def fit_levels_into(
         raise RunError(f"{out} holds {WEIGHTS_NAME} of something else: choose another --out")
     begun, begun_spec = (None, None) if start is None else load_model(start)
     spec = chooser_spec(dataset, plan, begun_spec)
-    manifest = _manifest(models, dataset, indices, plan, execution, origin or {}, begun)
+    shape = dataset.input_shape
+    named = [{"name": base.name, "sha256": base.fingerprint(shape)} for base in models]
+    manifest = Manifest.of(
+        kind=KIND,
+        plan=plan.as_json() | {"device": execution.device_kind},
+        model={
+            "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
+            "sha256s": [one["sha256"] for one in named],
+            **({} if begun is None else {"start_sha256": TorchClassifier(begun).fingerprint(shape)}),
+        },
+        data=inputs_fitted_on(dataset, indices),
+        origin=origin,
+    ).made_now()
     with claim_run(out, manifest):
         if (done := _finished(out)) is not None:
             return done
@@ -91,7 +102,7 @@ def fit_levels_into(
         report = reported(counts, radii[len(fitted) :], noise)
         about = {
             "noise": plan.noise,
-            "models": _models(models, dataset),
+            "models": named,
             "data": {"name": dataset.name, "sha256": dataset.fingerprint()},
             "report": report.as_json(),
         }
@@ -108,38 +119,3 @@ def _finished(out: Path) -> LevelReport | None:
         return None if fields is None else LevelReport.from_json(fields["report"])
     except (ModelError, KeyError, TypeError):
         return None
-
-
-def _models(models: Sequence[BaseClassifier], dataset: Dataset) -> list[dict[str, str]]:
-    return [{"name": base.name, "sha256": base.fingerprint(dataset.input_shape)} for base in models]
-
-
-def _manifest(
-    models: Sequence[BaseClassifier],
-    dataset: Dataset,
-    indices: range,
-    plan: LevelFitPlan,
-    execution: Execution,
-    origin: dict[str, Any],
-    start: nn.Module | None,
-) -> Manifest:
-    named = _models(models, dataset)
-    begun = {} if start is None else {"start_sha256": TorchClassifier(start).fingerprint(dataset.input_shape)}
-    return Manifest.of(
-        kind=KIND,
-        plan=plan.as_json() | {"device": execution.device_kind},
-        model={
-            "name": ", ".join(dict.fromkeys(one["name"] for one in named)),
-            "sha256s": [one["sha256"] for one in named],
-            **begun,
-        },
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": indices.step,
-            "used": len(indices),
-            "dimension": math.prod(dataset.input_shape),
-        },
-        origin=origin,
-    ).made_now()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 
@@ -91,7 +91,8 @@ def fitted_chooser(
         model.train()
         for epoch in range(plan.epochs):
             draws = _stream(plan.seed, _Purpose.NOISE, epoch)
-            for rows in _batches(len(indices), plan, epoch):
+            order = torch.randperm(len(indices), generator=_stream(plan.seed, _Purpose.SHUFFLE, epoch))
+            for rows in torch.split(order, plan.batch):
                 x = torch.from_numpy(dataset.inputs(indices[rows.numpy()]))
                 shares = _soft_votes(model, x, plan, draws)
                 mine = goal[rows]
@@ -142,12 +143,6 @@ def _soft_votes(model: nn.Module, x: Tensor, plan: LevelFitPlan, draws: torch.Ge
     NOISES[plan.noise].fill(unit, draws)
     logits: Tensor = model((x + plan.noise_sigma * unit).flatten(0, 1))
     return logits.reshape(plan.copies, len(x), -1).softmax(-1).mean(0)
-
-
-def _batches(inputs: int, plan: LevelFitPlan, epoch: int) -> Iterator[Tensor]:
-    order = torch.randperm(inputs, generator=_stream(plan.seed, _Purpose.SHUFFLE, epoch))
-    for start in range(0, inputs, plan.batch):
-        yield order[start : start + plan.batch]
 
 
 def _stream(seed: int, purpose: _Purpose, *words: int) -> torch.Generator:

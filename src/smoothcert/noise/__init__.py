@@ -5,8 +5,6 @@ from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise, diagonal_n
 from smoothcert.noise.gaussian import DiagonalGaussian, Gaussian
 from smoothcert.noise.grid import (
     Grid,
-    GridNoise,
-    GridPoint,
     draw_unit,
     drawable,
     exact_type,
@@ -27,8 +25,6 @@ __all__ = [
     "DiagonalUniform",
     "Gaussian",
     "Grid",
-    "GridNoise",
-    "GridPoint",
     "Isotropic",
     "Noise",
     "Uniform",

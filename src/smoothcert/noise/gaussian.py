@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from scipy.special import ndtri
 
 from smoothcert.noise.base import NOISES, Isotropic, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise
-from smoothcert.noise.thresholds import Thresholds, normal_thresholds
+from smoothcert.noise.thresholds import normal_thresholds
 from smoothcert.rounding import normal_quantile_down, normal_quantile_up
 
 if TYPE_CHECKING:
@@ -30,11 +29,7 @@ class _Normal(Noise):
     norm: ClassVar[str] = "l2"
     semi_axis: ClassVar[float] = 1.0
     steep: ClassVar[bool] = True
-
-    @staticmethod
-    def thresholds(rho: Fraction) -> Thresholds:
-        """Of the normal distribution."""
-        return normal_thresholds(rho)
+    thresholds = staticmethod(normal_thresholds)
 
     @staticmethod
     def gap(lower: float, upper: float) -> float:

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 PICTURE_LEVELS = 255
 """8-bit pictures are multiples of 1/255."""
 
-_COARSE, _FINE = (
-    64,
-    256,
-)  # fewest steps to a σ: where the inputs lie on the grid, and where they are rounded to it
+# Fewest steps to a σ: where the inputs lie on the grid, and where they are rounded to it.
+_COARSE, _FINE = 64, 256
 _MOST_CELLS = 2048  # steps to a σ beyond which the grid gets coarser than the inputs' own
 _MOST_LEVELS = 1 << 24  # what float32 holds exactly
 _UNIT_STEPS = 512
@@ -66,7 +64,8 @@ class Grid:
     def steps_per_unit(self, sigma: float) -> float:
         """1/step for noise of this σ: levels times a power of two, exactly."""
         share = Fraction(sigma) * self.levels
-        doublings = math.ceil(math.log2(self.cells) - _log2(share))
+        log_share = math.log2(share.numerator) - math.log2(share.denominator)
+        doublings = math.ceil(math.log2(self.cells) - log_share)
         while share * Fraction(2) ** doublings < self.cells:
             doublings += 1
         while share * Fraction(2) ** (doublings - 1) >= self.cells:
@@ -112,16 +111,6 @@ class GridNoise:
         ratios, which = _ratios(self.noise.scales(), self.steps_per_unit)
         tables = [_thresholds(type(self.noise), ratio) for ratio in ratios]
         return CellSampler(tables, which if len(tables) > 1 else None)
-
-    @cached_property
-    def error(self) -> float:
-        """A bound of the total variation distance between what is drawn and the true noise rounded to the grid.
-
-        A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so
-        its distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent
-        coordinates add up. No probability, and no mean of a number in [0, 1], differs by more.
-        """
-        return sampler_error(self.noise, self.grid, math.prod(self.shape))
 
     def point(self, x: ArrayLike) -> GridPoint:
         """The grid point nearest to an input."""
@@ -186,7 +175,12 @@ def _lengths(moved: NDArray[np.float64]) -> dict[str, float]:
 
 
 def sampler_error(noise: Noise, grid: Grid, dimension: int) -> float:
-    """The bound of :attr:`GridNoise.error`, rounded up."""
+    """A bound of the total variation distance between what is drawn and the true noise rounded to the grid, rounded up.
+
+    A coordinate's thresholds are off by half of 2⁻⁵⁸ each, and the tails beyond the last have less than 2⁻⁵⁹, so its
+    distance is at most (cells + 2)·2⁻⁵⁸, with at most 2⌈reach·σ/s⌉ + 1 cells; distances of independent coordinates add
+    up. No probability, and no mean of a number in [0, 1], differs by more.
+    """
     scales = noise.scales()
     ratios, which = _ratios(scales, _steps_per_unit(scales, grid))
     cells = [2 * math.ceil(noise.reach * ratio) + 3 for ratio in ratios]
@@ -216,9 +210,8 @@ def lost_off_grid(noise: Noise, grid: Grid, dimension: int, levels: int | None) 
 def exact_type(noise: Noise, grid: Grid, largest: float) -> str:
     """The smaller of float32 and float64 in which noise can be added to numbers up to ``largest`` exactly."""
     steps = float(_steps_per_unit(noise.scales(), grid).max())
-    farthest = largest + noise.reach * float(
-        noise.scales().max()
-    )  # Python's floats: infinite, not an error, where it is too far
+    # Python's floats: infinite, not an error, where it is too far.
+    farthest = largest + noise.reach * float(noise.scales().max())
     return "float32" if farthest * steps <= _EXACT["float32"] else "float64"
 
 
@@ -279,7 +272,3 @@ def _ratios(
     place_of = {ratio: place for place, ratio in enumerate(ordered)}
     which = np.array([place_of[ratio] for ratio in exact], dtype=np.intp)[places.ravel()]
     return ordered, which.reshape(scales.shape)
-
-
-def _log2(value: Fraction) -> float:
-    return math.log2(value.numerator) - math.log2(value.denominator)

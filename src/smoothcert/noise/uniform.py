@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from smoothcert.noise.base import NOISES, Isotropic, Noise
 from smoothcert.noise.diagonal import DIAGONAL_NOISES, DiagonalNoise
-from smoothcert.noise.thresholds import Thresholds, uniform_thresholds
+from smoothcert.noise.thresholds import uniform_thresholds
 from smoothcert.rounding import down
 
 if TYPE_CHECKING:
@@ -29,11 +28,7 @@ class _Flat(Noise):
     norm: ClassVar[str] = "l1"
     semi_axis: ClassVar[float] = math.sqrt(3.0)
     steep: ClassVar[bool] = False
-
-    @staticmethod
-    def thresholds(rho: Fraction) -> Thresholds:
-        """Of the uniform distribution."""
-        return uniform_thresholds(rho)
+    thresholds = staticmethod(uniform_thresholds)
 
     @staticmethod
     def gap(lower: float, upper: float) -> float:

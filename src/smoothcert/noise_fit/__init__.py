@@ -12,7 +12,6 @@ from smoothcert.noise_fit.ladder import (
     starting_constants,
     write_blanket,
 )
-from smoothcert.noise_fit.objective import certified_area
 from smoothcert.noise_fit.plan import FitPlan
 from smoothcert.noise_fit.state import SubEpoch
 
@@ -23,7 +22,6 @@ __all__ = [
     "Progress",
     "SubEpoch",
     "blanket",
-    "certified_area",
     "feature_names",
     "finished_fit",
     "fit_into",

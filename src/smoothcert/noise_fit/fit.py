@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from smoothcert.noise_fit.streams import Purpose, stream
 from smoothcert.noise_fit.validation import validate
 from smoothcert.noise_fit.votes import VoteRoute
 from smoothcert.runs import Manifest, claim_run
+from smoothcert.runs.data_check import inputs_fitted_on
 from smoothcert.runs.json_lines import write_lines
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.noise_files import save_sigmas
@@ -102,23 +102,22 @@ def fit_into(
         if state.history:
             route.restore(state.tensors)
         done = len(state.history)
-        _begin(progress, plan, route.rows(len(fitted)), len(kept), done)
+        if progress.begin is not None:
+            left, checks = plan.sub_epochs + 1 - done, (plan.validation_n0 + plan.validation_n) * len(kept)
+            rows = left * checks + min(left, plan.sub_epochs) * route.rows(len(fitted))
+            progress.begin(rows, plan.sub_epochs, max(done - 1, 0))
         for number in range(done, plan.sub_epochs + 1):
             outcome = route.sub_epoch(number, fitted, progress.rows) if number else Outcome()
             sigmas = route.sigmas()
             found = validate(base, labelled, kept, sigmas, plan, execution, progress.rows)
             noise = diagonal_noise(plan.noise, sigmas)
             one = SubEpoch(
-                number,
-                found.accuracy,
-                found.certified,
-                found.area,
-                outcome.objective,
-                outcome.counted,
-                outcome.right,
-                noise.sigma,
-                noise.smallest_sigma,
-                noise.largest_sigma,
+                sub_epoch=number,
+                **asdict(found),
+                **asdict(outcome),
+                sigma=noise.sigma,
+                least=noise.smallest_sigma,
+                greatest=noise.largest_sigma,
             )
             state = State((*state.history, one), route.tensors())
             make_folder(RunFiles(out).steps)
@@ -160,13 +159,6 @@ def split_validation(indices: range, plan: FitPlan) -> tuple[NDArray[np.int64], 
     order = torch.randperm(len(indices), generator=stream(plan.seed, Purpose.HOLDOUT)).numpy()
     order = np.asarray(indices, dtype=np.int64)[order]
     return np.sort(order[plan.validation :]), np.sort(order[: plan.validation])
-
-
-def _begin(progress: Progress, plan: FitPlan, rows: int, kept: int, done: int) -> None:
-    if progress.begin is not None:
-        checks = (plan.validation_n0 + plan.validation_n) * kept
-        left = plan.sub_epochs + 1 - done
-        progress.begin(left * checks + min(left, plan.sub_epochs) * rows, plan.sub_epochs, max(done - 1, 0))
 
 
 def _route(
@@ -225,13 +217,6 @@ def _manifest(
         kind=KIND,
         plan=statement,
         model={"name": base.name, "sha256": base.fingerprint(dataset.input_shape)},
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": indices.step,
-            "used": len(indices),
-            "dimension": math.prod(dataset.input_shape),
-        },
+        data=inputs_fitted_on(dataset, indices),
         origin=origin,
     ).made_now()

@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from smoothcert.errors import InvalidValueError, RunError
@@ -29,7 +29,7 @@ class Point:
     area: float
     accuracy: float
     certified: float
-    kept: bool
+    kept: bool = False
 
 
 def starting_constants(spec: str) -> list[float]:
@@ -67,22 +67,14 @@ def ladder_points(fits: Sequence[Fit]) -> list[Point]:
     Sub-epoch 0 is noise without a fit and takes no part in the blanket.
     """
     points = [
-        Point(
-            fit.path.name,
-            fit.init,
-            one.sub_epoch,
-            one.area,
-            one.accuracy,
-            one.certified,
-            False,
-        )
+        Point(fit.path.name, fit.init, one.sub_epoch, one.area, one.accuracy, one.certified)
         for fit in fits
         for one in fit.history
         if one.area is not None
     ]
     fitted = [point for point in points if point.sub_epoch > 0]
     kept = {fitted[k] for k in blanket([(point.area, point.accuracy) for point in fitted])}
-    marked = [Point(**asdict(point) | {"kept": point in kept}) for point in points]
+    marked = [replace(point, kept=point in kept) for point in points]
     return sorted(marked, key=lambda point: (point.area, point.fit, point.sub_epoch))
 
 

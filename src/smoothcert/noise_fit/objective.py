@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 import torch
@@ -64,13 +65,7 @@ class Slope:
     inputs: int
 
     def __add__(self, other: Slope) -> Slope:
-        return Slope(
-            self.gradient + other.gradient,
-            self.log_gap + other.log_gap,
-            self.counted + other.counted,
-            self.right + other.right,
-            self.inputs + other.inputs,
-        )
+        return Slope(*map(add, vars(self).values(), vars(other).values()))
 
 
 def gap_slope(

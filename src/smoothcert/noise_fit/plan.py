@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from smoothcert.errors import InvalidValueError, check_count, check_positive, check_probability
@@ -77,18 +77,9 @@ class FitPlan:
         ):
             if value not in known:
                 raise unknown_name(name, value, known)
-        for name in (
-            "sub_epochs",
-            "batch",
-            "n0",
-            "votes",
-            "tried",
-            "validation",
-            "validation_n0",
-            "validation_n",
-        ):
-            check_count(name, getattr(self, name))
-        check_count("seed", self.seed, least=0)
+        for each in fields(self):
+            if each.type == "int":
+                check_count(each.name, getattr(self, each.name), least=0 if each.name == "seed" else 1)
         check_positive("lr", self.lr)
         check_positive("beta", self.beta)
         if not 0 < self.decay <= 1:

@@ -26,25 +26,20 @@ class Route(Protocol):
 
     def rows(self, inputs: int) -> int:
         """Rows that a sub-epoch over this many inputs sends through the model."""
-        ...
 
     def sigmas(self) -> NDArray[np.float64]:
         """The vector as it stands."""
-        ...
 
     def tensors(self) -> dict[str, Any]:
         """Everything that the next sub-epoch depends on."""
-        ...
 
     def restore(self, tensors: dict[str, Any]) -> None:
         """Go back to where :meth:`tensors` was asked."""
-        ...
 
     def sub_epoch(
         self, number: int, indices: NDArray[np.int64], on_rows: Callable[[int], None] | None
     ) -> Outcome:
         """Sub-epoch ``number``, from 1 on."""
-        ...
 
 
 def nothing_right(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.errors import InvalidValueError, check_count, check_positive
 from smoothcert.noise_fit.streams import Purpose, stream
 
 Labels = NDArray[np.int64]
@@ -101,8 +100,7 @@ def starting_vector(
     shape: tuple[int, ...], init: float, spread: NDArray[np.float64] | None
 ) -> NDArray[np.float64]:
     """``init`` everywhere, or ``init`` times each coordinate's standard deviation."""
-    if not (math.isfinite(init) and init > 0):
-        raise InvalidValueError(f"init must be positive and finite, got {init}")
+    check_positive("init", init)
     if spread is None:
         return np.full(shape, init, dtype=np.float64)
     if not (spread > 0).all():

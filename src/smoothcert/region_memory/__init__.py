@@ -2,13 +2,12 @@
 
 from smoothcert.region_memory.chain import Head
 from smoothcert.region_memory.errors import IncompleteMemoryError, StoreError
-from smoothcert.region_memory.memory import Certified, MemoryAnswer, RegionMemory
+from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory
 from smoothcert.region_memory.records import StoredAnswer
 from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores import SqliteStore, Store, open_store
 
 __all__ = [
-    "Certified",
     "Head",
     "IncompleteMemoryError",
     "MemoryAnswer",

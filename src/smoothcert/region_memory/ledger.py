@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +62,8 @@ class Ledger:
                 raise self._fail(
                     f"{len(self)} records were there before, now the head is another one, of {head.count}"
                 )
-            for batch in _batches(self.store.rows(len(self), head.count)):
+            rows = self.store.rows(len(self), head.count)
+            while batch := list(islice(rows, _BATCH)):
                 self._take(batch)
             if self.head != head:
                 raise self._fail(f"the head states {head.count} records, but they end with {self.head.count}")
@@ -134,14 +136,3 @@ class Ledger:
     def _fail(self, finding: str) -> IncompleteMemoryError:
         self._broken = IncompleteMemoryError(self.store.name, finding)
         return self._broken
-
-
-def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == _BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch

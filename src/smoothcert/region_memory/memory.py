@@ -42,12 +42,10 @@ class Certified(Protocol):
     @property
     def predicted(self) -> int:
         """The class, or ABSTAIN."""
-        ...
 
     @property
     def region(self) -> CertifiedRegion | None:
         """The region around the input, None when abstained."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +199,7 @@ class RegionMemory:
             found, left = self._recall(point, None if region is None else (certified.predicted, region), 0)
             if found is None and left is not None:
                 assert region is not None
-                found, left = self._store_rest(point, certified, region, left, seen, facts)
+                found = self._store_rest(point, certified, region, left, seen, facts)
         if found is not None:
             return replace(found, certified=certified)
         return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
@@ -225,7 +223,7 @@ class RegionMemory:
         region: CertifiedRegion,
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
-    ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
+    ) -> MemoryAnswer | None:
         """Check what is left of an offer against the records after the first ``seen``, store, then answer."""
         assert certified.region is not None
         kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
@@ -234,10 +232,10 @@ class RegionMemory:
             self._ledger.refresh_inside()
             found, left = self._recall(point, (certified.predicted, region), seen)
             if left is None:
-                return found, None
+                return found
             row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
             self._store.append(row)
-        return self._stored(row.id, certified.predicted, left, offered), left
+        return self._stored(row.id, certified.predicted, left, offered)
 
     @staticmethod
     def _stored(record: int, predicted: int, left: CertifiedRegion, offered: CertifiedRegion) -> MemoryAnswer:

@@ -80,11 +80,9 @@ def decode_parts(payload: bytes, statement: MemoryStatement) -> tuple[Header, ND
         raise ValueError(f"a region of kind {fields['kind']!r} in {fields['dtype']!r} can't be read")
     body, axes = payload[end + 1 :], None
     if fields["kind"] not in BALLS:
-        body, tail = (
-            body[: -statement.dimension * _AXES.itemsize],
-            body[-statement.dimension * _AXES.itemsize :],
-        )
-        axes = np.frombuffer(tail, dtype=_AXES).astype(np.float64)
+        size = statement.dimension * _AXES.itemsize
+        axes = np.frombuffer(body[-size:], dtype=_AXES).astype(np.float64)
+        body = body[:-size]
     coordinates = np.frombuffer(body, dtype=fields["dtype"]).astype(np.float64)
     if coordinates.size != statement.dimension:
         raise ValueError(f"it has {coordinates.size} coordinates, not {statement.dimension}")

@@ -60,7 +60,7 @@ def remember(
     inputs, those answered before included.
     """
     store_for(address)  # what it needs is installed, before anything is written
-    on_answer = on_answer or _nothing
+    on_answer = on_answer or (lambda: None)
     _check(run, dataset)
     offers = _Offers(run, dataset)
     digest = run.records.digest
@@ -85,10 +85,6 @@ def remember(
         manifest = _manifest(run, address, {"head": log.head, "results_sha256": digest})
         write(manifest, records, sigmas_files(offers.plan.noise) if _stretched(run) else {})
     return read_run(out), Counter(answer.source for answer in log.answers.values())
-
-
-def _nothing() -> None:
-    """What is called where nobody listens."""
 
 
 def _answered_before(

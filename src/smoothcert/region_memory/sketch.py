@@ -78,13 +78,10 @@ class SketchIndex:
         ]
         return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
 
-    def _sums(self, point: Floats) -> Floats:
-        sums = np.bincount(self._blocks, weights=point, minlength=len(self._scales))
-        return np.asarray(sums, dtype=np.float64)
-
     def _sketch(self, points: Floats) -> tuple[NDArray[np.float32], Floats]:
         """Sketches, and how far each may be from the exact one."""
-        projected = np.stack([self._sums(point) for point in points]) * self._scales
+        sums = [np.bincount(self._blocks, weights=point, minlength=len(self._scales)) for point in points]
+        projected = np.stack(sums) * self._scales
         squares = np.einsum("ij,ij->i", points, points)
         remainder = np.sqrt(np.maximum(0.0, squares - np.einsum("ij,ij->i", projected, projected)))
         with np.errstate(over="ignore", under="ignore"):

@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import RunError
-from smoothcert.runs.records import Record, check_votes, digested, tally_json
+from smoothcert.runs.records import UNREADABLE, Record, check_votes, digested, tally_json
 from smoothcert.runs.tally_text import is_plain
 from smoothcert.runs.vote_columns import VoteColumns
 from smoothcert.tally import ABSTAIN, Tally
 
 UNKNOWN = -2
 """In place of a base class that a record doesn't state."""
+
+_NAMES = [each.name for each in fields(Record)]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -56,26 +58,25 @@ class Records:
         if isinstance(records, Records):
             return records
         ordered = sorted(records, key=lambda record: record.index)
-        return cls._made([[getattr(record, each.name) for record in ordered] for each in fields(Record)])
+        return cls._made({name: [getattr(record, name) for record in ordered] for name in _NAMES})
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[Any]], names: Sequence[str], source: Path) -> Records:
         """From rows that are in order, with ``names`` in them; tallies are JSON."""
         columns = dict(zip(names, zip(*rows))) if rows else {}
-        return cls._made([columns.get(each.name, ()) for each in fields(Record)], source)
+        return cls._made({name: columns.get(name, ()) for name in _NAMES}, source)
 
     @classmethod
-    def _made(cls, columns: Sequence[Sequence[Any]], source: Path | None = None) -> Records:
-        by_name = dict(zip((each.name for each in fields(Record)), columns))
-        by_name["base"] = [UNKNOWN if one is None else one for one in by_name["base"]]
-        by_name["volume_radius"] = [np.nan if one is None else one for one in by_name["volume_radius"]]
-        return cls(**{name: _column(name, values) for name, values in by_name.items()}, source=source)
+    def _made(cls, columns: dict[str, Sequence[Any]], source: Path | None = None) -> Records:
+        for name, unknown in (("base", UNKNOWN), ("volume_radius", np.nan)):
+            columns[name] = [unknown if one is None else one for one in columns[name]]
+        return cls(**{name: _column(name, values) for name, values in columns.items()}, source=source)
 
     @classmethod
     def joined(cls, parts: Sequence[Records]) -> Records:
         """The records of several runs that have no input in common, put in order."""
         columns: dict[str, Any] = {
-            each.name: np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Record)
+            name: np.concatenate([getattr(part, name) for part in parts]) for name in _NAMES
         }
         return cls(**columns).take(np.argsort(columns["index"], kind="stable"))
 
@@ -110,8 +111,8 @@ class Records:
 
     def take(self, places: Ints | Bools | range) -> Records:
         """The records at these places, or where a mask is set."""
-        names, at = [each.name for each in fields(Record)], np.asarray(places)
-        return Records(**{name: getattr(self, name)[at] for name in names}, source=self.source)
+        at = np.asarray(places)
+        return Records(**{name: getattr(self, name)[at] for name in _NAMES}, source=self.source)
 
     @cached_property
     def abstained(self) -> Bools:
@@ -167,7 +168,7 @@ class Records:
             return kept
         try:
             return Tally.from_json(json.loads(kept))
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        except UNREADABLE as error:
             raise self._damaged(place, error) from None
 
     def _damaged(self, place: int, error: Exception) -> RunError:
@@ -181,10 +182,15 @@ Rows = Records | Sequence[Record]
 """Records in either form; :meth:`Records.of` makes columns of both."""
 
 
+def objects(values: Sequence[Any]) -> NDArray[np.object_]:
+    """A column of any values, sequences among them."""
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
+
+
 def _column(name: str, values: Sequence[Any]) -> NDArray[Any]:
     if name in ("selection", "estimation", "stopped"):
-        column = np.empty(len(values), dtype=object)
-        column[:] = values
-        return column
+        return objects(values)
     whole = name in ("index", "label", "predicted", "base")
     return np.array(values, dtype=np.int64 if whole else np.float64)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from hashlib import blake2b
+from operator import xor
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +36,10 @@ class Totals:
     checksums: int
     statement: str
 
-    def plus(self, checksum: str) -> Totals:
-        """With one record more."""
-        return Totals(self.records + 1, self.checksums ^ int(checksum, 16), self.statement)
-
-    def plus_all(self, checksums: Iterable[str]) -> Totals:
-        """With many records more."""
-        count, total = self.records, self.checksums
-        for one in checksums:
-            count, total = count + 1, total ^ int(one, 16)
-        return Totals(count, total, self.statement)
+    def plus(self, checksums: Sequence[str]) -> Totals:
+        """With so many records more."""
+        total = reduce(xor, (int(one, 16) for one in checksums), self.checksums)
+        return Totals(self.records + len(checksums), total, self.statement)
 
     @property
     def as_text(self) -> str:
@@ -119,7 +115,7 @@ def check_rows(path: Path, rows: Sequence[Row], totals: Totals | None, seal: Sea
     """Refuse rows that aren't all, and exactly, what was written."""
     if damage := damage_of(path, rows, totals, seal, at_least):
         raise damage.refusal(path)
-    sound = Totals(0, 0, seal.statement).plus_all(row[-1] for row in rows)
+    sound = Totals(0, 0, seal.statement).plus([row[-1] for row in rows])
     if (
         totals is None
         or (totals.records, totals.checksums) != (sound.records, sound.checksums)

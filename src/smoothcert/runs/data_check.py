@@ -1,12 +1,14 @@
 """The inputs a run was certified on: opened where the user says, or by a registered name, and checked.
 
-A run that somebody else made may name any path of the reader's disk, and any module. Nothing that it names is opened.
+A run of unknown origin may name any path of the reader's disk, and any module. Nothing that it names is opened.
 """
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
+from typing import Any
 
 from smoothcert import datasets
 from smoothcert.datasets.base import DATASETS, Dataset
@@ -28,6 +30,18 @@ def check_inputs_of(run: Run, dataset: Dataset) -> None:
         )
 
 
+def inputs_fitted_on(dataset: Dataset, indices: range) -> dict[str, Any]:
+    """What a fit states of its data."""
+    return {
+        "name": dataset.name,
+        "sha256": dataset.fingerprint(),
+        "inputs": len(dataset),
+        "skip": indices.step,
+        "used": len(indices),
+        "dimension": math.prod(dataset.input_shape),
+    }
+
+
 def registered_dataset(manifest: Manifest) -> str | None:
     """The data set that the run states, if it is a registered name and no path; the user says where its files are."""
     stated = manifest.origin.dataset or manifest.data.name
@@ -35,7 +49,7 @@ def registered_dataset(manifest: Manifest) -> str | None:
 
 
 def suggested_options(**places: str | None) -> str:
-    """What a run says of where things were, as options that somebody who trusts it may give."""
+    """What a run says of where things were, as options for readers who trust it."""
     given = {name: value for name, value in places.items() if value is not None}
     return shlex.join(
         word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", shown_name(value))

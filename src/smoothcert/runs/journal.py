@@ -98,7 +98,9 @@ class Journal:
                 if self._existed:
                     self._warn_of(Damage(lost=self._at_least))
             elif "checksum" in present:
-                self._drop_damaged()
+                damage = damage_of(self.path, self._rows(), self._stated_totals(), self._seal, self._at_least)
+                self._delete(damage.inputs)
+                self._warn_of(damage)
             for column in self._missing_columns():
                 self._connection.execute(f"ALTER TABLE records ADD COLUMN {column} {LATER[column]}")
             self._connection.execute("DROP TABLE IF EXISTS totals")
@@ -108,15 +110,10 @@ class Journal:
         self._place = Place(self.path)
         self._settle(totals)
 
-    def _drop_damaged(self) -> None:
-        damage = damage_of(self.path, self._rows(), self._stated_totals(), self._seal, self._at_least)
-        self._delete(damage.inputs)
-        self._warn_of(damage)
-
     def _warn_of(self, damage: Damage) -> None:
         if damage:
             text = f"{self.path}: {damage}; what is missing is made again"
-            warnings.warn(text, DamageWarning, stacklevel=6)
+            warnings.warn(text, DamageWarning, stacklevel=5)
 
     def _seal_all(self) -> Totals:
         """Give each record its checksum, those that have one being intact; returns the new totals."""
@@ -124,7 +121,7 @@ class Journal:
         sums = [self._seal.checksum(row) for row in rows]
         missing = [(one, row[0]) for one, row in zip(sums, rows) if row[-1] is None]
         self._connection.executemany('UPDATE records SET checksum = ? WHERE "index" = ?', missing)
-        return self._written(Totals(0, 0, self._seal.statement).plus_all(sums))
+        return self._written(Totals(0, 0, self._seal.statement).plus(sums))
 
     def _written(self, totals: Totals) -> Totals:
         self._connection.execute(
@@ -146,14 +143,13 @@ class Journal:
         """Add many records in one step: all of them or none."""
         if self._place is not None:
             self._place.check()
-        totals = self._totals
+        sums: list[str] = []
         with explained(self.path), transaction(self._connection):
             for record in records:
                 row = row_of(record)
-                checksum = self._seal.checksum(row)
-                self._connection.execute(INSERT, (*row, checksum))
-                totals = totals.plus(checksum)
-            self._written(totals)
+                sums.append(self._seal.checksum(row))
+                self._connection.execute(INSERT, (*row, sums[-1]))
+            totals = self._written(self._totals.plus(sums))
         self._settle(totals)
 
     def drop(self, indices: Collection[int]) -> None:

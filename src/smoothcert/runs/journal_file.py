@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import struct
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,6 +14,7 @@ from smoothcert.databases import check_plain_files, distrust, foreign_object
 from smoothcert.errors import DataError, RunError
 from smoothcert.mounts import network_mount
 from smoothcert.runs.damage import REMEDY, DamagedJournalError
+from smoothcert.runs.records import UNREADABLE
 from smoothcert.runs.rows import TABLES
 
 _NO_LOCKS = (
@@ -177,15 +177,7 @@ def explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         kind = DamagedJournalError if _is_damage(error) else RunError
         raise kind(f"{path}: {_explanation(error)}") from None
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-        struct.error,
-    ) as error:
+    except UNREADABLE as error:
         raise RunError(f"{path}: a record is damaged ({error}); restore the file") from None
     except OSError as error:
         raise RunError(f"{path} can't be read: {error.strerror}") from None

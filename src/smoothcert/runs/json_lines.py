@@ -1,14 +1,23 @@
-"""Files with a line of JSON for each step of a run: added to, each line with its checksum, or replaced whole."""
+"""Files of JSON beside a run: one object, or a line for each step of a run; with checksums, or replaced whole."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from smoothcert.checksums import is_sealed, sealed, unsealed
 from smoothcert.files import append_line, parse_json, read_lines, write_atomically
+from smoothcert.runs.records import UNREADABLE
+
+T = TypeVar("T")
+
+
+def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the file by one object with its checksum, in one step: it is there whole or not at all."""
+    text = json.dumps(sealed(fields), indent=2, ensure_ascii=False)
+    write_atomically(path, (text + "\n").encode())
 
 
 def append_sealed(path: Path, fields: Mapping[str, Any]) -> None:
@@ -29,6 +38,16 @@ def read_sealed(path: Path, always: bool = False) -> Iterator[dict[str, Any]]:
             continue
         if is_sealed(fields) or not always:
             yield stated
+
+
+def read_parsed(path: Path, parse: Callable[[dict[str, Any]], T], always: bool = False) -> Iterator[T]:
+    """What the lines of :func:`read_sealed` say; one that ``parse`` can't understand is left out as well."""
+    for fields in read_sealed(path, always):
+        try:
+            found = parse(fields)
+        except UNREADABLE:
+            continue
+        yield found
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -82,14 +82,18 @@ class RunFiles:
         return name in kept or re.fullmatch(rf"{cls.searched_sigmas.name}/[0-9]+\.npy", name) is not None
 
     def refuse_link(self) -> None:
-        """Refuse a folder of found scales that is a link: whoever made the run would choose what is read."""
+        """Refuse a folder of found scales that is a link: the run's maker would choose what is read."""
         if self.searched_sigmas.is_symlink():
             raise RunError(f"{self.searched_sigmas} is a link and not followed; copy the folder")
 
-    def kept(self) -> Iterator[tuple[str, bytes]]:
-        """Such files that are there by name, in order; links aren't followed."""
+    def kept_names(self) -> list[str]:
+        """Such files that are there, in order."""
         self.refuse_link()
-        for path in sorted([*self.directory.glob("*"), *self.searched_sigmas.glob("*")]):
-            name = path.relative_to(self.directory).as_posix()
-            if path.is_file() and self.keeps(name):
-                yield name, read_file(path, _MOST_KEPT, links=False)
+        found = sorted([*self.directory.glob("*"), *self.searched_sigmas.glob("*")])
+        names = [path.relative_to(self.directory).as_posix() for path in found if path.is_file()]
+        return [name for name in names if self.keeps(name)]
+
+    def kept(self) -> Iterator[tuple[str, bytes]]:
+        """Such files with their contents; links aren't followed."""
+        for name in self.kept_names():
+            yield name, read_file(self.directory / name, _MOST_KEPT, links=False)

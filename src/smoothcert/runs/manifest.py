@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -11,11 +10,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from smoothcert.checksums import checksum, is_sealed, sealed, unsealed
+from smoothcert.checksums import checksum, is_sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
 from smoothcert.extras import installed
-from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
+from smoothcert.files import MOST_TEXT, parse_json, read_file
+from smoothcert.runs.json_lines import write_sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import (
     DataStatement,
@@ -54,7 +54,7 @@ class Manifest:
     origin: OriginStatement = field(default_factory=OriginStatement)
 
     def __post_init__(self) -> None:
-        # Where a memory is may be kept; how to get in may not, whoever wrote the run.
+        # Where a memory is may be kept; how to get in may not, even in a run that others wrote.
         if (memory := self.origin.memory) is not None:
             object.__setattr__(self, "origin", self.origin.but(memory=public_address(memory)))
 
@@ -122,8 +122,7 @@ class Manifest:
 
     def save(self, directory: Path) -> None:
         """Write ``run.json`` in one step: it is there whole or not at all."""
-        text = json.dumps(sealed({"format": _FORMAT, **self.as_json()}), indent=2, ensure_ascii=False)
-        write_atomically(RunFiles(directory).statement, (text + "\n").encode())
+        write_sealed(RunFiles(directory).statement, {"format": _FORMAT, **self.as_json()})
 
     @classmethod
     def load(cls, directory: Path) -> Manifest:
@@ -143,7 +142,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, stated: object) -> Manifest:
-        """A manifest from plain values that may be anybody's; ValueError names the field that can't be right."""
+        """A manifest from plain values of any origin; ValueError names the field that can't be right."""
         known = {each.name for each in fields(cls)}
         if not isinstance(stated, dict) or not {"kind", "plan", "model", "data"} <= stated.keys() <= known:
             raise ValueError(f"it must have the fields {', '.join(sorted(known))} and no others")

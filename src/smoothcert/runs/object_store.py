@@ -55,7 +55,7 @@ class Place:
         if "?" in rest or "#" in rest or ":" in bucket or ("@" in bucket and protocol not in ("az", "abfs")):
             raise InvalidValueError(
                 f"an address of {protocol}:// with credentials or parameters in it is refused, and not repeated here: "
-                f"whoever lists processes would see them; {_HOW}"
+                f"a list of processes would show them; {_HOW}"
             )
         if not rest.isprintable():
             raise InvalidValueError(f"an address of {protocol}:// with control characters is refused; {_HOW}")
@@ -73,6 +73,14 @@ class Place:
     def name(self) -> str:
         """Its last part."""
         return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """Size and SHA-256 of an object."""
+
+    bytes: int
+    sha256: str
 
 
 class _AbsentError(Exception):
@@ -123,8 +131,8 @@ class ObjectStore:
 
             return self._stream(name, take)
 
-    def digest(self, name: str) -> tuple[int, str] | None:
-        """Size and SHA-256 of an object as the store gives it back; None where there is none."""
+    def stored(self, name: str) -> StoredFile | None:
+        """What an object is as the store gives it back; None where there is none."""
         size = 0
 
         def take(part: bytes) -> None:
@@ -132,7 +140,7 @@ class ObjectStore:
             size += len(part)
 
         found = self._stream(name, take)
-        return None if found is None else (size, found)
+        return None if found is None else StoredFile(size, found)
 
     def put(self, name: str, path: Path) -> None:
         """Upload a file; one that is there is replaced."""

@@ -61,28 +61,29 @@ def write_parquet(run: Run, path: Path) -> None:
     ``selection_counts`` (a list), ``estimation_start`` and so on, null where a run has none. The files that a run keeps
     beside its journal (scales of its noise, searches, levels, pilots) go into the metadata.
     """
-    arrow, parquet = _pyarrow()
+    arrow = require("pyarrow", "Parquet")
     stated = {
         _MANIFEST: json.dumps(run.manifest.as_json()).encode(),
         _DIGEST: run.records.digest.encode(),
         **_packed_files(run.path),
     }
     schema = _schema(arrow).with_metadata(stated | {_CHECKSUM: _checksum(stated, run.records)})
-    buffer = io.BytesIO()
     try:
         table = arrow.Table.from_pylist([_row(record) for record in run.records], schema=schema)
-        parquet.write_table(table, buffer, compression="zstd")
     except (arrow.ArrowInvalid, OverflowError) as error:
         raise OutputError(f"{path}: a value of {run.path} doesn't fit 64 bits ({error})") from None
-    write_atomically(path, buffer.getvalue())
+    _write(table, path)
 
 
 def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
     """Write a table that is no run: a column for each name, in one step. Names of classes of several types are text."""
-    arrow, parquet = _pyarrow()
-    made = {name: _column(arrow, values) for name, values in columns.items()}
+    arrow = require("pyarrow", "Parquet")
+    _write(arrow.table({name: _column(arrow, values) for name, values in columns.items()}), path)
+
+
+def _write(table: Any, path: Path) -> None:
     buffer = io.BytesIO()
-    parquet.write_table(arrow.table(made), buffer, compression="zstd")
+    require("pyarrow.parquet", "Parquet").write_table(table, buffer, compression="zstd")
     write_atomically(path, buffer.getvalue())
 
 
@@ -100,7 +101,7 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
 
     Records that were changed since are refused.
     """
-    arrow, parquet = _pyarrow()
+    arrow, parquet = (require(name, "Parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
         with opened_file(path) as file:
             source = parquet.ParquetFile(file, thrift_string_size_limit=2**31 - 1)
@@ -178,10 +179,6 @@ def _unpacked_files(path: Path, stated: Mapping[bytes, bytes]) -> dict[str, byte
             if not inflater.eof or left <= 0:
                 raise DataError(f"the file {name!r} is cut short, or far larger than its bytes speak for")
     return files
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    return require("pyarrow", "Parquet"), require("pyarrow.parquet", "Parquet")
 
 
 def _schema(arrow: Any) -> Any:

@@ -21,27 +21,18 @@ from smoothcert.errors import RunError
 from smoothcert.files import MOST_TEXT, opened_file, parse_json
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.object_store import ObjectStore, Place, is_remote
+from smoothcert.runs.object_store import ObjectStore, Place, StoredFile, is_remote
 from smoothcert.runs.run import read_run
 
 _FORMAT = 1
 _MOST_BYTES = 2**37
 _MOST_FILES = 2**21
-_CHUNK = 1 << 20
 _MODEL = (WEIGHTS_NAME, Path(WEIGHTS_NAME).with_suffix(".json").name, RunFiles.checkpoint.name)
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
 class DamagedListError(RunError):
     """A list of files that makes no sense."""
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """What a published file must be."""
-
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +47,7 @@ class Published:
 
 
 def publish(directory: Path, address: str, *, with_model: bool = False, replace: bool = False) -> Published:
-    """Put a finished run into a store; whoever reads it there gets these very bytes or a refusal.
+    """Put a finished run into a store; readers there get these very bytes or a refusal.
 
     The list of its files, without which nothing is read, goes last, after every file was read back and had its size and
     hash: an upload that was killed is no run, and the same command completes it. Weights and checkpoints stay here
@@ -152,10 +143,7 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
                     f"{files.journal}{end} is there, as while somebody reads or writes the run: publish it when that "
                     "is over; after a kill, give the command that made the run again"
                 )
-        files.refuse_link()
-        beside = [*directory.glob("*"), *files.searched_sigmas.glob("*")]
-        kept = sorted(path.relative_to(directory).as_posix() for path in beside if path.is_file())
-        names = [name for name in kept if files.keeps(name)] + [files.answers.name, files.journal.name]
+        names = [*files.kept_names(), files.answers.name, files.journal.name]
     if with_model:
         if not (directory / WEIGHTS_NAME).is_file():
             where = "" if manifest.origin.model is None else f" ({manifest.origin.model})"
@@ -168,27 +156,19 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
 
 
 def _stored(path: Path) -> StoredFile:
-    digest, size = hashlib.sha256(), 0
     with opened_file(path, links=False) as file:
-        while part := file.read(_CHUNK):
-            digest.update(part)
-            size += len(part)
-    return StoredFile(size, digest.hexdigest())
+        digest = hashlib.file_digest(file, "sha256")  # type: ignore[arg-type]  # a BufferedReader
+        return StoredFile(file.tell(), digest.hexdigest())
 
 
 def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
     """The first file that isn't in the store as it is to be."""
-    for name, one in files.items():
-        if store.digest(name) != (one.bytes, one.sha256):
-            return name
-    return None
+    return next((name for name, one in files.items() if store.stored(name) != one), None)
 
 
 def _check_free(store: ObjectStore, there: object, statement: StoredFile) -> None:
     """Refuse to write over a run; what an upload that was killed left of this one is none."""
-    name = RunFiles.statement.name
-    found = store.digest(name)
-    if there is not None or found not in (None, (statement.bytes, statement.sha256)):
+    if there is not None or store.stored(RunFiles.statement.name) not in (None, statement):
         raise RunError(f"{store.place} holds another run already: choose another prefix, or give --replace")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,6 +15,10 @@ MOST_INPUTS = 2**53
 MOST_CLASSES = 100_000
 FARTHEST = 1e50
 """What an input's number, a class, and a radius or σ can be at most: beyond, a record is damaged or hostile."""
+
+
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, struct.error)
+"""What values of another kind than they should be may raise where they are read."""
 
 
 @dataclass(frozen=True)

@@ -154,22 +154,22 @@ def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
     check_writable_place(path)
-    with _claimed(path, manifest) as lock, _writable_journal(path, lock) as journal:
+    with claim_run(path, manifest) as lock, _writable_journal(path, lock) as journal:
         yield journal
 
 
 @contextmanager
-def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
+def claim_run(path: Path, manifest: Manifest) -> Iterator[int]:
     """Be the only writer of a run, made now or before with the same statement; else say what differs."""
-    with _claimed(path, manifest):
-        yield
+    with _only_writer(path) as lock:
+        _settle_statement(path, manifest)
+        yield lock
 
 
 @contextmanager
 def reserve_run(path: Path) -> Iterator[Callable[[Manifest, Rows, Mapping[str, bytes]], None]]:
     """Be the only writer of a directory whose statement isn't known yet; what comes is called to write it, once."""
     check_writable_place(path)
-    _make_directory(path)
     with _only_writer(path) as lock:
         yield lambda manifest, records, files: _write_whole(path, lock, manifest, records, files)
 
@@ -222,14 +222,6 @@ def _check_own(path: Path, content: bytes) -> None:
             same = False
         if not same:
             raise RunError(f"{path} is there already; choose another --out")
-
-
-@contextmanager
-def _claimed(path: Path, manifest: Manifest) -> Iterator[int]:
-    _make_directory(path)
-    with _only_writer(path) as lock:
-        _settle_statement(path, manifest)
-        yield lock
 
 
 def _settle_statement(path: Path, manifest: Manifest) -> None:
@@ -291,18 +283,15 @@ def _note(count: int) -> bytes:
     return f"{count:016d} {checksum(count)}\n".encode()
 
 
-def _make_directory(path: Path) -> None:
+@contextmanager
+def _only_writer(path: Path) -> Iterator[int]:
+    """Make the directory and hold the run's lock; it goes with the process, however that ends."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{path} can't be made: {error.strerror}") from None
     if not os.access(path, os.W_OK | os.X_OK):
         raise RunError(f"{path} can't be written to: permission denied")
-
-
-@contextmanager
-def _only_writer(path: Path) -> Iterator[int]:
-    """Hold the run's lock; it goes with the process, however that ends."""
     try:
         lock = open_own(RunFiles(path).lock, os.O_CREAT | os.O_RDWR)
     except OSError as error:

@@ -43,7 +43,7 @@ class Stated(Generic[T]):
 class Statement:
     """Fields by attribute, and the JSON they were made from, which comes back as it was.
 
-    Values may be anybody's: ValueError names the field that can't be right. What a statement has beyond its typed
+    Values may be of any origin: ValueError names the field that can't be right. What a statement has beyond its typed
     fields (a training plan's knobs, a later version's additions) is kept and compared, and not interpreted.
     """
 

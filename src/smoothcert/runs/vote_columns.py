@@ -71,7 +71,8 @@ class VoteColumns:
         label = records.label[places]
         chosen = records.predicted[places].copy()
         for row in np.flatnonzero(records.abstained[places]):
-            chosen[row] = _selected(records, places[row])
+            selection = records[int(places[row])].selection
+            chosen[row] = NONE if selection is None else selection.top()
         # Where voting ended before it began, there is a class and no share of votes.
         known = (chosen >= 0) & (chosen < width) & ~np.isnan(self.total[places])
         self.chosen[places] = np.where(known, chosen, NONE)
@@ -96,9 +97,3 @@ def _scores(records: Records, place: int) -> tuple[int, Sequence[float]]:
     tally = records[place].estimation
     assert tally is not None
     return tally.n, tally.counts if tally.sums is None else [one / SOFT_UNIT for one in tally.sums]
-
-
-def _selected(records: Records, place: int) -> int:
-    """The class whose probability was bounded, of an input that isn't answered."""
-    selection = records[int(place)].selection
-    return NONE if selection is None else selection.top()

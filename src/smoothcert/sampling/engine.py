@@ -66,13 +66,15 @@ class Engine:
         lanes = Lanes(layout)
         done: _Done = queue.SimpleQueue()
         most = self.execution.rounds_per_task(layout.rows, math.prod(self.passes.prepared.input_shape))
-        with BACKENDS[self.execution.backend](self.passes, self.execution, self.grid) as voters:
+        with BACKENDS[self.execution.backend](self.passes, self.execution) as voters:
             width = voters.count * _TASKS_AHEAD
             in_flight = 0
             while True:
                 wanted = (width - in_flight) * (most if self.execution.batch else 1) * layout.slots
                 while lanes.waiting < wanted and (job := next(waiting, None)) is not None:
-                    yield from self._advance(self._admit(job), None, lanes)
+                    # The input is checked once, before any vote is spent on it.
+                    copies = self._copies(job.index, job.x, job.noise)
+                    yield from self._advance(ActiveInput(job, copies, dict(job.drawn)), None, lanes)
                 # Few votes are shared out among the workers.
                 rounds = min(most, -(-lanes.waiting // (width * layout.slots)))
                 while in_flight < width and lanes.waiting:
@@ -86,18 +88,14 @@ class Engine:
                 casts = cast.result()
                 in_flight -= 1
                 if on_votes is not None:
-                    on_votes(sum(block.last - block.first for block in blocks))
+                    on_votes(sum(block.votes for block in blocks))
                 for block, (sums, seconds) in zip(blocks, casts, strict=True):
                     active = block.of
                     active.seconds += seconds
                     active.sums += sums
-                    active.missing -= block.last - block.first
+                    active.missing -= block.votes
                     if not active.missing:
                         yield from self._advance(active, active.tally(), lanes)
-
-    def _admit(self, job: Job[R]) -> ActiveInput:
-        """Check the input once, before any vote is spent on it."""
-        return ActiveInput(job, self._copies(job.index, job.x, job.noise), dict(job.drawn))
 
     def first_copies(
         self, index: int, x: NDArray[Any], noise: Noise, phase: Phase, count: int
@@ -113,8 +111,7 @@ class Engine:
         grid = on_grid(noise, self.grid, checked.shape)
         point = grid.point(checked)
         grid.check_exact(point, passes.prepared.numerics.noise_dtype_name, index)
-        steps = torch.from_numpy(point.steps).to(passes.dtype)
-        return NoisyCopies(noise, steps, grid.divisor(passes.dtype), grid.sampler)
+        return NoisyCopies(grid, torch.from_numpy(point.steps).to(passes.dtype))
 
     def _advance(self, active: ActiveInput, tally: Tally | None, lanes: Lanes) -> Iterator[Finished[R]]:
         """Give a procedure the votes it asked for; queue its next draw, or hand out its answer."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ from smoothcert.sampling.lanes import rounds, slot_of
 from smoothcert.sampling.models import BaseClassifier, TorchClassifier
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.streams import BlockBits, unit_noise
-from smoothcert.sampling.threads import worker_threads
+from smoothcert.sampling.threads import Workers
 from smoothcert.tally import Phase, Stream
 
 T = TypeVar("T")
@@ -49,7 +48,7 @@ class Wave:
     unit: Callable[[int], Tensor]
 
 
-class GradientPasses:
+class GradientPasses(Workers):
     """Copies of a torch model, each used by one thread at a time; they share weights that need no gradient."""
 
     def __init__(
@@ -69,10 +68,6 @@ class GradientPasses:
         self.workers = min(execution.worker_count(), base.most_workers or execution.worker_count())
         self._name, self._remedy = base.name, remedy
         self._modules = base.lend(module)
-
-    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
-        """Worker threads for :meth:`map`."""
-        return worker_threads(self.workers)
 
     def map(
         self, pool: ThreadPoolExecutor, function: Callable[[nn.Module, T], R], tasks: Iterable[T]

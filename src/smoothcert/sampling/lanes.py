@@ -59,6 +59,11 @@ class Block:
         """The votes asked for."""
         return slice(self.first, self.last)
 
+    @property
+    def votes(self) -> int:
+        """How many they are."""
+        return self.last - self.first
+
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
         """The block's noisy copies from its first on."""
         self.copies.draw(out, bits.seek(self.stream, self.number))
@@ -66,9 +71,12 @@ class Block:
 
 @dataclass(frozen=True)
 class OwnBlock(Block):
-    """A block that knows the input under way that waits for it."""
+    """A block that knows the input under way that waits for it; sent to another process, it is a plain one."""
 
     of: ActiveInput
+
+    def __reduce__(self) -> Any:
+        return Block, (self.copies, self.stream, self.number, self.first, self.last)
 
 
 Round = Sequence[Block | None]
@@ -76,6 +84,14 @@ Task = Sequence[Round]
 
 
 B = TypeVar("B", bound=Block)
+
+
+def timed(
+    blocks: Sequence[Block], sums: Iterable[NDArray[np.int64]], seconds: float
+) -> list[tuple[NDArray[np.int64], float]]:
+    """The sums of each block with its share of the seconds that all of them took."""
+    share = seconds / sum(block.votes for block in blocks)
+    return [(counted, share * block.votes) for counted, block in zip(sums, blocks)]
 
 
 def blocks_of(task: Sequence[Sequence[B | None]]) -> list[B]:

@@ -90,12 +90,9 @@ class Numerics:
     )
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise unknown_name("dtype", self.dtype, DTYPES)
-        if self.route not in ROUTES:
-            raise unknown_name("route", self.route, ROUTES)
-        if self.generator not in GENERATORS:
-            raise unknown_name("generator", self.generator, GENERATORS)
+        for name, known in (("dtype", DTYPES), ("route", ROUTES), ("generator", GENERATORS)):
+            if (value := getattr(self, name)) not in known:
+                raise unknown_name(name, value, known)
         if self.chunk is not None:
             check_count("chunk", self.chunk)
         if self.block is not None:
@@ -142,10 +139,6 @@ class Numerics:
             opened = [name for name in opened if name != "block"]  # it belongs to the other chunk
         return replace(self, **{name: getattr(settled, name) for name in opened})
 
-    def on_route(self, route: str) -> Numerics:
-        """The same on another route."""
-        return replace(self, route=route)
-
     def layout(self) -> Layout:
         """The layout of settled numerics."""
         if self.chunk is None or self.block is None:
@@ -165,15 +158,9 @@ class Numerics:
         """The type of the model's weights and of what it is given."""
         import torch
 
-        return {
-            AUTO_DTYPE: torch.float32,
-            "autocast-bfloat16": torch.float32,
-            "autocast-float16": torch.float32,
-            "bfloat16": torch.bfloat16,
-            "float16": torch.float16,
-            "float32": torch.float32,
-            "float64": torch.float64,
-        }[self.dtype]
+        named = "float32" if self.autocast or self.dtype == AUTO_DTYPE else self.dtype
+        found: torch.dtype = getattr(torch, named)
+        return found
 
     @property
     def noise_dtype_name(self) -> str:

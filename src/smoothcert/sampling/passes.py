@@ -25,12 +25,12 @@ from smoothcert.sampling.ballots import Ballots, read_ballots
 from smoothcert.sampling.device import DevicePasses
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.failures import naming
-from smoothcert.sampling.lanes import Block, Task, blocks_of
+from smoothcert.sampling.lanes import Block, Task, blocks_of, timed
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.numerics import PHILOX
 from smoothcert.sampling.streams import BlockBits
-from smoothcert.sampling.threads import worker_threads
+from smoothcert.sampling.threads import Workers
 
 _NUMBERS_TOGETHER = 1 << 18  # of noise, about; which numbers a block is made of depends on it
 
@@ -41,16 +41,13 @@ class Rows(Protocol):
     @property
     def index(self) -> int:
         """The input's."""
-        ...
 
     @property
     def wanted(self) -> slice:
         """Rows of the slot that are asked about; the others are padding."""
-        ...
 
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
         """Write every row of the slot; rows that aren't asked about repeat a real one."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -70,7 +67,7 @@ class _Given:
 P = TypeVar("P", bound=Rows)
 
 
-class Passes:
+class Passes(Workers):
     """A prepared model, and the worker threads that show it noisy rows."""
 
     def __init__(
@@ -88,10 +85,6 @@ class Passes:
             DevicePasses(prepared, votes, purpose) if prepared.numerics.generator == PHILOX else None
         )
         self._scratch = Lending(self._new_scratch)
-
-    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
-        """Worker threads to call :meth:`cast` in."""
-        return worker_threads(self.workers)
 
     def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
         """An input in the type of its noise, checked before anything is spent on it."""
@@ -159,9 +152,7 @@ class Passes:
         else:
             cast = [ballots for _, ballots in self.cast_long(blocks_of(task))]
         sums = [ballots.sums(self.prepared.classes) for ballots in cast]
-        votes = [block.last - block.first for block in blocks_of(task)]
-        share = (time.perf_counter() - began) / sum(votes)
-        return [(counted, share * number) for counted, number in zip(sums, votes)]
+        return timed(blocks_of(task), sums, time.perf_counter() - began)
 
     def _read(self, outputs: torch.Tensor) -> Ballots:
         return read_ballots(outputs, self.prepared.kind, self.prepared.classes, self.votes)

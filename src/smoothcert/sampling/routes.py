@@ -75,19 +75,15 @@ def _candidates(
         return []
     if not any(isinstance(part, nn.BatchNorm2d) for part in module.modules()):
         return ["channels-last"]
+    row = probe_rows(1, input_shape, numerics.torch_dtype())
     exported = (
         device == "cpu"
         and numerics.torch_dtype() == torch.float32
         and installed("onnx", "onnxruntime")
-        and _work(module, input_shape, numerics.torch_dtype()) >= _WORTH_EXPORTING
+        and counted_pass(private_copy(module, sharing_weights=True), row)[1] >= _WORTH_EXPORTING
         and _straight(module)
     )
     return ["onnxruntime"] * exported + ["folded", "channels-last"]
-
-
-def _work(module: nn.Module, input_shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Multiply-adds of a row."""
-    return counted_pass(private_copy(module, sharing_weights=True), probe_rows(1, input_shape, dtype))[1]
 
 
 def _straight(module: nn.Module) -> bool:
@@ -163,12 +159,18 @@ def _asked_at_several_scales(eager: Forward, rows: torch.Tensor) -> tuple[torch.
         return rows, eager(rows.clone())
 
 
-def _eager(module: nn.Module) -> Maker:
+def _maker(module: nn.Module, forward_of: Callable[[nn.Module], Forward]) -> Maker:
+    """For each worker a copy of the module, evaluated by the function that ``forward_of`` makes of it."""
+
     def make() -> Forward:
         own = private_copy(module, sharing_weights=True)
-        return ModuleForward(own, own)
+        return ModuleForward(own, forward_of(own))
 
     return make
+
+
+def _eager(module: nn.Module) -> Maker:
+    return _maker(module, lambda own: own)
 
 
 def _channels_last(module: nn.Module, rows: torch.Tensor) -> Maker:
@@ -176,18 +178,9 @@ def _channels_last(module: nn.Module, rows: torch.Tensor) -> Maker:
         raise ModelError(
             f"channels-last needs inputs of shape (channels, height, width), got {tuple(rows.shape[1:])}"
         )
-    laid_out = private_copy(module).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def make() -> Forward:
-        own = private_copy(laid_out, sharing_weights=True)
-
-        def forward(batch: torch.Tensor) -> torch.Tensor:
-            answer: torch.Tensor = own(batch.contiguous(memory_format=torch.channels_last))
-            return answer
-
-        return ModuleForward(own, forward)
-
-    return make
+    layout = torch.channels_last
+    laid_out = private_copy(module).to(memory_format=layout)  # type: ignore[call-overload]
+    return _maker(laid_out, lambda own: lambda batch: own(batch.contiguous(memory_format=layout)))
 
 
 def _folded(module: nn.Module, rows: torch.Tensor) -> Maker:
@@ -203,13 +196,12 @@ def _folded(module: nn.Module, rows: torch.Tensor) -> Maker:
 
 
 def _compiled(module: nn.Module, rows: torch.Tensor) -> Maker:
-    def make() -> Forward:
-        own = private_copy(module, sharing_weights=True)
-        compiled: Forward = torch.compile(own, dynamic=False)
-        compiled(rows.clone())  # compile now, and not in the first pass of votes
-        return ModuleForward(own, compiled)
+    def compiled(own: nn.Module) -> Forward:
+        forward: Forward = torch.compile(own, dynamic=False)
+        forward(rows.clone())  # compile now, and not in the first pass of votes
+        return forward
 
-    return make
+    return _maker(module, compiled)
 
 
 def _graphs(module: nn.Module, rows: torch.Tensor) -> Maker:

@@ -1,7 +1,7 @@
 """How many rows a pass on an accelerator has: measured there, as long as more of them bring more and memory lasts.
 
 On the CPU the number follows from the size of the model's activations (``rows_within``) and is the same everywhere. An
-accelerator's isn't: the plan states what was measured, and who continues a run or replays its votes takes it from it.
+accelerator's isn't: the plan states what was measured, and a run that is continued or replayed takes it from there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,9 @@ class Gauge(Protocol):
 
     def seconds(self, rows: int) -> float:
         """How long a pass takes; MemoryError where it doesn't fit."""
-        ...
 
     def free(self) -> int | None:
         """Bytes that are left, None where the device doesn't tell."""
-        ...
 
 
 def measured(device: str) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from smoothcert.noise import Noise, draw_unit
-from smoothcert.noise.sampler import CellSampler
+from smoothcert.noise import Grid, Noise, draw_unit, on_grid
+from smoothcert.noise.grid import GridNoise
 from smoothcert.tally import STREAM_VERSION, Stream
 
 _WORDS = 3  # of SFC64's state; its fourth is a counter that begins at 1
@@ -44,17 +46,30 @@ def stream_words(stream: Stream, block: int) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, eq=False)
 class NoisyCopies:
-    """Noisy copies of an input: (``steps`` + whole numbers of steps drawn by ``sampler``) / ``divisor``."""
+    """Noisy copies of an input: (``steps`` + whole numbers of steps drawn from the noise) / ``divisor``.
 
-    noise: Noise
+    Sent to another process, they are the noise and a grid point, some kilobytes: tables are made where the model is.
+    """
+
+    noise: GridNoise
     steps: torch.Tensor
-    divisor: torch.Tensor
-    sampler: CellSampler
+
+    @cached_property
+    def divisor(self) -> torch.Tensor:
+        """In the type of the steps."""
+        return self.noise.divisor(self.steps.dtype)
 
     def draw(self, out: torch.Tensor, bits: np.random.SFC64) -> None:
         """Overwrite ``out``: sums of whole numbers are exact, and dividing them is a part of the classifier."""
-        self.sampler.draw(out.numpy(), bits)
+        self.noise.sampler.draw(out.numpy(), bits)
         out.add_(self.steps).div_(self.divisor)
+
+    def __reduce__(self) -> Any:
+        return _arrived, (self.noise.noise, self.noise.grid, self.steps.numpy())
+
+
+def _arrived(noise: Noise, grid: Grid, steps: NDArray[np.floating]) -> NoisyCopies:
+    return NoisyCopies(on_grid(noise, grid, steps.shape), torch.from_numpy(np.array(steps)))
 
 
 def unit_noise(

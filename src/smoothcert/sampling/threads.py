@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -32,11 +32,19 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-@contextmanager
-def one_openmp_thread() -> Iterator[None]:
+class Workers:
+    """What worker threads evaluate."""
+
+    workers: int
+
+    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
+        """As many as it has workers."""
+        return worker_threads(self.workers)
+
+
+def one_openmp_thread() -> AbstractContextManager[None]:
     """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
-    with openmp_threads(1):
-        yield
+    return openmp_threads(1)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import torch
@@ -14,7 +13,7 @@ from torch.nn import functional as F
 from smoothcert.sampling.ballots import read_ballots
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models import Prepared
-from smoothcert.sampling.threads import worker_threads
+from smoothcert.sampling.threads import Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,16 +21,12 @@ R = TypeVar("R")
 _SURE = 30.0  # the score of a label, whose probability is then 1 up to 1e-13
 
 
-class ValuePasses:
+class ValuePasses(Workers):
     """A prepared model as a module without gradients; classes have the numbers that votes give them."""
 
     def __init__(self, prepared: Prepared, execution: Execution) -> None:
         self.workers = prepared.workers(execution.worker_count())
         self._module = _Scores(prepared).eval()
-
-    def threads(self) -> AbstractContextManager[ThreadPoolExecutor]:
-        """Worker threads for :meth:`map`."""
-        return worker_threads(self.workers)
 
     def map(
         self, pool: ThreadPoolExecutor, function: Callable[[nn.Module, T], R], tasks: Iterable[T]

@@ -42,6 +42,10 @@ def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 _ASKING = _problems(400, 401, 408, 413, 415, 421, 422, 429, 503)
+Asked = tuple[str, list[Any], Wanted]
+"""Who asks, about which inputs, and for what."""
+Answering = Callable[[str, list[Any], Wanted], Awaitable[list[Answered]]]
+
 _PARSED_AT_ONCE = 2  # bodies: more would only wait for the interpreter, with all they were parsed to
 
 
@@ -64,6 +68,75 @@ def _body_description(shape: tuple[int, ...], *names: str) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+class _Asking:
+    """Requests as questions to a service: read within its limits, answered unless the caller has left."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
+
+    async def read(self, request: Request, **query: float | None) -> Asked:
+        """Who asks, about which inputs, and for what."""
+        service, limits, caller = self.service, self.service.limits, request.state.caller
+        service.requests.check(caller)
+        service.requests.spend(caller, 1)
+        service.votes.check(caller)
+        check_names((name for name, _ in request.query_params.multi_items()), tuple(query))
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        shape = service.engine.input_shape
+        with service.bodies.taking(caller) as take:
+            content = await body_of(request, limits, take)
+            async with self._parsing:
+                inputs, told = await run_in_threadpool(
+                    read_body, content, kind, shape, limits.inputs, limits.pixels, tuple(query)
+                )
+        twice = sorted(set(told) & {name for name, value in query.items() if value is not None})
+        if twice:
+            raise InvalidValueError(f"{twice[0]} is given twice: in the address and in the body")
+        try:
+            options = Options.model_validate({**query, **told})
+        except ValidationError as error:
+            raise InvalidValueError(_first_error(error.errors())) from None
+        wanted = Wanted(options.votes, options.radius, options.deadline, options.copies or 0)
+        if wanted.deadline is not None and wanted.deadline > limits.longest:
+            raise InvalidValueError(
+                f"a deadline may be {limits.longest:g} seconds away at most, got {wanted.deadline:g}"
+            )
+        return caller, inputs, wanted
+
+    async def answer(self, request: Request, found: Asked, how: Answering) -> Any:
+        """The results of all inputs, with what they promise."""
+        results = await unless_gone(request, how(*found))
+        if results is None:
+            return Response(status_code=499)
+        engine = self.service.engine
+        return {
+            "results": results,
+            "alpha": engine.plan.alpha,
+            "plan": engine.plan_hash,
+            "input_shape": list(engine.input_shape),
+        }
+
+    async def stream(self, request: Request, found: Asked) -> Response:
+        """The events of one input."""
+        caller, inputs, wanted = found
+        if len(inputs) != 1:
+            raise InvalidValueError(f"a stream is about one input, got {len(inputs)}")
+        events = self.service.stream(caller, inputs[0], wanted)
+        try:
+            first = await unless_gone(request, next_event(events))  # a refusal has a status of its own
+        except BaseException:
+            await events.aclose()
+            raise
+        if first is None:
+            await events.aclose()
+            return Response(status_code=499)
+        # A proxy that gathers an answer before it passes it on would show the radius only when it has grown.
+        return StreamingResponse(
+            events_of(first, events), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+        )
+
+
 def make_application(
     service: Service,
     keys: Keys | None = None,
@@ -71,7 +144,7 @@ def make_application(
 ) -> FastAPI:
     """The application. ``hosts`` are the names it may be asked for by; None: any.
 
-    Without keys a caller is an address, and names of other hosts are refused: a page of somebody else's can't have a
+    Without keys a caller is an address, and names of other hosts are refused: a page of another site can't have a
     browser on this machine ask in its stead by calling this machine by a name of its own.
     """
 
@@ -90,51 +163,17 @@ def make_application(
         lifespan=lifespan,
     )
     application.state.service = service
-    shape = service.engine.input_shape
-    parsing = asyncio.Semaphore(_PARSED_AT_ONCE)
+    _add_questions(application, service)
+    _add_state(application, service)
+    for path, (name, kind) in PAGE.items():
+        application.add_api_route(path, _file(name, kind), include_in_schema=False, methods=["GET"])
+    _add_errors(application)
+    application.add_middleware(Gate, metrics=service.metrics, keys=keys, hosts=hosts)
+    return application
 
-    async def asked(request: Request, **query: float | None) -> tuple[str, list[Any], Wanted]:
-        """Who asks, about which inputs, and for what."""
-        caller = request.state.caller
-        service.requests.check(caller)
-        service.requests.spend(caller, 1)
-        service.votes.check(caller)
-        check_names((name for name, _ in request.query_params.multi_items()), tuple(query))
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        limits = service.limits
-        with service.bodies.taking(caller) as take:
-            content = await body_of(request, service.limits, take)
-            async with parsing:
-                inputs, told = await run_in_threadpool(
-                    read_body, content, kind, shape, limits.inputs, limits.pixels, tuple(query)
-                )
-        twice = sorted(set(told) & {name for name, value in query.items() if value is not None})
-        if twice:
-            raise InvalidValueError(f"{twice[0]} is given twice: in the address and in the body")
-        try:
-            options = Options.model_validate({**query, **told})
-        except ValidationError as error:
-            raise InvalidValueError(_first_error(error.errors())) from None
-        wanted = Wanted(options.votes, options.radius, options.deadline, options.copies or 0)
-        if wanted.deadline is not None and wanted.deadline > limits.longest:
-            raise InvalidValueError(
-                f"a deadline may be {limits.longest:g} seconds away at most, got {wanted.deadline:g}"
-            )
-        return caller, inputs, wanted
 
-    Answering = Callable[[str, list[Any], Wanted], Awaitable[list[Answered]]]
-
-    async def answer(request: Request, found: tuple[str, list[Any], Wanted], how: Answering) -> Any:
-        results = await unless_gone(request, how(*found))
-        if results is None:
-            return Response(status_code=499)
-        engine = service.engine
-        return {
-            "results": results,
-            "alpha": engine.plan.alpha,
-            "plan": engine.plan_hash,
-            "input_shape": list(engine.input_shape),
-        }
+def _add_questions(application: FastAPI, service: Service) -> None:
+    asking, shape = _Asking(service), service.engine.input_shape
 
     @application.post(
         "/v1/predict",
@@ -148,7 +187,8 @@ def make_application(
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input as soon as it is certain, or none."""
-        return await answer(request, await asked(request, votes=votes, deadline=deadline), service.predict)
+        found = await asking.read(request, votes=votes, deadline=deadline)
+        return await asking.answer(request, found, service.predict)
 
     @application.post(
         "/v1/certify",
@@ -163,17 +203,13 @@ def make_application(
         deadline: Annotated[Deadline | None, Query()] = None,
     ) -> Any:
         """The class of each input and the radius inside which nothing can change it."""
-        found = await asked(request, votes=votes, radius=radius, deadline=deadline)
-        return await answer(request, found, service.certify)
-
-    events: dict[int | str, dict[str, Any]] = {
-        200: {"content": {"text/event-stream": {}}, "description": "Events."}
-    }
+        found = await asking.read(request, votes=votes, radius=radius, deadline=deadline)
+        return await asking.answer(request, found, service.certify)
 
     @application.post(
         "/v1/certify/stream",
         response_class=StreamingResponse,
-        responses={**_ASKING, **events},
+        responses=_ASKING | {200: {"content": {"text/event-stream": {}}, "description": "Events."}},
         openapi_extra=_body_description(shape, "votes", "radius", "deadline", "copies"),
     )
     async def stream(
@@ -184,25 +220,11 @@ def make_application(
         copies: Annotated[Copies | None, Query()] = None,
     ) -> Any:
         """One input: where it stands as `votes` events, then the final `answer`; or `failed`, with the reason."""
-        caller, inputs, wanted = await asked(
-            request, votes=votes, radius=radius, deadline=deadline, copies=copies
-        )
-        if len(inputs) != 1:
-            raise InvalidValueError(f"a stream is about one input, got {len(inputs)}")
-        found = service.stream(caller, inputs[0], wanted)
-        try:
-            first = await unless_gone(request, next_event(found))  # a refusal has a status of its own
-        except BaseException:
-            await found.aclose()
-            raise
-        if first is None:
-            await found.aclose()
-            return Response(status_code=499)
-        # A proxy that gathers an answer before it passes it on would show the radius only when it has grown.
-        return StreamingResponse(
-            events_of(first, found), media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
-        )
+        found = await asking.read(request, votes=votes, radius=radius, deadline=deadline, copies=copies)
+        return await asking.stream(request, found)
 
+
+def _add_state(application: FastAPI, service: Service) -> None:
     @application.get("/v1/plan", response_model=Plan, responses=_problems(401, 421))
     async def plan() -> Any:
         """What is promised, in words and as data, with its hash."""
@@ -226,9 +248,8 @@ def make_application(
             service.metrics.text(service.engine.load()), media_type="text/plain; version=0.0.4"
         )
 
-    for path, (name, kind) in PAGE.items():
-        application.add_api_route(path, _file(name, kind), include_in_schema=False, methods=["GET"])
 
+def _add_errors(application: FastAPI) -> None:
     @application.exception_handler(SmoothcertError)
     async def known(_: Request, error: Exception) -> Response:
         status, text = told(error)
@@ -244,9 +265,6 @@ def make_application(
     async def other(_: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
-
-    application.add_middleware(Gate, metrics=service.metrics, keys=keys, hosts=hosts)
-    return application
 
 
 def _file(name: str, kind: str) -> Callable[[], Awaitable[Response]]:

@@ -23,7 +23,7 @@ from smoothcert.service.pace import Pace
 from smoothcert.service.randomness import Secret
 from smoothcert.service.schedule import Schedule
 from smoothcert.service.settled import deep, settled, statement_of
-from smoothcert.service.voting import Kept, Lease, Voting, exact_point
+from smoothcert.service.voting import Kept, Lease, Voting
 from smoothcert.service.waiting_room import EngineLimits, Reservation, WaitingRoom
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
 from smoothcert.smoothing.voting import engine_for
@@ -31,9 +31,8 @@ from smoothcert.stopping import StopRule
 from smoothcert.tally import Phase, Tally
 
 _LEASES_OUT = 2  # of one input: one is cast while the other is judged
-_GROWTH = (
-    0.25  # of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less
-)
+# Of leases beyond a round, as a share of the votes before: an ask that ends overshoots by less.
+_GROWTH = 0.25
 _MOST_ROUNDS = 8  # of a lease: what a newcomer waits for is bounded
 _LONGEST_WAIT, _SHORTEST_WAIT = 600, 1  # seconds that a refused caller is told to wait
 
@@ -116,22 +115,8 @@ class VotingEngine:
             found = noise.point(array)
         noise.check_exact(found, self.plan.numerics.noise_dtype_name, 0)
         # Each input's own noise has a grid of its own: two inputs that one grid can't tell apart, another can.
-        exact = found.steps if self.plan.search is None else exact_point(array)
+        exact = found.steps if self.plan.search is None else np.asarray(array, dtype=np.float64)
         return self.secret.index(self.plan_hash, exact), array
-
-    def ask(
-        self,
-        caller: str,
-        x: NDArray[Any],
-        *,
-        votes: int | None = None,
-        rule: StopRule | None = None,
-        on_change: Callable[[], None] | None = None,
-    ) -> Ask:
-        """Begin to answer about one input; see :meth:`ask_all`."""
-        return self.ask_all(caller, [Question(*self.point(x))], votes=votes, rule=rule, on_change=on_change)[
-            0
-        ]
 
     def reserve(self, caller: str, inputs: int) -> Reservation:
         """Keep room for so many inputs, which count as waiting; :class:`QueueFullError` where there is none."""
@@ -170,32 +155,22 @@ class VotingEngine:
             if reservation is not None:
                 self._room.release(reservation)
             self._room.check(caller, len(questions))
-            asks = [self._taken(caller, question, wanted, rule, on_change) for question in questions]
+            asks = []
+            for question in questions:
+                voting = self._votings.get(question.index) or self._begun(question)
+                ask = Ask(caller, question.x, voting, wanted, rule, on_change)
+                asks.append(ask)
+                if ask.look():
+                    self._keep(voting)
+                else:
+                    self._asks.setdefault(voting, []).append(ask)
+                    self._room.enter(caller)
+                    self._schedule.join(caller, voting)
             self._lock.notify_all()
             return asks
 
-    def _taken(
-        self,
-        caller: str,
-        question: Question,
-        votes: int,
-        rule: StopRule | None,
-        on_change: Callable[[], None] | None,
-    ) -> Ask:
-        voting = self._votings.get(question.index)
-        if voting is None:
-            voting = self._begun(question)
-        ask = Ask(caller, question.x, voting, votes, rule, on_change)
-        if ask.look():
-            self._keep(voting)
-        else:
-            self._asks.setdefault(voting, []).append(ask)
-            self._room.enter(caller)
-            self._schedule.join(caller, voting)
-        return ask
-
     def end(self, ask: Ask, ending: Ending = "left") -> None:
-        """End an ask with what is certified so far; votes that nobody waits for any more aren't cast."""
+        """End an ask with what is certified so far; votes that are no longer waited for aren't cast."""
         with self._lock:
             if not ask.done:
                 ask.end(ending)
@@ -321,7 +296,10 @@ class VotingEngine:
     def _counted(self, done: Finished[Tally]) -> None:
         with self._lock:
             index, tally = done.job.index, done.answer
-            self._returned(index, Lease(tally.stream.phase, tally.start, tally.stop))
+            leases = self._out[index]
+            leases.remove(Lease(tally.stream.phase, tally.start, tally.stop))
+            if not leases:
+                del self._out[index]
             voting = self._votings[index]
             if voting.count(tally, done.seconds):
                 for ask in list(self._asks.get(voting, ())):
@@ -330,12 +308,6 @@ class VotingEngine:
                     else:
                         ask.changed()
             self._keep(voting)
-
-    def _returned(self, index: int, lease: Lease) -> None:
-        leases = self._out[index]
-        leases.remove(lease)
-        if not leases:
-            del self._out[index]
 
     def _dismiss(self, ask: Ask) -> None:
         """Forget an ask that has ended."""
@@ -351,7 +323,7 @@ class VotingEngine:
         self._lock.notify_all()
 
     def _keep(self, voting: Voting) -> None:
-        """Once nobody asks about a point and none of its votes is under way, keep its tallies and no more."""
+        """Once a point isn't asked about and none of its votes is under way, keep its tallies and no more."""
         if voting in self._asks or voting.out or voting.index not in self._votings:
             return
         del self._votings[voting.index]
@@ -362,7 +334,7 @@ class VotingEngine:
                 self._kept.popitem(last=False)
 
     def _try_alone(self) -> None:
-        """The model failed on a pass that may have held several inputs: find out on whose, and let the others go on."""
+        """The model failed on a pass that may have held several inputs: find out which, and let the others go on."""
         with self._lock:
             lost = [(self._votings[index], list(leases)) for index, leases in self._out.items()]
         for voting, leases in lost:

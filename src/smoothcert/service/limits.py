@@ -7,7 +7,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from smoothcert.errors import check_count, check_positive
 from smoothcert.service.asks import QueueFullError, QuotaError
@@ -44,18 +44,11 @@ class Limits:
     """What waits."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "body",
-            "bodies",
-            "inputs",
-            "pixels",
-            "requests_per_minute",
-            "votes_per_minute",
-            "connections",
-        ):
-            check_count(name, getattr(self, name))
-        for name in ("body_seconds", "deadline", "longest"):
-            check_positive(name, getattr(self, name))
+        for each in fields(self):
+            if each.type == "int":
+                check_count(each.name, getattr(self, each.name))
+            elif each.type == "float":
+                check_positive(each.name, getattr(self, each.name))
 
 
 class Held:

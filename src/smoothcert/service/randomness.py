@@ -75,7 +75,7 @@ class Secret:
     def index(self, plan_hash: str, point: NDArray[np.floating]) -> int:
         """The number of a point's random streams under a plan: equal points, and those alone, have equal ones.
 
-        256 bits of HMAC-SHA256: without the key nobody can tell the streams of a point from those of any other.
+        256 bits of HMAC-SHA256: without the key the streams of a point can't be told from those of any other.
         """
         exact = np.ascontiguousarray(point, dtype="<f8") + 0.0  # -0 and 0 are one number
         header = json.dumps([plan_hash, list(exact.shape)]).encode()

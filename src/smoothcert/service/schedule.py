@@ -24,8 +24,8 @@ Grant = Callable[[Voting], Lease | None]
 class Schedule:
     """Start-time fair queuing: the next lease goes to the caller that was given the fewest votes.
 
-    A caller who comes, or comes back, starts level with the least-served of those who wait: neither may it save up
-    turns while it is away, nor does it pay for what it was given when nobody else was waiting. Among a caller's own
+    A caller that comes, or comes back, starts level with the least-served of those that wait: neither may it save up
+    turns while it is away, nor does it pay for what it was given when no other was waiting. Among a caller's own
     inputs turns go round. So a caller with a hundred inputs slows one with a single input down no more than a caller
     with one would.
     """
@@ -34,7 +34,7 @@ class Schedule:
         self._turns: OrderedDict[str, Turn] = OrderedDict()
 
     def __len__(self) -> int:
-        """Callers who wait."""
+        """Callers that wait."""
         return len(self._turns)
 
     def join(self, caller: str, voting: Voting) -> None:
@@ -53,11 +53,6 @@ class Schedule:
         turn.waiting.remove(voting)
         if not turn.waiting:
             del self._turns[caller]
-
-    def waiting(self, caller: str) -> int:
-        """How many inputs a caller waits for."""
-        turn = self._turns.get(caller)
-        return 0 if turn is None else len(turn.waiting)
 
     def next(self, grant: Grant) -> tuple[str, Voting, Lease] | None:
         """The next lease and whose it is; None if none is needed now."""

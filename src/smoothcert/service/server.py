@@ -35,9 +35,8 @@ class PatientProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """A client is there; its time runs."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(
-            0
-        )  # whatever isn't taken by the client's side is told to pause_writing
+        # Whatever the client's side doesn't take is told to pause_writing.
+        transport.set_write_buffer_limits(0)
         self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
 
     def pause_writing(self) -> None:

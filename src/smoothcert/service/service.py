@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class Service:
             if memory is None
             else RegionMemory.open(memory, MemoryStatement.of(classifier, tuple(input_shape)))
         )
-        self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self._spend)
+        self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self.votes.spend)
         self.names = Names(classifier.class_names)
         self._memory_address = None if memory is None else public_address(memory)
         self._searching = ThreadPoolExecutor(1, "searching")
@@ -172,8 +173,7 @@ class Service:
             self.metrics.answer("failed")
             raise ask.error
         remembered = None
-        certification = ask.certification
-        if self.memory is not None and certification is not None:
+        if self.memory is not None and ask.certification is not None:
             remembered = await asyncio.to_thread(self._remember, ask)
         answer = result_json(ask, self.names, remembered)
         self.metrics.answer("abstained" if answer["abstained"] else "certified")
@@ -198,13 +198,11 @@ class Service:
         found = await asyncio.to_thread(lambda: [memory.look_up(question.x) for question in questions])
         told: list[Answered | None] = []
         for answer in found:
-            if answer is not None:
+            if answer is None:
+                told.append(None)
+            else:
                 self.metrics.answer("remembered")
-            told.append(
-                None
-                if answer is None
-                else recalled_json(answer, self.engine.plan, self.engine.prepared.classes, self.names)
-            )
+                told.append(recalled_json(answer, self.engine.plan, self.engine.prepared.classes, self.names))
         return told
 
     async def _asks(
@@ -218,10 +216,11 @@ class Service:
     ) -> list[Ask] | None:
         """The questions, asked; None where the time was up before each had a σ of its own.
 
-        Who waits for a search has its place in the queue already: else nothing would bound how many do.
+        A caller that waits for a search has its place in the queue already: else nothing would bound how many do.
         """
+        ask_all = partial(self.engine.ask_all, caller, votes=wanted.votes, rule=rule, on_change=bell.ring)
         if self.engine.plan.search is None or not questions:
-            return self.engine.ask_all(caller, questions, votes=wanted.votes, rule=rule, on_change=bell.ring)
+            return ask_all(questions)
         reservation = self.engine.reserve(caller, len(questions))
         stopped = threading.Event()
         try:
@@ -229,14 +228,7 @@ class Service:
                 running = asyncio.get_running_loop()
                 plans = await running.run_in_executor(self._searching, self._search, questions, stopped)
             planned = [replace(question, plan=plans[question.index]) for question in questions]
-            return self.engine.ask_all(
-                caller,
-                planned,
-                votes=wanted.votes,
-                rule=rule,
-                on_change=bell.ring,
-                reservation=reservation,
-            )
+            return ask_all(planned, reservation=reservation)
         except TimeoutError:
             return None
         finally:
@@ -253,7 +245,7 @@ class Service:
 
         def unless_stopped(_: int) -> None:
             if stopped.is_set():
-                raise _NobodyWaitsError
+                raise _UnwantedError
 
         own = with_own_plans(
             engine.plan,
@@ -274,11 +266,8 @@ class Service:
                 self.metrics.answer("left")
                 self.engine.end(ask)
 
-    def _spend(self, caller: str, votes: int) -> None:
-        self.votes.spend(caller, votes)
 
-
-class _NobodyWaitsError(Exception):
+class _UnwantedError(Exception):
     """Ends a search whose caller has left."""
 
 

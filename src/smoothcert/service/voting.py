@@ -6,7 +6,6 @@ import heapq
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.bounds import ClassBounds
@@ -53,12 +52,8 @@ class Standing:
         return -max(others)[1] if others and self.chosen is not None else None
 
 
-@dataclass(frozen=True)
-class Kept:
-    """All that is kept of a point: its votes from the first on, of both streams."""
-
-    selection: Tally
-    estimation: Tally
+Kept = tuple[Tally, Tally]
+"""All that is kept of a point: its votes from the first on, those that chose the class and those that bound it."""
 
 
 @dataclass(eq=False)
@@ -80,25 +75,26 @@ class Voting:
     """Leases that haven't come back."""
     standing: Standing = field(init=False)
     seconds: float = 0.0
-    _judged: Tally = field(init=False)
+    judged: Tally = field(init=False)
+    """The votes that the standing is about."""
     _selecting: bool = False
     _ahead: list[tuple[int, Tally]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         nothing = (0,) * self.classes
         stream = Stream(self.plan.known_seed, self.index, Phase.ESTIMATION)
-        self.estimation = self._judged = Tally(stream, 0, 0, nothing)
+        self.estimation = self.judged = Tally(stream, 0, 0, nothing)
         self.standing = Standing(0, None, 0.0, ClassBounds(0.0, 1.0), nothing)
 
     def resume(self, kept: Kept) -> None:
         """Go on after the votes that were kept."""
-        self.selection, self.estimation = kept.selection, kept.estimation
-        self._judged, self._selecting, self.issued = kept.estimation, True, kept.estimation.stop
+        self.selection, self.estimation = kept
+        self.judged, self._selecting, self.issued = self.estimation, True, self.estimation.stop
         self._judge()
 
     def kept(self) -> Kept | None:
         """What to keep: up to the last vote at which the bound was evaluated; None before there is any."""
-        return None if self.selection is None else Kept(self.selection, self._judged)
+        return None if self.selection is None else (self.selection, self.judged)
 
     def lease(self, target: int, size: int) -> Lease | None:
         """The next votes to cast, about ``size`` of them and none beyond ``target``; None if all are handed out."""
@@ -127,12 +123,12 @@ class Voting:
             self._judge()
             return True
         heapq.heappush(self._ahead, (tally.start, tally))
-        before = self._judged.n
+        before = self.judged.n
         while self._ahead and self._ahead[0][0] == self.estimation.stop:
             self.estimation = self.estimation + heapq.heappop(self._ahead)[1]
-            if self._may_judge(self.estimation.n):
-                self._judged = self.estimation
-        if self._judged.n == before:
+            if self.plan.confidence_bound.is_look(self.estimation.n):
+                self.judged = self.estimation
+        if self.judged.n == before:
             return False
         self._judge()
         return True
@@ -149,31 +145,17 @@ class Voting:
         assert self.selection is not None
         return self.plan.certificate.radius(self.plan.bounds_of(tally, self.selection.top()))
 
-    @property
-    def judged(self) -> Tally:
-        """The votes that the standing is about."""
-        return self._judged
-
     def certification(self, x: NDArray[Any]) -> Certification | None:
         """CERTIFY's answer for an input at this point as it stands; None before the first vote that counts."""
-        if self.selection is None or not self._judged.n:
+        if self.selection is None or not self.judged.n:
             return None
-        plan = replace(self.plan, n=self._judged.n)
-        return replace(decide(x, plan, self.selection, self._judged), seconds=self.seconds)
-
-    def _may_judge(self, n: int) -> bool:
-        next_look = self.plan.confidence_bound.next_look
-        return next_look is None or next_look(n - 1) == n
+        plan = replace(self.plan, n=self.judged.n)
+        return replace(decide(x, plan, self.selection, self.judged), seconds=self.seconds)
 
     def _judge(self) -> None:
         if self.selection is None:
             return
-        chosen, tally = self.selection.top(), self._judged
+        chosen, tally = self.selection.top(), self.judged
         bounds = self.plan.bounds_of(tally, chosen)
         radius = self.plan.certificate.radius(bounds)
         self.standing = Standing(tally.n, chosen, radius, bounds, tally.counts)
-
-
-def exact_point(x: NDArray[Any]) -> NDArray[np.float64]:
-    """An input's own numbers, for plans that give each its own noise, and with it a grid of its own."""
-    return np.asarray(x, dtype=np.float64)

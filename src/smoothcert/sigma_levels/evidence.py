@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import RunError
-from smoothcert.runs.json_lines import append_sealed, read_sealed
+from smoothcert.runs.json_lines import append_sealed, read_parsed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.tally import Tally
 
@@ -83,9 +83,7 @@ class LevelEvidence:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> LevelEvidence:
         """The inverse of :meth:`as_json`; ValueError, KeyError, TypeError or AttributeError for what isn't."""
-        index, home = fields["index"], fields["home"]
-        if type(index) is not int or type(home) is not int or min(index, home) < 0:
-            raise ValueError("index and home must be whole numbers")
+        index, home = _whole(fields["index"]), _whole(fields["home"])
         votes = tuple(
             LevelVotes(
                 _whole(one["level"]),
@@ -105,14 +103,8 @@ def append_evidence(directory: Path, evidence: LevelEvidence) -> None:
 
 def read_evidence(directory: Path) -> dict[int, LevelEvidence]:
     """Every input's evidence by index, without lines that were cut off or damaged."""
-    found = {}
-    for fields in read_sealed(RunFiles(directory).levels, always=True):
-        try:
-            one = LevelEvidence.from_json(fields)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            continue
-        found[one.index] = one
-    return found
+    lines = read_parsed(RunFiles(directory).levels, LevelEvidence.from_json, always=True)
+    return {one.index: one for one in lines}
 
 
 def missing_line(directory: Path, index: int) -> RunError:
@@ -133,5 +125,5 @@ def _tally(fields: dict[str, Any] | None) -> Tally | None:
 
 def _whole(value: object) -> int:
     if type(value) is not int or value < 0:
-        raise ValueError(f"a level must be a whole number, got {value!r}")
+        raise ValueError(f"an index or a level must be a whole number, got {value!r}")
     return value

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from smoothcert.checksums import sealed, unsealed
+from smoothcert.checksums import unsealed
 from smoothcert.errors import DataError, InvalidValueError, ModelError
-from smoothcert.files import parse_json, read_file, write_atomically
+from smoothcert.files import parse_json, read_file
+from smoothcert.runs.json_lines import write_sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.sigma_levels.statement import SigmaLevels
 
@@ -21,8 +21,7 @@ def write_chooser_statement(
 ) -> None:
     """State levels and noise beside a chooser's weights, and whatever else is to be known of its fit."""
     fields = {"sigma_levels": list(sigmas), "chooser_sigma": chooser_sigma, **about}
-    text = json.dumps(sealed(fields), indent=2, ensure_ascii=False)
-    write_atomically(RunFiles(directory).chooser, (text + "\n").encode())
+    write_sealed(RunFiles(directory).chooser, fields)
 
 
 def read_chooser_fields(directory: Path) -> dict[str, Any] | None:

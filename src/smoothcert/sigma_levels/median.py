@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 
 from smoothcert.bounds import Bound
 from smoothcert.certificates import certificate_for
@@ -12,12 +13,7 @@ from smoothcert.tally import Tally
 
 def median_level(votes: Tally) -> int:
     """The smallest level that half of the votes don't exceed."""
-    below = 0
-    for level, count in enumerate(votes.counts):
-        below += count
-        if 2 * below >= votes.n:
-            return level
-    raise AssertionError("a tally's counts add up to its votes")
+    return next(level for level, below in enumerate(accumulate(votes.counts)) if 2 * below >= votes.n)
 
 
 def reaches(votes: Tally, home: int, noise: Noise, bound: Bound, alpha: float, error: float) -> list[float]:

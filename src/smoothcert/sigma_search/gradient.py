@@ -42,10 +42,9 @@ class GradientSearch(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_count("steps", self.steps)
-        check_count("samples", self.samples)
+        for name in ("steps", "samples", "rows"):
+            check_count(name, getattr(self, name))
         check_positive("lr", self.lr)
-        check_count("rows", self.rows)
 
     @property
     def evaluations(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class _Climb:
     chosen: int
     sigma: float
     rows: int
-    done: bool = field(default=False)
+    done: bool = False
 
 
 @SEARCHES.register("ladder")

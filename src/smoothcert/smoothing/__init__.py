@@ -5,7 +5,7 @@ from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
-from smoothcert.smoothing.procedures import certify_procedure, decide, predict_procedure
+from smoothcert.smoothing.procedures import decide, predict_procedure
 
 __all__ = [
     "Certification",
@@ -15,7 +15,6 @@ __all__ = [
     "Prediction",
     "SmoothedClassifier",
     "TooFewVotesWarning",
-    "certify_procedure",
     "decide",
     "predict_procedure",
     "stopping_procedure",

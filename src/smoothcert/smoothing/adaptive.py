@@ -17,7 +17,7 @@ from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import certify_procedure, decide
 from smoothcert.stopping import FixedVotes, RadiusForecast, Share, VotingState, looks
 from smoothcert.stopping.budgets import MINIMUM_VOTES
-from smoothcert.stopping.radius_forecast import sizes
+from smoothcert.stopping.looks import sizes
 from smoothcert.tally import Phase, Stream, Tally
 
 _SHARES = (0.55, 0.65, 0.75, 0.85, 0.95, 0.99, 1.0)
@@ -71,7 +71,7 @@ def stopping_procedure(
     check_own_votes(plan)
     if not plan.stops and watch is None:
         return certify_procedure(x, plan, found)
-    return _stopping(x, plan, _Context(found, label, forecast or forecast_for(plan), watch))
+    return _stopping(x, plan, found, label, forecast or forecast_for(plan), watch)
 
 
 def check_own_votes(plan: CertifyPlan) -> None:
@@ -102,42 +102,39 @@ def expected_votes(plan: CertifyPlan) -> float | None:
     return votes + float(np.mean(chosen))
 
 
-@dataclass(frozen=True)
-class _Context:
-    """What is known of an input beside the plan: how its σ was found, its label, and who is watching."""
-
-    found: SearchResult | None
-    label: int | None
-    forecast: RadiusForecast
-    watch: Watch | None
-
-
-def _stopping(x: ArrayLike, plan: CertifyPlan, context: _Context) -> Procedure[Certification]:
+def _stopping(
+    x: ArrayLike,
+    plan: CertifyPlan,
+    found: SearchResult | None,
+    label: int | None,
+    forecast: RadiusForecast,
+    watch: Watch | None,
+) -> Procedure[Certification]:
     selection = yield Draw(Phase.SELECTION, plan.n0)
-    start = _state(plan, selection, _no_votes(selection), context.label)
+    start = _state(plan, selection, _no_votes(selection), label)
     reason = _first_reason(plan, start)
     if reason is not None:
         estimation = start.tally
-    elif plan.sequential or context.watch is not None:
-        estimation, reason = yield from _sequence(plan, selection, context)
+    elif plan.sequential or watch is not None:
+        estimation, reason = yield from _sequence(plan, selection, label, watch)
     else:
-        n, reason = yield from _fixed_beforehand(plan, start, context.forecast)
+        n, reason = yield from _fixed_beforehand(plan, start, forecast)
         estimation = yield Draw(Phase.ESTIMATION, n)
-    return replace(decide(x, plan, selection, estimation), search=context.found, stopped=reason)
+    return replace(decide(x, plan, selection, estimation), search=found, stopped=reason)
 
 
 def _sequence(
-    plan: CertifyPlan, selection: Tally, context: _Context
+    plan: CertifyPlan, selection: Tally, label: int | None, watch: Watch | None
 ) -> Generator[Draw, Tally, tuple[Tally, str]]:
     """Vote until a rule has a reason to stop, or the budget ends; the bound is valid at every look."""
     tally = _no_votes(selection)
     block = plan.numerics.layout().block
     for look in looks(plan.confidence_bound, plan.n, block):
         tally = tally + (yield Draw(Phase.ESTIMATION, look - tally.n))
-        state = _state(plan, selection, tally, context.label)
-        if context.watch is not None:
+        state = _state(plan, selection, tally, label)
+        if watch is not None:
             bounds = plan.bounds_of(tally, state.chosen)
-            context.watch(CertifyState(look, state.chosen, state.radius, bounds))
+            watch(CertifyState(look, state.chosen, state.radius, bounds))
         reason = _first_reason(plan, state)
         if reason is not None and look < plan.most_votes:
             return tally, reason

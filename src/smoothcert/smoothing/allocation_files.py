@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
-from smoothcert.runs.json_lines import append_sealed, read_sealed
+from smoothcert.runs.json_lines import append_sealed, read_parsed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.smoothing.adaptive import Piloted, shares_of, total_of
 from smoothcert.smoothing.plan import CertifyPlan
@@ -30,16 +31,14 @@ def append_pilot(directory: Path, index: int, piloted: Piloted) -> None:
 
 def read_pilots(directory: Path) -> dict[int, Piloted]:
     """The pilots by index; one whose line was cut off by a kill, or damaged, is cast again, with the same votes."""
-    found = {}
-    for fields in read_sealed(RunFiles(directory).pilots):
-        if fields.keys() != {"index", "selection", "pilot"}:
-            continue
-        try:
-            pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
-            found[int(fields["index"])] = Piloted(Tally.from_json(fields["selection"]), pilot)
-        except (ValueError, KeyError, TypeError):
-            continue
-    return found
+    return dict(read_parsed(RunFiles(directory).pilots, _piloted))
+
+
+def _piloted(fields: dict[str, Any]) -> tuple[int, Piloted]:
+    if fields.keys() != {"index", "selection", "pilot"}:
+        raise ValueError("it has other fields")
+    pilot = None if fields["pilot"] is None else Tally.from_json(fields["pilot"])
+    return int(fields["index"]), Piloted(Tally.from_json(fields["selection"]), pilot)
 
 
 def check_allocation(directory: Path, indices: Iterable[int]) -> None:
@@ -52,7 +51,7 @@ def check_allocation(directory: Path, indices: Iterable[int]) -> None:
 def settled_votes(
     plan: CertifyPlan, directory: Path, indices: Iterable[int], piloted: Mapping[int, Piloted]
 ) -> dict[int, int]:
-    """Votes for each input: as the run's file says, or allocated now and written before anybody uses them."""
+    """Votes for each input: as the run's file says, or allocated now and written before they are used."""
     path, wanted = RunFiles(directory).allocation, list(indices)
     if path.exists():
         return _read(path, wanted)

@@ -35,9 +35,8 @@ class HeldPart:
         if not np.array_equal(given[self.mask], self.values):
             return None
         free = given[~self.mask]
-        return (
-            free.astype(np.float64) if free.dtype == object else free
-        )  # beside texts, numbers are objects as well
+        # Beside texts, numbers are objects as well.
+        return free.astype(np.float64) if free.dtype == object else free
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,10 +54,7 @@ class Certification:
 
     Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
     ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
-
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
-    input's place in the array that was given, ``index`` the number of its random streams. Where coordinates were
-    ``held``, the region has the others alone, and nothing is said of inputs whose held ones differ.
+    Where coordinates were ``held``, the region has the others alone.
     """
 
     index: int
@@ -115,7 +111,7 @@ class Certification:
 
     @property
     def seed(self) -> int:
-        """The seed of the plan that its votes follow from: the operating system's unless somebody gave one."""
+        """The seed of the plan that its votes follow from: the operating system's unless one was given."""
         return self.estimation.stream.seed if self.plan_seed is None else self.plan_seed
 
     @property
@@ -126,11 +122,7 @@ class Certification:
 
 @dataclass(frozen=True, repr=False)
 class Prediction:
-    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN.
-
-    ``label`` is what the model itself calls the class; None where it abstained or has only numbers. ``row`` is the
-    input's place in the array that was given, ``index`` the number of its random streams.
-    """
+    """PREDICT's answer: with probability at least 1−α it is the smoothed classifier's class, or ABSTAIN."""
 
     index: int
     """Number of the input's random streams."""

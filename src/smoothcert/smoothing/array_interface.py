@@ -15,6 +15,13 @@ from smoothcert.smoothing.certifications import Certifications
 from smoothcert.smoothing.inputs import as_array, class_numbers, naming_rows, numbered_inputs
 from smoothcert.smoothing.progress import with_progress
 
+Inputs = Iterable[tuple[int, NDArray[Any]]]
+"""(index, input) pairs; an index names the input's random streams."""
+OnVotes = Callable[[int], None]
+"""Called with the number of votes just counted."""
+Labels = Callable[[int], int]
+"""The label that belongs to an index."""
+
 
 class ArrayInterface(ABC):
     """One input or a batch of them in, one answer or as many out."""
@@ -34,20 +41,13 @@ class ArrayInterface(ABC):
 
     @abstractmethod
     def certify_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        on_votes: Callable[[int], None] | None = None,
-        labels: Callable[[int], int] | None = None,
+        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
     ) -> Iterator[Certification]:
         """CERTIFY for (index, input) pairs."""
 
     @abstractmethod
     def predict_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        n: int = 1000,
-        alpha: float | None = None,
-        on_votes: Callable[[int], None] | None = None,
+        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs."""
 
@@ -113,9 +113,7 @@ class ArrayInterface(ABC):
         return answers[0] if single else answers
 
 
-def labels_by_index(
-    indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None
-) -> Callable[[int], int]:
+def labels_by_index(indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None) -> Labels:
     """Numbers of labels by index, as many as inputs; labels go by name where the model's classes have names."""
     given = class_numbers(labels, names)
     numbers = [number for _, number in given if number is not None]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.extras import require
-from smoothcert.runs.columns import Records
+from smoothcert.runs.columns import Records, objects
 from smoothcert.runs.parquet import write_columns
 from smoothcert.runs.record_figures import (
     average_certified_radius,
@@ -68,7 +68,7 @@ class Certifications(list[Certification]):
     @property
     def label(self) -> NDArray[np.object_]:
         """What the model calls the certified classes; None where it abstained or has only numbers."""
-        return _objects(answer.label for answer in self)
+        return objects([answer.label for answer in self])
 
     @property
     def sigma(self) -> NDArray[np.float64]:
@@ -153,11 +153,8 @@ class Certifications(list[Certification]):
         shown = [repr(answer) for answer in list(self)]
         if len(shown) > 2 * _SHOWN:
             shown = [*shown[:_SHOWN], f"… {len(shown) - 2 * _SHOWN} more …", *shown[-_SHOWN:]]
-        return (
-            "Certifications([" + "".join(f"\n  {line}," for line in shown) + "\n])"
-            if shown
-            else "Certifications([])"
-        )
+        lines = "".join(f"\n  {line}," for line in shown)
+        return f"Certifications([{lines}\n])" if shown else "Certifications([])"
 
     def _numbers(self, y: ArrayLike) -> list[int]:
         """The number of each label: its place among the model's names, or the number that it is."""
@@ -190,10 +187,3 @@ def record_of(answer: Certification, index: int, label: int, base: int | None = 
         answer.volume_radius,
         answer.stopped,
     )
-
-
-def _objects(values: Iterable[Any]) -> NDArray[np.object_]:
-    listed = list(values)
-    column = np.empty(len(listed), dtype=object)
-    column[:] = listed
-    return column

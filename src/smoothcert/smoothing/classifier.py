@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from smoothcert.smoothing.adaptive import (
     stopping_procedure,
 )
 from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.array_interface import ArrayInterface, labels_by_index
+from smoothcert.smoothing.array_interface import ArrayInterface, Inputs, Labels, OnVotes, labels_by_index
 from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.inputs import as_array, by_column, from_loader, numbered_inputs
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
@@ -100,10 +100,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         return HoldingClassifier(self, columns)
 
     def certify_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        on_votes: Callable[[int], None] | None = None,
-        labels: Callable[[int], int] | None = None,
+        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
     ) -> Iterator[Certification]:
         """Certify (index, input) pairs; answers come as they are ready, not in order.
 
@@ -158,10 +155,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         )
 
     def pilot_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        labels: Callable[[int], int],
-        on_votes: Callable[[int], None] | None = None,
+        self, inputs: Inputs, labels: Labels, on_votes: OnVotes | None = None
     ) -> Iterator[tuple[int, Piloted]]:
         """The votes that an allocation of a total is made from; none of them certifies anything."""
         self.settle_seed()
@@ -169,10 +163,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
             yield done.job.index, done.answer
 
     def cast_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        votes: int,
-        on_votes: Callable[[int], None] | None = None,
+        self, inputs: Inputs, votes: int, on_votes: OnVotes | None = None
     ) -> Iterator[tuple[int, Tally]]:
         """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
         self.settle_seed()
@@ -181,11 +172,11 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
 
     def certify_allocated(
         self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
+        inputs: Inputs,
         piloted: Mapping[int, Piloted],
         votes: Mapping[int, int],
-        labels: Callable[[int], int],
-        on_votes: Callable[[int], None] | None = None,
+        labels: Labels,
+        on_votes: OnVotes | None = None,
     ) -> Iterator[Certification]:
         """Certify inputs with the numbers of fresh ``votes`` that an allocation gave them."""
 
@@ -199,19 +190,12 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         return self.prepared(x.shape).label_of(x)
 
     def predict_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        n: int = 1000,
-        alpha: float | None = None,
-        on_votes: Callable[[int], None] | None = None,
+        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
         if self.plan.search is not None:
             raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
-        self.settle_seed()
-        alpha = self.plan.alpha if alpha is None else alpha
-        check_count("n", n)
-        check_probability("alpha", alpha)
+        alpha = self._settle_prediction(n, alpha)
         least = least_prediction_votes(alpha)
         if n < least:
             warnings.warn(
@@ -226,6 +210,14 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
 
         yield from self._told(self._cast(inputs, procedure, on_votes))
 
+    def _settle_prediction(self, n: int, alpha: float | None) -> float:
+        """The level of a prediction by n votes, the plan's by default, once both are checked and there is a seed."""
+        self.settle_seed()
+        alpha = self.plan.alpha if alpha is None else alpha
+        check_count("n", n)
+        check_probability("alpha", alpha)
+        return alpha
+
     def _check_rules(self, labelled: bool) -> None:
         """Refuse rules that can't work here, before any vote is spent."""
         check_own_votes(self.plan)
@@ -237,9 +229,9 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
 
     def _cast(
         self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
+        inputs: Inputs,
         procedure: Callable[[int, NDArray[Any]], Procedure[R]],
-        on_votes: Callable[[int], None] | None,
+        on_votes: OnVotes | None,
     ) -> Iterator[Finished[R]]:
         """A procedure for each input, at the plan's own noise."""
         noise = self.plan.noise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,18 +18,13 @@ OwnValues = Mapping[tuple[str, float], Any]
 """What a number in a held column stands for: an array of pandas' of one value, which keeps its type."""
 
 
-@dataclass(frozen=True)
-class HeldTable:
-    """A table as numbers, in which a number stands for each text, and what the model gets in their stead."""
-
-    numbers: NDArray[np.float64]
-    own: OwnValues
-
-
-def held_table(x: Any, names: Sequence[str], held: NDArray[np.bool_]) -> HeldTable | None:
+def held_table(
+    x: Any, names: Sequence[str], held: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], OwnValues] | None:
     """A pandas table, its columns in the order of ``names``, of which some are held; None of anything else.
 
-    Floats are numbers like any other; what else is held goes to the model in its own type.
+    As numbers, in which a number stands for each text, and what the model gets in their stead. Floats are numbers like
+    any other; what else is held goes to the model in its own type.
     """
     if getattr(x, "ndim", None) == 1 and hasattr(x, "to_frame"):  # a row, which calls its columns an index
         x = x.to_frame().T.infer_objects()
@@ -51,7 +45,7 @@ def held_table(x: Any, names: Sequence[str], held: NDArray[np.bool_]) -> HeldTab
         for name in kept
         for row, number in enumerate(numbers[name].tolist())
     }
-    return HeldTable(np.column_stack(list(numbers.values())), own)
+    return np.column_stack(list(numbers.values())), own
 
 
 def _holds_numbers(column: Any) -> bool:

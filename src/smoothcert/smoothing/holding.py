@@ -1,9 +1,9 @@
-"""Noise on some coordinates of an input and none on the others: categories, and columns nobody can change."""
+"""Noise on some coordinates of an input and none on the others: categories, and columns that can't be changed."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from smoothcert.sampling.models.held import HeldClassifier
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
-from smoothcert.smoothing.array_interface import ArrayInterface
+from smoothcert.smoothing.array_interface import ArrayInterface, Inputs, Labels, OnVotes
 from smoothcert.smoothing.held_tables import OwnValues, held_table
 from smoothcert.smoothing.inputs import as_numpy, by_column
 
@@ -70,8 +70,8 @@ class HoldingClassifier(ArrayInterface):
         if table is None:
             return self, x
         voting = copy.copy(self)
-        voting._own = table.own
-        return voting, table.numbers[0] if getattr(x, "ndim", None) == 1 else table.numbers
+        numbers, voting._own = table
+        return voting, numbers[0] if getattr(x, "ndim", None) == 1 else numbers
 
     def mask(self, input_shape: tuple[int, ...]) -> NDArray[np.bool_]:
         """Which coordinates of inputs of this shape are held."""
@@ -84,10 +84,7 @@ class HoldingClassifier(ArrayInterface):
         return replace(self.classifier.plan, numerics=numerics).for_shape((free,))
 
     def certify_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        on_votes: Callable[[int], None] | None = None,
-        labels: Callable[[int], int] | None = None,
+        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
     ) -> Iterator[Certification]:
         """CERTIFY for (index, input) pairs, one after the other.
 
@@ -100,11 +97,7 @@ class HoldingClassifier(ArrayInterface):
                 yield replace(answer, held=part)
 
     def predict_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        n: int = 1000,
-        alpha: float | None = None,
-        on_votes: Callable[[int], None] | None = None,
+        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs, one after the other."""
         self.classifier.settle_seed()

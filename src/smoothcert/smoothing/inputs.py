@@ -81,7 +81,7 @@ def from_loader(x: Any) -> Any:
     sampler = getattr(x, "sampler", None)
     if "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False):
         raise InvalidValueError(
-            "the loader shuffles, and nobody could tell which answer is whose: give one with shuffle=False"
+            "the loader shuffles, so that answers couldn't be told apart: give one with shuffle=False"
         )
     batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
     arrays = [as_numpy(batch) for batch in batches]
@@ -173,7 +173,7 @@ def naming_rows(numbered: Sequence[tuple[int, object]], index: int | None) -> It
 def content_index(x: NDArray[Any]) -> int:
     """A stream number that follows from an input's values: equal inputs have equal ones, whatever their type.
 
-    Somebody who could choose among several streams of one input could choose the one that flatters it.
+    A choice among several streams of one input would be a choice of the one that flatters it.
     """
     x = _canonical(x)
     digest = hashlib.sha256(json.dumps([x.dtype.str, list(x.shape)]).encode() + x.tobytes()).digest()

@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import NOISES, on_grid
+from smoothcert.noise import NOISES
 from smoothcert.regions import BALLS
 from smoothcert.rounding import down
 from smoothcert.sampling import Numerics
@@ -19,7 +19,7 @@ from smoothcert.sigma_levels.median import beyond_all, combined_radius
 from smoothcert.smoothing.answers import Certification
 from smoothcert.smoothing.level_rules import Enough
 from smoothcert.smoothing.plan import CertifyPlan
-from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.procedures import decide, placed
 from smoothcert.stopping import Wrong
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
@@ -81,11 +81,6 @@ def chooser_plan(plan: CertifyPlan) -> CertifyPlan:
     )
 
 
-def common_point(x: ArrayLike, plan: CertifyPlan) -> NDArray[np.float64]:
-    """The point next to an input on the grid that all stages have in common."""
-    return on_grid(plan.coarsest_noise, plan.grid, np.shape(x)).point(x).values
-
-
 def reaches_of(plan: CertifyPlan, votes: Tally | None, home: int) -> list[float]:
     """How far away the median can't become each level."""
     levels = levels_of(plan)
@@ -103,11 +98,11 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
     With probability at least 1−α over the votes, G answers ``predicted`` everywhere in ``region``. The radius is the
     minimum over levels of max(reach, radius there): at a point closer than that G has some level k; if its reach isn't
     smaller than the radius, the median can't be k, so the level's own radius is, and it answers the class. Only the
-    one level for which max(reach, radius) is truly smallest has to be bounded rightly, so levels don't share α.
+    one level for which max(reach, radius) is truly smallest has to be bounded correctly, so levels don't share α.
     """
     plan, levels = plan.for_shape(np.shape(x)), levels_of(plan)
     _check_evidence(plan, evidence)
-    point = common_point(x, plan) if np.size(x) == plan.dimension else np.asarray(x, dtype=np.float64)
+    point, shift, between = placed(x, plan)
     first, *others = evidence.votes
     home = decide(point, home_plan(plan, first.level), first.selection, first.estimation)
     radii = [0.0] * len(levels.sigmas)
@@ -118,7 +113,6 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
         radii[one.level] = there.radius if there.predicted == home.candidate else 0.0
     reached = reaches_of(plan, evidence.chooser, evidence.home)
     radius = combined_radius(reached, radii)
-    shift, between = _moved(x, plan)
     return replace(
         home,
         predicted=home.candidate if radius > 0 else ABSTAIN,
@@ -130,15 +124,6 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
         levels=replace(evidence, reaches=tuple(reached), radii=tuple(radii)),
         plan_seed=plan.seed,
     )
-
-
-def _moved(x: ArrayLike, plan: CertifyPlan) -> tuple[float, float]:
-    """The input's shift to its common grid point, and how far any input's own point can be from that beside."""
-    if np.size(x) != plan.dimension:  # recertified votes know no input
-        return 0.0, 0.0
-    noise, norm = on_grid(plan.coarsest_noise, plan.grid, np.shape(x)), plan.certificate.norm
-    point = noise.point(x)
-    return point.shift[norm], point.distance[norm] + noise.half_diagonal(norm)
 
 
 def _check_evidence(plan: CertifyPlan, evidence: LevelEvidence) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.errors import InvalidValueError
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
 from smoothcert.sampling.models import FunctionClassifier
@@ -19,16 +19,15 @@ from smoothcert.sigma_levels import ConstantChooser, LevelEvidence, SigmaLevels,
 from smoothcert.sigma_levels.statement import level_names
 from smoothcert.smoothing.adaptive import CertifyState, Piloted
 from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.array_interface import Inputs, Labels, OnVotes
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.smoothing.level_plans import chooser_plan, decide_levels, levels_of
-from smoothcert.smoothing.level_stages import OnVotes, Stages, Underway, agreed
+from smoothcert.smoothing.level_stages import Stages, Underway, agreed
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.planned_model import PlannedModel
 from smoothcert.tally import Tally
-
-Labels = Callable[[int], int]
 
 _TOGETHER = 16
 """Inputs that go from stage to stage together; it doesn't change what is found."""
@@ -121,11 +120,8 @@ class LevelledClassifier(SmoothedClassifier):
             return FunctionClassifier(chooser, "labels", chooser.levels, chooser.text, thread_safe=True)
         adapted = adapt(chooser, "hard")
         numbers, sigmas = tuple(range(len(levels.sigmas))), level_names(levels.sigmas)
-        if adapted.class_names not in (
-            None,
-            numbers,
-            sigmas,
-        ):  # or its class 0 might mean another level than the first
+        # Or its class 0 might mean another level than the first.
+        if adapted.class_names not in (None, numbers, sigmas):
             raise InvalidValueError(
                 f"{adapted.name} calls its classes {adapted.class_names}: a chooser's are the numbers of the levels, "
                 f"{numbers}, or their names, {sigmas}"
@@ -175,39 +171,29 @@ class LevelledClassifier(SmoothedClassifier):
         return [NOISES[self.plan.noise.name](sigma) for sigma in levels_of(self.plan).all_sigmas]
 
     def certify_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        on_votes: OnVotes | None = None,
-        labels: Labels | None = None,
+        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
     ) -> Iterator[Certification]:
         """Certify (index, input) pairs; answers come as they are ready, not in order."""
         self.settle_seed()
         self._check_rules(labels is not None)
         self.plan.warn_if_hopeless()
-        for stages, together in self._windows(inputs, labels):
-            stages.certify(together, on_votes)
+        for stages, together in self._windows(inputs, on_votes, labels):
+            stages.certify(together)
             for one in together:
                 answer = decide_levels(one.x, stages.plan, one.evidence())
                 yield self._named(replace(answer, seconds=one.seconds))
 
     def predict_each(
-        self,
-        inputs: Iterable[tuple[int, NDArray[Any]]],
-        n: int = 1000,
-        alpha: float | None = None,
-        on_votes: OnVotes | None = None,
+        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs: G's class with probability at least 1−alpha, or an abstention.
 
         n votes of the chooser leave the levels that may be the median; n votes at each of them must give one class.
         Only the true median level's test can be wrong about G, so that levels don't share alpha.
         """
-        self.settle_seed()
-        alpha = self.plan.alpha if alpha is None else alpha
-        check_count("n", n)
-        check_probability("alpha", alpha)
-        for stages, together in self._windows(inputs):
-            stages.predict(together, n, alpha, on_votes)
+        alpha = self._settle_prediction(n, alpha)
+        for stages, together in self._windows(inputs, on_votes):
+            stages.predict(together, n, alpha)
             for one in together:
                 answer = replace(agreed(one.answers), seconds=one.seconds, plan_seed=self.plan.seed)
                 yield self._named(answer)
@@ -220,12 +206,12 @@ class LevelledClassifier(SmoothedClassifier):
         return stages.chosen_again(stages.enter(index, x), evidence)
 
     def _windows(
-        self, inputs: Iterable[tuple[int, NDArray[Any]]], labels: Labels | None = None
+        self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None = None
     ) -> Iterator[tuple[Stages, list[Underway]]]:
         """Inputs that go through the stages together; each is entered when it is taken, as its array may change."""
         remaining = ((index, as_numpy(x)) for index, x in inputs)
         for index, x in remaining:
-            stages = self._stages_for(x.shape)
+            stages = replace(self._stages_for(x.shape), on_votes=on_votes)
             together = [stages.enter(index, x, None if labels is None else labels(index))]
             for i, other in itertools.islice(remaining, _TOGETHER - 1):
                 together.append(stages.enter(i, other, None if labels is None else labels(i)))
@@ -246,7 +232,9 @@ class LevelledClassifier(SmoothedClassifier):
             )
         self.plan.check_shape(shape)
         several = len(self.bases) > 1
-        prepared = [self._prepare(base, shape) for base in self.bases] if several else [self.prepared(shape)]
+        prepared = (
+            [self._made_ready(base, shape) for base in self.bases] if several else [self.prepared(shape)]
+        )
         self._prepared = prepared[-1]
         if any(one.numerics != prepared[0].numerics for one in prepared):
             raise InvalidValueError(
@@ -270,10 +258,6 @@ class LevelledClassifier(SmoothedClassifier):
             )
         plan = replace(self.plan, numerics=prepared[0].numerics, sigma_levels=levels).for_shape(shape)
         return Stages(plan, prepared, chooser, self.execution)
-
-    def _prepare(self, base: BaseClassifier, shape: tuple[int, ...]) -> Prepared:
-        prepared = base.prepare(self.plan.numerics, shape, self.execution.main_device)
-        return replace(prepared, order=self._order)
 
     def _prepared_chooser(self, chooser: BaseClassifier, shape: tuple[int, ...]) -> Prepared:
         prepared = chooser.prepare(chooser_plan(self.plan).numerics, shape, self.execution.main_device)

@@ -234,10 +234,13 @@ class CertifyPlan:
         }
 
     def point(self, x: ArrayLike) -> NDArray[np.float64]:
-        """The point that votes on an input are about: the grid point next to it, or itself where there is no grid."""
+        """The point that votes on an input are about: the grid point next to it, or itself where there is no grid.
+
+        With σ levels all stages have it in common.
+        """
         if not self.on_grid:
             return np.asarray(x, dtype=np.float64)
-        return on_grid(self.noise, self.grid, np.shape(x)).point(x).values
+        return on_grid(self.coarsest_noise, self.grid, np.shape(x)).point(x).values
 
     def rounding_of(self, levels: int | None) -> float:
         """What radii must give up to speak of *any* input: a cell's diagonal, where inputs may lie off the grid.
@@ -325,7 +328,9 @@ class CertifyPlan:
             if search is not None and search in SEARCHES
             else None,
             plan.stops,
-            _levels_of(plan),
+            None
+            if plan.sigma_levels is None
+            else SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser)),
             **_grid_of(plan),
         )
 
@@ -354,7 +359,7 @@ def stated_numerics(directory: Path) -> Numerics | None:
     """The numerics that the run in a directory has settled; None where there is none, or none that can be read."""
     try:
         return _numerics_of(Manifest.load(directory).plan)
-    except SmoothcertError:  # whoever opens the run says what is wrong with it
+    except SmoothcertError:  # opening the run says what is wrong with it
         return None
 
 
@@ -362,12 +367,6 @@ def _numerics_of(plan: PlanStatement) -> Numerics:
     return Numerics(
         plan.dtype or AUTO_DTYPE, plan.route or "auto", plan.chunk, plan.block, plan.generator or SFC64
     )
-
-
-def _levels_of(plan: PlanStatement) -> SigmaLevels | None:
-    if plan.sigma_levels is None:
-        return None
-    return SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser))
 
 
 def _grid_of(plan: PlanStatement) -> dict[str, Any]:

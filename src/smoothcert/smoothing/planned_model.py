@@ -88,14 +88,17 @@ class PlannedModel:
         self.plan.check_shape(tuple(input_shape))
         prepared = self._prepared  # another thread may prepare it for another shape meanwhile
         if prepared is None or prepared.input_shape != tuple(input_shape):
-            made = self.base.prepare(self.plan.numerics, tuple(input_shape), self.execution.main_device)
-            self._prepared = prepared = replace(made, order=self._order)
+            self._prepared = prepared = self._made_ready(self.base, tuple(input_shape))
         return prepared
+
+    def _made_ready(self, base: BaseClassifier, input_shape: tuple[int, ...]) -> Prepared:
+        made = base.prepare(self.plan.numerics, input_shape, self.execution.main_device)
+        return replace(made, order=self._order)
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
 
-        Somebody who knows the seed before choosing an input can look for one that it flatters.
+        Knowing the seed before choosing an input is enough to look for one that it flatters.
         """
         with _SETTLING:  # two threads that ask first must not draw two: an input would have two streams
             if self.plan.seed is None:

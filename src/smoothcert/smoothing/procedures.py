@@ -26,7 +26,7 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
     candidate = selection.top()
     bounds = plan.bounds_of(estimation, candidate)
     radius = plan.certificate.radius(bounds)
-    center, shift, between = _placed(x, plan)
+    center, shift, between = placed(x, plan)
     region = plan.certificate.region(center, bounds)
     return Certification(
         index=estimation.stream.index,
@@ -45,11 +45,11 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
     )
 
 
-def _placed(x: ArrayLike, plan: CertifyPlan) -> tuple[NDArray[np.float64], float, float]:
+def placed(x: ArrayLike, plan: CertifyPlan) -> tuple[NDArray[np.float64], float, float]:
     """The point that votes are about, the input's shift, and how far any input's own point can be from it beside."""
     if not plan.on_grid or np.size(x) != plan.dimension:  # recertified votes know no input
         return np.asarray(x, dtype=np.float64), 0.0, 0.0
-    noise, norm = on_grid(plan.noise, plan.grid, np.shape(x)), plan.certificate.norm
+    noise, norm = on_grid(plan.coarsest_noise, plan.grid, np.shape(x)), plan.certificate.norm
     point = noise.point(x)
     return point.values, point.shift[norm], point.distance[norm] + noise.half_diagonal(norm)
 

@@ -15,14 +15,7 @@ def with_progress(answers: Iterator[T], total: int) -> Iterator[T]:
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Left
 
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("elapsed"),
-        Elapsed(),
-        TextColumn("left"),
-        Left(),
-    )
+    columns = BarColumn(), MofNCompleteColumn(), TextColumn("elapsed"), Elapsed(), TextColumn("left"), Left()
     with Progress(TextColumn("certifying"), *columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=total)
         for answer in answers:

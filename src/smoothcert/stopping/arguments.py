@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from smoothcert.errors import InvalidValueError
 
@@ -42,3 +45,30 @@ def check_share(rule: str, value: float) -> None:
 def shortest(value: float) -> str:
     """A number in its usual notation: 0.5, 1, 1e-06."""
     return repr(int(value)) if value == int(value) else repr(value)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a value is read, given the rule's name, its text and an example, and how it is written."""
+
+    read: Callable[[str, str, str], Any]
+    write: Callable[[Any], str]
+
+
+@dataclass(frozen=True)
+class Tail:
+    """A last field that is written behind a ``sign`` where it isn't the usual one, as after the rule's ``example``."""
+
+    sign: str
+    usual: Any
+    read: Callable[[str, str, str], Any]
+    example: str
+
+
+NUMBER = Form(number, shortest)
+PERCENT = Form(percent, lambda share: f"{100 * share:.12g}%")
+COUNT = Form(count, str)
+NUMBERS = Form(
+    lambda rule, text, example: tuple(number(rule, one, example) for one in text.split(",")),
+    lambda numbers: ",".join(map(shortest, numbers)),
+)

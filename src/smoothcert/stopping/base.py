@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import number
+from smoothcert.stopping.arguments import Form, Tail, number
 from smoothcert.stopping.voting_state import VotingState
 
 Sees = Literal["selection", "estimation"]
@@ -30,40 +30,41 @@ class Stated(ABC):
     """What help says of the example."""
     goal: ClassVar[Goal]
     needs_label: ClassVar[bool] = False
+    form: ClassVar[Form | None] = None
+    """How its first field is written; None where it takes no value."""
+    tail: ClassVar[Tail | None] = None
+    """How its last field is written, where its family has one in common."""
 
     @property
     def argument(self) -> str:
-        """The fields as text; none by default."""
-        return ""
+        """The first field as text."""
+        return "" if self.form is None else self.form.write(next(iter(vars(self).values())))
 
     @classmethod
     def read(cls, argument: str) -> tuple[Any, ...]:
-        """The fields from text; none by default."""
+        """The first field from text."""
+        if cls.form is not None:
+            return (cls.form.read(cls.name, argument, cls.example),)
         if argument:
             raise InvalidValueError(f"{cls.name} takes no value, got {argument!r}; write {cls.name}")
         return ()
 
     @property
-    def suffix(self) -> str:
-        """What stands behind the argument, for fields at the end that a family has in common."""
-        return ""
-
-    @classmethod
-    def split(cls, argument: str) -> tuple[str, tuple[Any, ...]]:
-        """The text before the suffix, and the fields that the suffix states."""
-        return argument, ()
-
-    @property
     def text(self) -> str:
         """The whole as it is parsed."""
-        stated = self.argument + self.suffix
+        stated = self.argument
+        if self.tail is not None and (last := list(vars(self).values())[-1]) != self.tail.usual:
+            stated += f"{self.tail.sign}{last!r}"
         return f"{self.name}:{stated}" if stated else self.name
 
     @classmethod
     def parse(cls, argument: str) -> Self:
         """What the text after the colon describes."""
-        stated, last = cls.split(argument)
-        return cls(*cls.read(stated), *last)
+        if (tail := cls.tail) is None:
+            return cls(*cls.read(argument))
+        stated, sign, text = argument.partition(tail.sign)
+        last = tail.read(cls.name, text, cls.example + tail.example) if sign else tail.usual
+        return cls(*(*cls.read(stated), last))
 
 
 class StopRule(Stated):
@@ -79,21 +80,11 @@ class StopRule(Stated):
 class FutilityRule(StopRule):
     """A rule that also gives up, at level ``futility``: a dataclass whose last field that is; ``@0.001`` states it."""
 
+    tail: ClassVar[Tail] = Tail("@", FUTILITY, number, f"@{FUTILITY}")
     futility: float
 
     def __post_init__(self) -> None:
         check_probability("futility", self.futility)
-
-    @property
-    def suffix(self) -> str:
-        """``@0.001``, or nothing for the usual level."""
-        return "" if self.futility == FUTILITY else f"@{self.futility!r}"
-
-    @classmethod
-    def split(cls, argument: str) -> tuple[str, tuple[float]]:
-        """At the @."""
-        stated, at, futility = argument.partition("@")
-        return stated, (number(cls.name, futility, f"{cls.example}@{FUTILITY}") if at else FUTILITY,)
 
 
 STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.registry import Registry
-from smoothcert.stopping.arguments import count
+from smoothcert.stopping.arguments import Tail, count
 from smoothcert.stopping.base import Goal, Stated
 from smoothcert.stopping.radius_forecast import RadiusForecast
 from smoothcert.tally import Tally
@@ -60,21 +60,11 @@ class Budget(Stated):
 class PilotedBudget(Budget):
     """One that pilots help to settle: a dataclass whose last field is ``votes``; ``,500`` states it."""
 
+    tail: ClassVar[Tail] = Tail(",", PILOT_VOTES, count, ",500")
     votes: int
 
     def __post_init__(self) -> None:
         check_count("the votes of pilot", self.votes)
-
-    @property
-    def suffix(self) -> str:
-        """``,500``, or nothing for the usual number."""
-        return "" if self.votes == PILOT_VOTES else f",{self.votes}"
-
-    @classmethod
-    def split(cls, argument: str) -> tuple[str, tuple[int]]:
-        """At the comma."""
-        stated, comma, votes = argument.partition(",")
-        return stated, (count(cls.name, votes, f"{cls.example},500") if comma else PILOT_VOTES,)
 
     @property
     def pilot_votes(self) -> int:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from smoothcert.errors import InvalidValueError, check_not_negative, check_positive
-from smoothcert.stopping.arguments import number, shortest
+from smoothcert.stopping.arguments import NUMBER, NUMBERS, Form, shortest
 from smoothcert.stopping.base import FUTILITY, STOP_RULES, FutilityRule, Goal
 from smoothcert.stopping.voting_state import VotingState
 
@@ -21,22 +21,13 @@ class Decide(FutilityRule):
     example: ClassVar[str] = "decide:0.5"
     words: ClassVar[str] = "is the radius at least 0.5?"
     goal: ClassVar[Goal] = "decision"
+    form: ClassVar[Form] = NUMBER
     radius: float
     futility: float = FUTILITY
 
     def __post_init__(self) -> None:
         check_positive("the radius of decide", self.radius)
         super().__post_init__()
-
-    @property
-    def argument(self) -> str:
-        """``0.5``."""
-        return shortest(self.radius)
-
-    @classmethod
-    def read(cls, argument: str) -> tuple[float]:
-        """A number."""
-        return (number(cls.name, argument, cls.example),)
 
     def reason(self, state: VotingState) -> str | None:
         """Yes, no, or not yet."""
@@ -59,6 +50,7 @@ class Grid(FutilityRule):
     example: ClassVar[str] = "grid:0,0.25,0.5"
     words: ClassVar[str] = "a table of certified accuracies at these radii"
     goal: ClassVar[Goal] = "decision"
+    form: ClassVar[Form] = NUMBERS
     radii: tuple[float, ...]
     futility: float = FUTILITY
 
@@ -72,16 +64,6 @@ class Grid(FutilityRule):
                 f"the radii of grid must increase, got {', '.join(map(shortest, self.radii))}"
             )
         super().__post_init__()
-
-    @property
-    def argument(self) -> str:
-        """``0,0.25,0.5``."""
-        return ",".join(map(shortest, self.radii))
-
-    @classmethod
-    def read(cls, argument: str) -> tuple[tuple[float, ...]]:
-        """Numbers between commas."""
-        return (tuple(number(cls.name, radius, cls.example) for radius in argument.split(",")),)
 
     def reason(self, state: VotingState) -> str | None:
         """Stop when every radius of the grid is reached or hopeless."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.stopping.arguments import check_share, percent
+from smoothcert.stopping.arguments import PERCENT, Form, check_share
 from smoothcert.stopping.base import FUTILITY, STOP_RULES, FutilityRule, Goal
 from smoothcert.stopping.voting_state import VotingState
 
@@ -19,22 +19,13 @@ class Gain(FutilityRule):
     example: ClassVar[str] = "gain:1%"
     words: ClassVar[str] = "until the full n would bring at most 1 % more; needs more votes than pilot"
     goal: ClassVar[Goal] = "mean radius"
+    form: ClassVar[Form] = PERCENT
     gain: float
     futility: float = FUTILITY
 
     def __post_init__(self) -> None:
         check_share(self.name, self.gain)
         super().__post_init__()
-
-    @property
-    def argument(self) -> str:
-        """``1%``."""
-        return f"{100 * self.gain:.12g}%"
-
-    @classmethod
-    def read(cls, argument: str) -> tuple[float]:
-        """A percentage."""
-        return (percent(cls.name, argument, cls.example),)
 
     def reason(self, state: VotingState) -> str | None:
         """Compare with the radius that the full budget would bring; give up on what will abstain."""

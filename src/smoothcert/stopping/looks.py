@@ -22,9 +22,15 @@ def looks(bound: Bound, n: int, block: int) -> Iterator[int]:
         while look <= n:
             yield look
             look = bound.next_look(look)
-        return
-    look = -(-FIRST_LOOK // block) * block
-    while look < n:
-        yield look
-        look = max(look + block, -(-int(look * GROWTH) // block) * block)
-    yield n
+    else:
+        yield from sizes(FIRST_LOOK, n, block, GROWTH)
+
+
+def sizes(smallest: int, largest: int, block: int, growth: float = GROWTH) -> list[int]:
+    """Numbers of votes to choose from: geometric in whole blocks, with ``largest`` as the last."""
+    found = []
+    size = -(-smallest // block) * block
+    while size < largest:
+        found.append(size)
+        size = max(size + block, -(-int(size * growth) // block) * block)
+    return [*found, largest]

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from smoothcert.stopping.arguments import check_share, percent
+from smoothcert.stopping.arguments import PERCENT, Form, check_share
 from smoothcert.stopping.base import Goal
 from smoothcert.stopping.budgets import BUDGETS, MINIMUM_VOTES, PILOT_VOTES, PilotedBudget
-from smoothcert.stopping.radius_forecast import RadiusForecast, sizes
+from smoothcert.stopping.looks import sizes
+from smoothcert.stopping.radius_forecast import RadiusForecast
 from smoothcert.tally import Tally
 
-_TOLERANCE = (
-    0.7  # keeps the loss near `loss` on published distributions of p_A (benchmarks/adaptive_simulation.py)
-)
+# Keeps the loss near `loss` on published distributions of p_A (benchmarks/adaptive_simulation.py).
+_TOLERANCE = 0.7
 
 
 @BUDGETS.register("pilot")
@@ -34,22 +34,13 @@ class Pilot(PilotedBudget):
     words: ClassVar[str] = (
         "1000 votes of another stream choose n, for about 1 % of the radius; pilot:1%,500 for 500 of them"
     )
+    form: ClassVar[Form] = PERCENT
     loss: float = 0.01
     votes: int = PILOT_VOTES
 
     def __post_init__(self) -> None:
         check_share(self.name, self.loss)
         super().__post_init__()
-
-    @property
-    def argument(self) -> str:
-        """``1%``."""
-        return f"{100 * self.loss:.12g}%"
-
-    @classmethod
-    def read(cls, argument: str) -> tuple[float]:
-        """A percentage."""
-        return (percent(cls.name, argument, cls.example),)
 
     def choose(self, forecast: RadiusForecast, pilot: Tally, chosen: int, n: int, block: int) -> int:
         """The fewest whose mean radius is near enough to that of n."""

@@ -13,9 +13,8 @@ from smoothcert.tally import Phase, Stream, Tally
 
 STRATA = 32
 _GOLDEN = 0.6180339887498949
-_RIVAL_STEPS = (
-    16  # the strongest rival's share of the votes against, to this fineness: so many forecasts are alike
-)
+# The strongest rival's share of the votes against, to this fineness: so many forecasts are alike.
+_RIVAL_STEPS = 16
 _STREAM = Stream(0, 0, Phase.ESTIMATION)
 
 
@@ -65,16 +64,6 @@ class RadiusForecast:
         values, times = np.unique(counts, return_counts=True)
         radii = [self._radius_of(_tally(int(value), n, rival)) for value in values]
         return math.fsum(r * t for r, t in zip(radii, times.tolist())) / STRATA
-
-
-def sizes(smallest: int, largest: int, block: int, growth: float = 1.2) -> list[int]:
-    """Numbers of votes to choose from: geometric in whole blocks, with ``largest`` as the last."""
-    found = []
-    size = -(-smallest // block) * block
-    while size < largest:
-        found.append(size)
-        size = max(size + block, -(-int(size * growth) // block) * block)
-    return [*found, largest]
 
 
 def _tally(k: int, n: int, rival: float) -> Tally:

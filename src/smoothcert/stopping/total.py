@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from smoothcert.errors import InvalidValueError, check_count
-from smoothcert.stopping.arguments import count
+from smoothcert.stopping.arguments import COUNT, Form, count
 from smoothcert.stopping.base import Goal
 from smoothcert.stopping.budgets import BUDGETS, PILOT_VOTES, PilotedBudget
 
@@ -26,6 +26,7 @@ class Total(PilotedBudget):
     needs_label: ClassVar[bool] = True
     MOST: ClassVar[int] = 16
     """No input gets more than this many times the plan's n: beyond, radii hardly grow."""
+    form: ClassVar[Form] = COUNT
     total: int
     votes: int = PILOT_VOTES
 
@@ -33,14 +34,9 @@ class Total(PilotedBudget):
         check_count("total votes", self.total)
         super().__post_init__()
 
-    @property
-    def argument(self) -> str:
-        """``50000000``."""
-        return str(self.total)
-
     @classmethod
     def read(cls, argument: str) -> tuple[int]:
-        """A count, perhaps with an exponent."""
+        """A count; the example of a mistake's message shows how the pilots' votes are stated, too."""
         return (count(cls.name, argument, f"{cls.example},500"),)
 
     @property

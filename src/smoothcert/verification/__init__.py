@@ -5,7 +5,7 @@ mistake in those can't hide itself. Exact fractions, whole numbers, and decimal 
 their place.
 """
 
-from smoothcert.verification.report import Problem, Report
+from smoothcert.verification.report import Report
 from smoothcert.verification.run_checks import Checked, verify_run
 
-__all__ = ["Checked", "Problem", "Report", "verify_run"]
+__all__ = ["Checked", "Report", "verify_run"]

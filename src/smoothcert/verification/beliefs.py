@@ -30,7 +30,7 @@ def verified(statement: Statement, report: Report) -> list[str]:
             f"classes, abstentions and radii, recomputed from the votes ({plan.bound} bound, α = "
             f"{float(plan.alpha):g}, {plan.noise} noise) in whole numbers and 60-digit intervals"
         )
-    if plan.noise.startswith("diagonal-"):
+    if plan.diagonal:
         found.append("sigmas.npy is the vector that the plan states")
     if plan.search is not None and not plan.stateful:
         found.append("each input's σ is the one that its search's line states")

@@ -84,7 +84,8 @@ def _upward(k: int, n: int, odds: Interval) -> Interval:
 
 def _guess(k: int, n: int, level: Fraction) -> Decimal:
     """The crossing to some nine digits, in floats: Newton's steps on ln tail in ln odds, kept within a bracket."""
-    log_level = _float_log(level)
+    # Also of fractions that are too small for a float.
+    log_level = math.log(level.numerator) - math.log(level.denominator)
     low, high = -800.0, 800.0
     share = _normal_guess(k, n, level)
     theta = math.log(share) - math.log1p(-share)
@@ -102,11 +103,6 @@ def _guess(k: int, n: int, level: Fraction) -> Decimal:
             break
     odds = Decimal(theta).exp(NEAR)
     return NEAR.divide(odds, NEAR.add(Decimal(1), odds))
-
-
-def _float_log(level: Fraction) -> float:
-    """Also of fractions that are too small for a float."""
-    return math.log(level.numerator) - math.log(level.denominator)
 
 
 def _normal_guess(k: int, n: int, level: Fraction) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from smoothcert.sampling.models import class_order
 from smoothcert.sampling.models.declared import difference
 from smoothcert.sigma_levels import ConstantChooser
 from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.level_plans import chooser_plan, common_point, home_plan, levels_of
+from smoothcert.smoothing.level_plans import chooser_plan, home_plan, levels_of
 from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.verification.level_records import LevelJudge
 from smoothcert.verification.levels import read_levels
@@ -28,13 +28,8 @@ from smoothcert.verification.votes import Votes
 
 _CHOOSER = "chooser"
 
-
-@dataclass(frozen=True)
-class _Stage:
-    """Whose votes they are, in words, and by number where they are a level's."""
-
-    words: str
-    level: int | None
+Stage = int | None
+"""The level that votes are of; None: they are the chooser's."""
 
 
 class LevelReplay(Replay):
@@ -83,7 +78,7 @@ class LevelReplay(Replay):
                 raise other_model(base.name, _CHOOSER, print_of, stated_chooser.get("sha256"))
 
     def _cast_again(self, records: Sequence[StatedRecord], report: Report, on_votes: OnVotes | None) -> int:
-        groups: dict[tuple[_Stage, int], dict[int, tuple[Votes | None, Votes | None]]] = defaultdict(dict)
+        groups: dict[tuple[Stage, int], dict[int, tuple[Votes | None, Votes | None]]] = defaultdict(dict)
         known = []
         for record in records:
             stages = list(self._stages(record))
@@ -96,49 +91,50 @@ class LevelReplay(Replay):
                 groups[stage, n][record.index] = selection, estimation
         for (stage, n), stated in groups.items():
             self._check_stage(stage, n, stated, report, on_votes)
-        whole = self._ordered(SmoothedClassifier(self.base, self._plan_of(_Stage("", 0), A_LOOK)))
+        whole = self._ordered(SmoothedClassifier(self.base, self._plan_of(0, A_LOOK)))
         for record in known:
             self._compare_base(record, whole, report)
         return len(known)
 
-    def _stages(self, record: StatedRecord) -> Iterator[tuple[_Stage, Votes | None, Votes | None]]:
+    def _stages(self, record: StatedRecord) -> Iterator[tuple[Stage, Votes | None, Votes | None]]:
         line = self._judge.lines.get(record.index)
         if line is None:
             return
         if line.chosen is not None:
-            yield _Stage(f"{_CHOOSER}: ", None), line.chosen, line.chooser
+            yield None, line.chosen, line.chooser
         for one in line.votes:
             if 0 <= one.level < len(self._judge.levels.sigmas):
-                yield _Stage(f"level {one.level}: ", one.level), one.selection, one.estimation
+                yield one.level, one.selection, one.estimation
 
     def _check_stage(
         self,
-        stage: _Stage,
+        stage: Stage,
         n: int,
         stated: Mapping[int, tuple[Votes | None, Votes | None]],
         report: Report,
         on_votes: OnVotes | None,
     ) -> None:
         plan, several = self._plan_of(stage, n), len(self._models) > 1
-        if stage.level is None:
+        if stage is None:
             assert self._classifier.chooser is not None  # its votes were read because the plan has one
             voter = SmoothedClassifier(self._classifier.chooser, plan, execution=self.execution)
         else:
-            model = self._models[stage.level if several else 0]
+            model = self._models[stage if several else 0]
             voter = self._ordered(SmoothedClassifier(model, plan, execution=self.execution))
         self._check_settled(voter.prepare(self.dataset.input_shape), plan.numerics)
         about = self._stated_plan()
-        points = ((index, common_point(x, about)) for index, x in self.dataset.each(stated))
+        points = ((index, about.point(x)) for index, x in self.dataset.each(stated))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # few votes can't succeed: expected here
             for answer in voter.certify_each(points, on_votes):
-                compare(answer.index, stated[answer.index], answer, report, stage.words)
+                words = f"{_CHOOSER}: " if stage is None else f"level {stage}: "
+                compare(answer.index, stated[answer.index], answer, report, words)
 
-    def _plan_of(self, stage: _Stage, n: int) -> CertifyPlan:
+    def _plan_of(self, stage: Stage, n: int) -> CertifyPlan:
         """The stage's own streams and noise, with a number of votes that is known beforehand now."""
         plan = self._stated_plan()
-        own = chooser_plan(plan) if stage.level is None else home_plan(plan, stage.level)
-        numerics = own.numerics if stage.level is None else self.numerics
+        own = chooser_plan(plan) if stage is None else home_plan(plan, stage)
+        numerics = own.numerics if stage is None else self.numerics
         return replace(own, bound="clopper-pearson", n=n, numerics=numerics, stop=(), dimension=None)
 
     def _ordered(self, classifier: SmoothedClassifier) -> SmoothedClassifier:

@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from smoothcert.verification.reading import json_lines
-from smoothcert.verification.votes import UnreadableError, Votes, integer, number, parse_votes
+from smoothcert.verification.reading import parsed_lines
+from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
 
 CHOOSER_PART = Fraction(1, 32)
 """The chooser's part of α."""
@@ -114,13 +114,7 @@ def parse_levels(plan: Mapping[str, Any]) -> Levels | None:
 
 def read_levels(directory: Path) -> dict[int, LevelLine]:
     """The lines of ``levels.jsonl`` by index, the last of each."""
-    found = {}
-    for fields in json_lines(directory / LEVELS):
-        try:
-            found[integer(fields, "index")] = _line(fields)
-        except UnreadableError:
-            continue  # cut off by a kill: the input was certified again
-    return found
+    return parsed_lines(directory / LEVELS, _line)
 
 
 def stage_seed(seed: int, stage: str) -> int:
@@ -143,9 +137,7 @@ def _line(fields: dict[str, Any]) -> LevelLine:
     votes = fields.get("votes")
     if not isinstance(votes, list) or not votes or not all(isinstance(one, dict) for one in votes):
         raise UnreadableError("no votes at any level")
-    chosen, chooser = (
-        None if fields.get(name) is None else parse_votes(fields[name]) for name in ("chosen", "chooser")
-    )
+    chosen, chooser = (optional_votes(fields.get(name)) for name in ("chosen", "chooser"))
     at_levels = (
         LevelVotes(
             integer(one, "level"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -69,7 +69,6 @@ class Grid:
     levels: int
     cells: int
     dimension: int
-    _known: dict[float, Fraction] = field(default_factory=dict, repr=False, compare=False)
 
     def distance(self, noise: Noise) -> Fraction:
         """The total variation between what is drawn and the true noise on that grid: at most this."""
@@ -79,9 +78,7 @@ class Grid:
 
     def _term(self, sigma: float) -> Fraction:
         """One coordinate's share: (2⌈10ρ⌉ + 3)·2⁻⁵⁸, ρ being the steps to a σ."""
-        if sigma not in self._known:
-            self._known[sigma] = (2 * ceil(_CELLS * self._steps(sigma)) + 3) * _ERROR_OF_A_CELL
-        return self._known[sigma]
+        return (2 * ceil(_CELLS * self._steps(sigma)) + 3) * _ERROR_OF_A_CELL
 
     def _steps(self, sigma: float) -> Fraction:
         """ρ = σ·levels·2ᵐ with the smallest m for which it is at least ``cells``."""

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from smoothcert.errors import RunError
 from smoothcert.verification.checksums import Totals, checksum, is_intact
 from smoothcert.verification.noise import NORMS, Noise
-from smoothcert.verification.votes import UnreadableError, Votes, integer, number, parse_votes
+from smoothcert.verification.votes import UnreadableError, Votes, integer, number, optional_votes, parse_votes
+
+T = TypeVar("T")
 
 JOURNAL = "journal.sqlite"
 _HAS_RECORDS = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'records'"
@@ -155,8 +157,8 @@ def parse_row(row: dict[str, Any]) -> StatedRecord:
         abstained=integer(row, "abstained"),
         radius=number(row, "radius"),
         sigma=number(row, "sigma"),
-        selection=None if row.get("selection") is None else parse_votes(row["selection"]),
-        estimation=None if row.get("estimation") is None else parse_votes(row["estimation"]),
+        selection=optional_votes(row.get("selection")),
+        estimation=optional_votes(row.get("estimation")),
         base=None if row.get("base") is None else integer(row, "base"),
         volume_radius=None if row.get("volume_radius") is None else number(row, "volume_radius"),
         stopped=stopped,
@@ -174,27 +176,20 @@ class StatedSearch:
 
 def read_found(directory: Path) -> dict[int, StatedSearch]:
     """The lines of ``sigma_search.jsonl`` by index, the last of each."""
-    found = {}
-    for fields in json_lines(directory / "sigma_search.jsonl"):
-        try:
-            noise, scales = fields.get("noise"), fields.get("sigmas_sha256")
-            found[integer(fields, "index")] = StatedSearch(number(fields, "sigma"), noise, scales)
-        except UnreadableError:
-            continue  # cut off by a kill: the input was searched again
-    return found
+    return parsed_lines(
+        directory / "sigma_search.jsonl",
+        lambda fields: StatedSearch(
+            number(fields, "sigma"), fields.get("noise"), fields.get("sigmas_sha256")
+        ),
+    )
 
 
 def read_pilots(directory: Path) -> dict[int, tuple[Votes, Votes | None]]:
     """Selection and pilot votes by index, where a total was spread."""
-    found = {}
-    for fields in json_lines(directory / "pilots.jsonl"):
-        try:
-            pilot = fields.get("pilot")
-            votes = parse_votes(fields.get("selection")), None if pilot is None else parse_votes(pilot)
-            found[integer(fields, "index")] = votes
-        except UnreadableError:
-            continue  # cut off by a kill: the input was asked again
-    return found
+    return parsed_lines(
+        directory / "pilots.jsonl",
+        lambda fields: (parse_votes(fields.get("selection")), optional_votes(fields.get("pilot"))),
+    )
 
 
 def read_allocation(directory: Path) -> dict[str, Any]:
@@ -238,7 +233,18 @@ def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:
     return Noise(kind, scales)
 
 
-def json_lines(path: Path) -> Iterator[dict[str, Any]]:
+def parsed_lines(path: Path, parse: Callable[[dict[str, Any]], T]) -> dict[int, T]:
+    """What the lines of a file say by index, the last of each."""
+    found = {}
+    for fields in _json_lines(path):
+        try:
+            found[integer(fields, "index")] = parse(fields)
+        except UnreadableError:
+            continue  # cut off by a kill: the input was asked again
+    return found
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
     """The objects in a file's lines, without what was cut off or damaged."""
     if not path.is_file():
         return

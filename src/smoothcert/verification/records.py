@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 
 from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
@@ -33,13 +34,12 @@ class Judge:
     allocation: Mapping[int, int] | None = None
     stated_distance: Fraction = Fraction(0)
     classes: int | None = None
-    _noise: Noise | None = None
     _distances: dict[Noise, Interval] = field(default_factory=dict)
     _pairs: dict[tuple[object, ...], Pair] = field(default_factory=dict)
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
         """Everything about a record that doesn't follow."""
-        stretched = self.plan.noise.startswith("diagonal-") or self.plan.search is not None
+        stretched = self.plan.diagonal or self.plan.search is not None
         yield from shape_problems(record, stretched or self.plan.stateful)
         selection, estimation = record.selection, record.estimation
         if selection is None or estimation is None:
@@ -89,19 +89,22 @@ class Judge:
 
     def noise_of(self, record: StatedRecord) -> Noise:
         """The noise that a record's votes were cast under."""
+        if self.plan.search is not None and not self.plan.diagonal:
+            return self._searched(record)
+        noise = self.plan_noise
+        if noise.diagonal:
+            _check_sigma(record, noise)
+        elif record.sigma != self.plan.sigma:
+            raise UnreadableError(f"σ = {record.sigma!r}, where the plan states {self.plan.sigma!r}")
+        return noise
+
+    @cached_property
+    def plan_noise(self) -> Noise:
+        """The noise that the plan states, with the scales in the file beside it where it has several."""
         plan = self.plan
-        if plan.noise.startswith("diagonal-"):
-            if self._noise is None:
-                self._noise = read_scales(
-                    self.directory / "sigmas.npy", plan.noise, plan.fields.get("sigmas_sha256")
-                )
-            _check_sigma(record, self._noise)
-            return self._noise
-        if plan.search is None:
-            if record.sigma != plan.sigma:
-                raise UnreadableError(f"σ = {record.sigma!r}, where the plan states {plan.sigma!r}")
+        if not plan.diagonal:
             return Noise(plan.noise, (plan.sigma,))
-        return self._searched(record)
+        return read_scales(self.directory / "sigmas.npy", plan.noise, plan.fields.get("sigmas_sha256"))
 
     def _searched(self, record: StatedRecord) -> Noise:
         line, plain = self.found.get(record.index), Noise(self.plan.noise, (record.sigma,))

@@ -44,7 +44,7 @@ A_LOOK = 100
 def chosen_records(records: Sequence[StatedRecord], count: int, seed: int) -> list[StatedRecord]:
     """``count`` of the records that keep votes, drawn by ``seed``.
 
-    No choice is made that a run's maker could know: whoever makes votes up would leave just those alone.
+    No choice is made that a run's maker could know: votes that are made up would leave just those alone.
     """
     with_votes = [
         record for record in records if record.selection is not None and record.estimation is not None
@@ -103,9 +103,8 @@ class Replay:
         held = 0 if self.held is None else int(self.held.sum())
         stated, size = self.plan.fields.get("dimension"), math.prod(self.dataset.input_shape) - held
         if self.plan.stream != 1 and stated != size:
-            report.problem(
-                None, f"the plan's dimension is {stated}, inputs of the data have {size}"
-            )  # but for what is held
+            # But for what is held.
+            report.problem(None, f"the plan's dimension is {stated}, inputs of the data have {size}")
         cast = self._cast_again(records, report, on_votes)
         report.replayed = cast
         report.verified += [
@@ -113,7 +112,8 @@ class Replay:
             "all labels are those of the data",
         ]
         report.believed = believed(self.statement, report)
-        if self._versions_differ() or self._device_differs():
+        here = self.execution.device_kind
+        if self._versions_differ() or self.plan.fields.get("device", here) != here:
             report.notes.append(
                 "the run was made with other versions or on another machine or device, which may round differently: "
                 "single votes can differ for that reason alone"
@@ -210,10 +210,6 @@ class Replay:
                     f"{self.directory} was cast with {name} {stated[name]}, here it would be {value}: its votes can't "
                     "be cast again by this version"
                 )
-
-    def _device_differs(self) -> bool:
-        here = self.execution.device_kind
-        return bool(self.plan.fields.get("device", here) != here)
 
     def _versions_differ(self) -> bool:
         stated: Any = self.statement.fields.get("versions")

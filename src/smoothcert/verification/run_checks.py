@@ -25,7 +25,6 @@ from smoothcert.verification.reading import (
     read_noted_records,
     read_pilots,
     read_rows,
-    read_scales,
 )
 from smoothcert.verification.records import Judge, shape_problems
 from smoothcert.verification.report import Report
@@ -104,9 +103,8 @@ def _judge(directory: Path, plan: Plan, report: Report) -> Judge:
     else:
         judge = LevelJudge(directory, plan, found, lines=read_levels(directory))
     try:
-        noise = Noise(plan.noise, (plan.sigma,))
-        if plan.noise.startswith("diagonal-"):
-            noise = read_scales(directory / "sigmas.npy", plan.noise, plan.fields.get("sigmas_sha256"))
+        noise = judge.plan_noise
+        if noise.diagonal:
             _check_stated_scales(plan, noise, report)
         judge.stated_distance = _stated_distance(plan, noise, report)
     except UnreadableError as error:

@@ -48,6 +48,11 @@ class Plan:
         return BOUNDS[self.bound]
 
     @property
+    def diagonal(self) -> bool:
+        """Whether the noise has a scale for each coordinate."""
+        return self.noise.startswith("diagonal-")
+
+    @property
     def search(self) -> str | None:
         """The search for each input's σ, if there was one."""
         return self.fields.get("sigma_search")

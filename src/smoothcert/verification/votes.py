@@ -94,6 +94,11 @@ def parse_votes(value: object) -> Votes:
     )
 
 
+def optional_votes(value: object) -> Votes | None:
+    """The same where there may be none."""
+    return None if value is None else parse_votes(value)
+
+
 def integer(fields: dict[str, Any], name: str) -> int:
     """A whole number; true and 1.0 aren't accepted."""
     value = fields.get(name)

@@ -21,13 +21,14 @@ import torch
 from torch import nn
 
 from smoothcert.errors import MissingExtraError, ModelError
-from smoothcert.noise import DiagonalGaussian, Gaussian, Grid, Noise
+from smoothcert.noise import DiagonalGaussian, Gaussian, Grid, Noise, on_grid
 from smoothcert.registry import InvalidValueError
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
 from smoothcert.sampling.backends import BACKENDS
-from smoothcert.sampling.backends.leases import Lease
 from smoothcert.sampling.backends.sending import portable
-from smoothcert.tally import Phase, Tally
+from smoothcert.sampling.lanes import OwnBlock
+from smoothcert.sampling.streams import BlockBits, NoisyCopies
+from smoothcert.tally import Phase, Stream, Tally
 
 SHAPE = (12,)
 GRID = Grid.of(None)
@@ -91,8 +92,19 @@ def cast(
 
 
 def test_what_a_lease_says_survives_being_sent():
-    told = Lease((), ((None,),))
-    assert pickle.loads(pickle.dumps(told)) == told
+    noise = on_grid(DiagonalGaussian(np.linspace(0.1, 1.0, 12)), GRID, (12,))
+    copies = NoisyCopies(noise, torch.arange(12.0))
+    blocks = [OwnBlock(copies, Stream(7, 1, Phase.ESTIMATION), number, 0, 64, None) for number in range(2)]
+    sent = pickle.dumps([[blocks[0], None], [blocks[1], None]])
+    ((first, nothing), (second, _)) = pickle.loads(sent)
+    assert nothing is None
+    assert first.copies is second.copies, "an input is sent once"
+    assert len(sent) < 5000, "and without its tables"
+    for block, arrived in zip(blocks, (first, second)):
+        expected, found = torch.zeros(64, 12), torch.zeros(64, 12)
+        block.fill(expected, BlockBits())
+        arrived.fill(found, BlockBits())
+        assert torch.equal(expected, found)
 
 
 @pytest.mark.parametrize("backend", REMOTE)

@@ -16,7 +16,7 @@ from smoothcert.noise import Gaussian, Grid
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
 from smoothcert.sampling.backends import threads
 from smoothcert.sampling.device import DevicePasses
-from smoothcert.sampling.models import TorchClassifier
+from smoothcert.sampling.models import Prepared, TorchClassifier
 from smoothcert.sampling.passes import Passes
 from smoothcert.tally import Phase, Tally
 
@@ -73,15 +73,16 @@ def test_every_device_works_and_reads_once_a_task(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    reopen = TorchClassifier.reopen
+    reopened = Prepared.reopened
 
-    def another(self: TorchClassifier, *words: object) -> object:
+    def another(self: Prepared, device: str) -> Prepared:
+        assert isinstance(self.base, TorchClassifier)
         with torch.no_grad():
-            weight = next(self.module.parameters())
+            weight = next(self.base.module.parameters())
             weight.mul_(1 + 2**-23)
-        return reopen(self, *words)  # type: ignore[arg-type]
+        return reopened(self, device)
 
-    monkeypatch.setattr(TorchClassifier, "reopen", another)
+    monkeypatch.setattr(Prepared, "reopened", another)
     with pytest.raises(ModelError, match=r"a last bit at least.*the same kind of processor"):
         cast(Execution("cpu,cpu"))
 

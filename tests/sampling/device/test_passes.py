@@ -43,8 +43,7 @@ def block(index: int, number: int, first: int, last: int, noise: Noise | None = 
     noise = noise or Gaussian(0.5)
     on = on_grid(noise, GRID, SHAPE)
     steps = torch.from_numpy(on.point(INPUTS[index]).steps).float()
-    copies = NoisyCopies(noise, steps, on.divisor(torch.float32), on.sampler)
-    return Block(copies, Stream(3, index, Phase.ESTIMATION), number, first, last)
+    return Block(NoisyCopies(on, steps), Stream(3, index, Phase.ESTIMATION), number, first, last)
 
 
 def task(slots: int, size: int) -> list[Round]:
@@ -64,7 +63,7 @@ def test_counts_are_those_of_votes_cast_by_hand(chunk: int, size: int, votes: st
     module = network().eval()
     for one, (sums, seconds) in zip([each for row in work for each in row if each is not None], cast):
         numbers = range(one.number * size + one.first, one.number * size + one.last)
-        seen = noisy_rows(one.copies.noise, GRID, INPUTS[one.index], one.stream, numbers)
+        seen = noisy_rows(one.copies.noise.noise, GRID, INPUTS[one.index], one.stream, numbers)
         with torch.inference_mode():
             ballots = read_ballots(module(seen), "scores", 5, votes)  # type: ignore[arg-type]
         assert np.array_equal(sums[0], ballots.sums(5)[0])

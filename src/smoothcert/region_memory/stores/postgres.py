@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_SCHEMA = "smoothcert_memory"
 
-_CREATION_LOCK = (
-    0x5343524D  # held while a schema is made, because CREATE … IF NOT EXISTS may collide with itself
-)
+# Held while a schema is made, because CREATE … IF NOT EXISTS may collide with itself.
+_CREATION_LOCK = 0x5343524D
 
 # What the server says at a login, which has no code of its own by then.
 _MISSING = re.compile(r"(database|role) .* does not exist")

@@ -6,8 +6,8 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -109,9 +109,8 @@ class SqliteStore(Store):
 
     def _check_schema(self) -> None:
         """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
-        if (
-            found := foreign_object(self._connection, {name: {text} for name, text in _TABLES.items()})
-        ) is not None:
+        tables: dict[str, Collection[str]] = {name: {text} for name, text in _TABLES.items()}
+        if (found := foreign_object(self._connection, tables)) is not None:
             raise IncompleteMemoryError(
                 self.name, f"it holds {found}, which no memory has and which could falsify it"
             )
@@ -207,13 +206,9 @@ class SqliteStore(Store):
         """Copy the store as it is at this moment, with its witness; others may go on writing meanwhile."""
         if any(os.path.lexists(one) for one in (to, Witness(to).path)):
             raise StoreError(f"{to} exists already; choose a new path for the copy")
-        with self._explained():
-            copy = sqlite3.connect(to, isolation_level=None)
-            try:
-                self._connection.backup(copy)
-                count, digest = copy.execute("SELECT count, hash FROM head").fetchone()
-            finally:
-                copy.close()
+        with self._explained(), closing(sqlite3.connect(to, isolation_level=None)) as copy:
+            self._connection.backup(copy)
+            count, digest = copy.execute("SELECT count, hash FROM head").fetchone()
         head = Head(count, bytes(digest))
         Witness(to).advance(head)
         return head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -9,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.noise import Grid
 from smoothcert.registry import Registry
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Task
@@ -25,19 +25,13 @@ class Voters(Protocol):
     @property
     def count(self) -> int:
         """How many tasks they work on at once."""
-        ...
 
     def submit(self, task: Task, /) -> Future[list[Cast]]:
         """The results of the task's blocks, in their order."""
-        ...
 
 
-class Backend(Protocol):
-    """Starts the workers; on leaving, tasks not begun are dropped and every worker has ended."""
-
-    def __call__(self, passes: Passes, execution: Execution, grid: Grid, /) -> AbstractContextManager[Voters]:
-        """Workers for these passes."""
-        ...
+Backend = Callable[[Passes, Execution], AbstractContextManager[Voters]]
+"""Starts workers for passes; on leaving, tasks not begun are dropped and every worker has ended."""
 
 
 BACKENDS: Registry[Backend] = Registry("backend", "smoothcert.sampling.backends")

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import Cast, Voters
 from smoothcert.sampling.backends.leases import WorkerSpec
 from smoothcert.sampling.device import DevicePasses, Pending
@@ -32,35 +31,22 @@ class _Device:
         self._lock, self._collected = threading.Lock(), 0.0
         self.tasks = 0
 
-    def begin(self, task: Task, promised: Future[list[Cast]]) -> None:
-        """Take a task; its promise is kept when its counts are there."""
+    def submit(self, task: Task) -> Future[list[Cast]]:
+        """Take a task; its counts are waited for in the order in which tasks are launched."""
+        self._count(1)
+        launched = self._launching.submit(self._passes.launch, task)
+        collected = self._collecting.submit(self._collect, launched)
+        collected.add_done_callback(lambda _: self._count(-1))
+        return collected
+
+    def _collect(self, launched: Future[Pending]) -> list[Cast]:
+        casts = launched.result().collect(since=self._collected)
+        self._collected = time.perf_counter()
+        return casts
+
+    def _count(self, more: int) -> None:
         with self._lock:
-            self.tasks += 1
-        self._launching.submit(self._launch, task, promised)
-
-    def _launch(self, task: Task, promised: Future[list[Cast]]) -> None:
-        try:
-            pending = self._passes.launch(task)
-            self._collecting.submit(self._collect, pending, promised)
-        except BaseException as error:  # the waiting future must hear of it
-            self._end(promised, error)
-
-    def _collect(self, pending: Pending, promised: Future[list[Cast]]) -> None:
-        try:
-            casts = pending.collect(since=self._collected)
-            self._collected = time.perf_counter()
-        except BaseException as error:
-            self._end(promised, error)
-        else:
-            self._end(promised, casts)
-
-    def _end(self, promised: Future[list[Cast]], found: list[Cast] | BaseException) -> None:
-        with self._lock:
-            self.tasks -= 1
-        if isinstance(found, BaseException):
-            promised.set_exception(found)
-        else:
-            promised.set_result(found)
+            self.tasks += more
 
 
 class _Devices:
@@ -71,13 +57,11 @@ class _Devices:
         self.count = len(devices)
 
     def submit(self, task: Task, /) -> Future[list[Cast]]:
-        promised: Future[list[Cast]] = Future()
-        min(self._devices, key=lambda device: device.tasks).begin(task, promised)
-        return promised
+        return min(self._devices, key=lambda device: device.tasks).submit(task)
 
 
 @contextmanager
-def device_voters(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def device_voters(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """One worker a device. A replica that answers a fixed pass with one bit of difference is refused."""
     names = execution.devices()
     if execution.workers not in (None, len(names)):
@@ -87,14 +71,14 @@ def device_voters(passes: Passes, execution: Execution, grid: Grid) -> Iterator[
     fitting = passes.prepared.workers(len(names))  # one, where copies of the model would disturb one another
     with ExitStack() as stack:
         devices = []
-        for own in _replicas(passes, names[:fitting], grid):
+        for own in _replicas(passes, names[:fitting]):
             collecting = stack.enter_context(worker_threads(1))
             launching = stack.enter_context(worker_threads(1))  # ends first: it hands on to the other
             devices.append(_Device(own, launching, collecting))
         yield _Devices(devices)
 
 
-def _replicas(passes: Passes, names: Sequence[str], grid: Grid) -> list[DevicePasses]:
+def _replicas(passes: Passes, names: Sequence[str]) -> list[DevicePasses]:
     if passes.on_device is None:
         raise InvalidValueError(
             f"several devices need noise that is drawn on them, got devices {', '.join(names)} and generator "
@@ -102,7 +86,7 @@ def _replicas(passes: Passes, names: Sequence[str], grid: Grid) -> list[DevicePa
         )
     replicas = [passes.on_device]
     for name in names[1:]:
-        own = WorkerSpec.of(passes, name, grid).open().passes.on_device
+        own = WorkerSpec.of(passes, name).open().on_device
         assert own is not None  # the plan is the same
         replicas.append(own)
     return replicas

@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
 from smoothcert.sampling.backends.sending import arriving, portable
@@ -28,19 +27,16 @@ _MOST_LOSSES = 3  # of workers one after another with nothing done between them
 
 @BACKENDS.register("processes")
 @contextmanager
-def processes(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def processes(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """Worker processes, each with one thread; one that is killed is replaced and its work repeated."""
     if "," in execution.device:
         raise InvalidValueError(
             f"processes share one device, got {execution.device!r}: leave --backend out, threads use them all"
         )
     name = passes.prepared.name
-    spec = arriving(portable(WorkerSpec.of(passes, execution.main_device, grid), name), name)
-    voters = _Processes(spec, execution.worker_count(), name)
-    try:
+    spec = arriving(portable(WorkerSpec.of(passes, execution.main_device), name), name)
+    with closing(_Processes(spec, execution.worker_count(), name)) as voters:
         yield voters
-    finally:
-        voters.close()
 
 
 class _Processes(LeasedVoters):

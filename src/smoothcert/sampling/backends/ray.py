@@ -11,13 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
 from smoothcert.sampling.backends.sending import unsendable
@@ -33,7 +32,7 @@ _SECONDS_TO_BEGIN = 600.0  # for a cluster that has to start machines first
 
 @BACKENDS.register("ray")
 @contextmanager
-def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def ray_cluster(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """Actors of a cluster; on leaving they end, and a cluster that was started for this ends too."""
     ray = require("ray", "--backend ray")
     started = not ray.is_initialized()
@@ -41,12 +40,9 @@ def ray_cluster(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Vo
         connect(ray, execution)
     try:
         count = execution.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        spec = WorkerSpec.of(passes, execution.main_device, grid)
-        voters = _Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)
-        try:
+        spec = WorkerSpec.of(passes, execution.main_device)
+        with closing(_Actors(ray, spec, count, execution.gpus_per_worker, passes.prepared.name)) as voters:
             yield voters
-        finally:
-            voters.close()
     finally:
         if started:
             ray.shutdown()
@@ -70,7 +66,7 @@ def connect(ray: Any, execution: Execution) -> None:
 
 
 def _check_answers(address: str) -> None:
-    """Find out in seconds whether anybody listens: Ray takes minutes, and may end the process."""
+    """Find out in seconds whether anything listens: Ray takes minutes, and may end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():
         socket.create_connection((host, int(port)), _SECONDS_TO_ANSWER).close()
@@ -127,13 +123,13 @@ class _Actors(LeasedVoters):
 
     def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
         with self._lock:
-            somebody = self._lock.wait_for(
+            present = self._lock.wait_for(
                 lambda: self._closed or len(self._away) < self.count, _SECONDS_TO_BEGIN
             )
             if self._closed:
                 promised.cancel()
                 return
-            if not somebody:
+            if not present:
                 promised.set_exception(
                     ModelError(
                         f"all workers for {self._name} have been away for {_SECONDS_TO_BEGIN:g} seconds: look after "
@@ -186,7 +182,7 @@ class _Actors(LeasedVoters):
                 break
             except self._ray.exceptions.RayError:  # being restarted, or waiting for a node
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
-            except Exception:  # the cluster is gone, and with it whoever waits
+            except Exception:  # the cluster is gone, and with it all that waits
                 return
         with self._lock:
             self._away.discard(place)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from smoothcert.noise import Grid
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
 from smoothcert.sampling.backends.devices import device_voters
 from smoothcert.sampling.execution import Execution
@@ -25,10 +24,10 @@ class _Threads:
 
 @BACKENDS.register("threads")
 @contextmanager
-def threads(passes: Passes, execution: Execution, grid: Grid) -> Iterator[Voters]:
+def threads(passes: Passes, execution: Execution) -> Iterator[Voters]:
     """Worker threads with one OpenMP thread each; two for each device where votes are cast on several, or on others."""
     if _feeds_devices(passes, execution):
-        with device_voters(passes, execution, grid) as voters:
+        with device_voters(passes, execution) as voters:
             yield voters
     else:
         with passes.threads() as pool:

@@ -30,7 +30,7 @@ from smoothcert.sampling.device.fused import bits_on
 from smoothcert.sampling.device.philox import MOST_VOTES, check_known_answers, stream_key
 from smoothcert.sampling.device.transfers import Arrival, Transfers, sent
 from smoothcert.sampling.failures import failure, naming
-from smoothcert.sampling.lanes import Block, Round, Task, blocks_of
+from smoothcert.sampling.lanes import Block, Round, Task, blocks_of, timed
 from smoothcert.sampling.models.base import Prepared, check_answers
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.streams import NoisyCopies
@@ -86,11 +86,12 @@ class _Bench:
 
     def tables(self, copies: NoisyCopies) -> tuple[DeviceCells, Tensor]:
         """The cells, and the divisor, which must lie on the device: torch would multiply by a host's reciprocal."""
-        found = self._tables.get(copies.sampler)
+        sampler = copies.noise.sampler
+        found = self._tables.get(sampler)
         if found is None:
             device = str(self.room.device)
             divisor = sent(copies.divisor.reshape(1, -1).numpy(), device)
-            found = self._tables[copies.sampler] = DeviceCells(copies.sampler, device), divisor
+            found = self._tables[sampler] = DeviceCells(sampler, device), divisor
         return found
 
     def steps(self, copies: NoisyCopies) -> Tensor:
@@ -118,9 +119,7 @@ class Pending:
             return failure(self.purpose, [self.blocks[place].index for place in places], reason)
 
         sums = self.counts.read(self.arrival.wait(), named)
-        votes = [block.last - block.first for block in self.blocks]
-        share = (time.perf_counter() - max(self.began, since)) / sum(votes)
-        return [(counted, share * number) for counted, number in zip(sums, votes)]
+        return timed(self.blocks, sums, time.perf_counter() - max(self.began, since))
 
 
 class DevicePasses:
@@ -232,7 +231,7 @@ class DevicePasses:
         """Overwrite the room of a pass, as :meth:`NoisyCopies.draw` does: whole numbers are added exactly."""
         size, half = self.layout.chunk // len(parts), -(-self._size // 2)
         runs, end = [], 0
-        for _, alike in groupby((part.block.copies for part in parts), attrgetter("sampler")):
+        for _, alike in groupby((part.block.copies for part in parts), attrgetter("noise.sampler")):
             begin, copies = end, list(alike)
             end += len(copies) * size
             runs.append((begin, end, *bench.tables(copies[0])))

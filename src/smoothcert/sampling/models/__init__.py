@@ -54,28 +54,11 @@ def adapt(
     What a make of model has no use for is refused.
     """
     output = None if output is None else str(output)
-    base = _adapted(model, votes, outputs, classes, output, thread_safe, input_dtype, constants)
-    if base is not model:
-        base.declared = as_stated(
-            constants, outputs=outputs, classes=classes, output=output, input_dtype=input_dtype
-        )
-    return base
-
-
-def _adapted(
-    model: Any,
-    votes: VoteKind,
-    outputs: OutputKind | None,
-    classes: int | None,
-    output: str | None,
-    thread_safe: bool | None,
-    input_dtype: str | None,
-    constants: Mapping[str, ArrayLike] | None,
-) -> BaseClassifier:
     if classes is not None:
         check_count("classes", classes, least=2)
     if not isinstance(model, str | Path):
         _refuse(type(model).__name__, "only ONNX files have inputs by name", constants=constants)
+    base: BaseClassifier
     if isinstance(model, BaseClassifier):
         _refuse(
             model.name,
@@ -97,9 +80,9 @@ def _adapted(
                 "torch.jit.load, joblib.load) and give what comes back"
             )
         _refuse(str(model), "the file itself says what it takes", input_dtype=input_dtype)
-        return OnnxClassifier(Path(model), outputs, output, thread_safe, classes=classes, constants=constants)
-    if isinstance(model, nn.Module):
-        return TorchClassifier(
+        base = OnnxClassifier(Path(model), outputs, output, thread_safe, classes=classes, constants=constants)
+    elif isinstance(model, nn.Module):
+        base = TorchClassifier(
             model,
             outputs=outputs,
             thread_safe=thread_safe,
@@ -107,28 +90,33 @@ def _adapted(
             classes=classes,
             input_dtype=input_dtype,
         )
-    if is_estimator(model):
+    elif is_estimator(model):
         _refuse(type(model).__name__, "a fitted classifier knows its classes", output=output, classes=classes)
-        return EstimatorClassifier(model, votes, outputs, thread_safe, input_dtype=input_dtype)
-    if callable(model):
+        base = EstimatorClassifier(model, votes, outputs, thread_safe, input_dtype=input_dtype)
+    elif callable(model):
         _refuse("a function", "return the scores alone", output=output)
         name = str(getattr(model, "__qualname__", type(model).__name__))
         if isinstance(model, torch.jit.ScriptFunction):
             scripted: Any = model
             model, name = (lambda batch: scripted(torch.from_numpy(batch))), scripted.name
-        return FunctionClassifier(
+        base = FunctionClassifier(
             model, outputs, classes, name, thread_safe=thread_safe, input_dtype=input_dtype
         )
-    if hasattr(model, "predict"):
+    elif hasattr(model, "predict"):
         raise InvalidValueError(
             f"can't use a {type(model).__name__} as a model: it has no classes_, so it isn't fitted, or no classifier "
             "by scikit-learn's conventions. Fit it, or give its predict as a function, with what that returns "
             '(outputs="probabilities", or outputs="labels" and classes=)'
         )
-    raise InvalidValueError(
-        f"can't use a {type(model).__name__} as a model: need a torch module, an .onnx path, a fitted "
-        "scikit-learn classifier or a function from a batch to labels, scores or probabilities"
+    else:
+        raise InvalidValueError(
+            f"can't use a {type(model).__name__} as a model: need a torch module, an .onnx path, a fitted "
+            "scikit-learn classifier or a function from a batch to labels, scores or probabilities"
+        )
+    base.declared = as_stated(
+        constants, outputs=outputs, classes=classes, output=output, input_dtype=input_dtype
     )
+    return base
 
 
 def _refuse(name: str, reason: str, **given: object) -> None:

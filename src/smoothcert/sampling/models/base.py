@@ -64,6 +64,18 @@ class Prepared:
     order: tuple[int, ...] | None = None
     """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the copies of the model, which belong to this process."""
+        return vars(self) | {"lending": None}
+
+    def reopened(self, device: str) -> Prepared:
+        """The same, settled and checked elsewhere, for one worker on this device."""
+        with one_openmp_thread(), torch.inference_mode():
+            opened = self.base.open_route(self.numerics, self.input_shape, device)
+        if opened.numerics != self.numerics:
+            raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
+        return replace(self, lending=Lending(opened.make, most=1), device=opened.device)
+
     def outputs(self, batch: torch.Tensor) -> torch.Tensor:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
 
@@ -113,7 +125,7 @@ class BaseClassifier(ABC):
     class_names: tuple[Any, ...] | None = None
     """What the model itself calls its classes, in their order; None where it has only numbers."""
     classes: int | None = None
-    """How many classes there are, where somebody said so."""
+    """How many classes there are, where that was declared."""
     feature_names: tuple[str, ...] | None = None
     """What the model calls the columns of a table; None where they go by their place."""
     declared: Mapping[str, Any] = MappingProxyType({})
@@ -214,23 +226,6 @@ class BaseClassifier(ABC):
             self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )
 
-    def reopen(self, numerics: Numerics, input_shape: tuple[int, ...], device: str, classes: int) -> Prepared:
-        """As :meth:`prepare` settled and checked it elsewhere, for one worker."""
-        with one_openmp_thread(), torch.inference_mode():
-            opened = self.open_route(numerics, input_shape, device)
-        if opened.numerics != numerics:
-            raise ModelError(f"{self.name} was prepared as {numerics}, a worker has {opened.numerics}")
-        return Prepared(
-            self.name,
-            numerics,
-            input_shape,
-            classes,
-            self.kind,
-            Lending(opened.make, most=1),
-            self,
-            opened.device,
-        )
-
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""
         return "statistics of the batch (a layer in training mode?)"
@@ -273,10 +268,8 @@ class BaseClassifier(ABC):
             answer = outputs(rows)
         except ModelError:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # foreign code: what it raises is reported as the model's failure
+        # Foreign code: what it raises is reported as the model's failure.
+        except (Exception, SystemExit) as error:
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "

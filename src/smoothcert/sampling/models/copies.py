@@ -7,7 +7,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -32,14 +32,12 @@ class Lending(Generic[T]):
         self.idle: list[T] = []
         self._make = make
         self._lock = threading.Lock()
-        self._turns = None if most is None else threading.BoundedSemaphore(most)
+        self._turns = nullcontext() if most is None else threading.BoundedSemaphore(most)
 
     @contextmanager
     def borrowed(self) -> Iterator[T]:
         """One of the objects, for exclusive use until it is given back."""
-        if self._turns is not None:
-            self._turns.acquire()
-        try:
+        with self._turns:
             with self._lock:
                 one = self.idle.pop() if self.idle else None
             if one is None:
@@ -47,9 +45,6 @@ class Lending(Generic[T]):
             yield one
             with self._lock:  # not after an error, which may have left it in the middle of something
                 self.idle.append(one)
-        finally:
-            if self._turns is not None:
-                self._turns.release()
 
 
 def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Module:
@@ -103,7 +98,9 @@ def _rebind(
     for one in _values_of(value):
         if isinstance(one, functools.partial):
             _rebind([one.func], memo, rebound)
-        elif isinstance(one, types.FunctionType) and id(one) not in memo and _holds_something(one):
+        elif isinstance(one, types.FunctionType) and id(one) not in memo:
+            if not (one.__closure__ or one.__defaults__ or one.__kwdefaults__):
+                continue
             cells = None if one.__closure__ is None else tuple(types.CellType() for _ in one.__closure__)
             twin = types.FunctionType(one.__code__, one.__globals__, one.__name__, one.__defaults__, cells)
             twin.__kwdefaults__ = one.__kwdefaults__
@@ -111,10 +108,6 @@ def _rebind(
             memo[id(one)] = twin
             rebound.append((one, twin))
             _rebind(list(_contents(one)), memo, rebound)
-
-
-def _holds_something(function: types.FunctionType) -> bool:
-    return bool(function.__closure__ or function.__defaults__ or function.__kwdefaults__)
 
 
 def _contents(function: types.FunctionType) -> Iterator[Any]:
@@ -135,12 +128,8 @@ def _fill(
         if id(one) in memo:
             return memo[id(one)]
         if id(one) in inside or isinstance(one, (*_COPIED, types.MethodType)):
-            try:
+            with suppress(Exception):  # foreign things in a container are shared, which the probes look at
                 return copy.deepcopy(one, memo)
-            except (
-                Exception
-            ):  # a container of foreign things: shared, and the probe of the workers looks at it
-                return one
         return one
 
     for old, new in zip(before.__closure__ or (), after.__closure__ or ()):

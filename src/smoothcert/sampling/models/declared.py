@@ -22,7 +22,7 @@ def as_stated(constants: Mapping[str, ArrayLike] | None = None, **declared: Any)
 
 
 def taken_over(stated: object, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run states of those that weren't ``given``; a run may be anybody's, and what can't be one is left out."""
+    """What a run of any origin states of those that weren't ``given``; what can't be one is left out."""
     found = stated if isinstance(stated, dict) else {}
     return {
         name: found[name]

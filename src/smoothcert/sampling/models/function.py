@@ -19,7 +19,7 @@ from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import two_columns
-from smoothcert.sampling.models.whole_numbers import as_whole, whole_type
+from smoothcert.sampling.models.whole_numbers import as_whole, check_exact, whole_type
 from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
 
 _BLOCK = 64  # votes that share a random state
@@ -101,10 +101,7 @@ class FunctionClassifier(BaseClassifier):
             raise ModelError(f"{self.name}: a Python function has no route {numerics.route!r}; use auto")
         check_own_types(self.name, numerics)
         dtype = numerics.torch_dtype()
-        if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
-            raise ModelError(
-                f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
-            )
+        check_exact(self.name, self._input_dtype, dtype)
         if dtype == torch.bfloat16:
             raise ModelError(
                 f"{self.name}: NumPy has no bfloat16, in which a function could get its batch; drop --dtype"
@@ -338,17 +335,11 @@ def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int
     try:
         return np.array([places[label] for label in found.tolist()], dtype=np.int64)
     except (KeyError, TypeError):
-        unknown = next(label for label in found.tolist() if not _is_in(label, places))
+        # By comparison: a list or an array can't be looked up.
+        unknown = next(label for label in found.tolist() if label not in list(places))
         raise ModelError(
             f"{name}.predict returned {unknown!r}, which isn't among its classes_ {_shown(labels)}"
         ) from None
-
-
-def _is_in(label: Any, places: dict[Any, int]) -> bool:
-    try:
-        return label in places
-    except TypeError:  # a list or an array
-        return False
 
 
 def _checked_classes(name: str, classes: Any) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -23,7 +23,7 @@ from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import VotingModule
-from smoothcert.sampling.models.whole_numbers import whole_type
+from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
@@ -128,10 +128,7 @@ class TorchClassifier(BaseClassifier):
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
         """Cast and move the module, choose the chunk from its largest activation, then open the route."""
         dtype = numerics.torch_dtype()
-        if self._input_dtype is not None and dtype not in (torch.float32, torch.float64):
-            raise ModelError(
-                f"{self.name} takes {self._input_dtype}, which {dtype} would round; drop --dtype"
-            )
+        check_exact(self.name, self._input_dtype, dtype)
         self._check_statistics()
         row = probe_rows(1, input_shape, dtype).to(device)
         module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
@@ -161,7 +158,7 @@ class TorchClassifier(BaseClassifier):
         def placed() -> Outputs:
             return _Placed(make(), device, dtype, self._turns())
 
-        return Opened(settled.on_route(route), placed, check, device)
+        return Opened(replace(settled, route=route), placed, check, device)
 
     def _check_statistics(self) -> None:
         """Refuse layers that normalise by the batch even in evaluation mode, before they fail on a batch of one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from smoothcert.errors import ModelError
 from smoothcert.registry import unknown_name
 
 WHOLE_TYPES = {
@@ -22,6 +23,12 @@ def whole_type(name: str | None) -> torch.dtype | None:
     if name not in WHOLE_TYPES:
         raise unknown_name("input_dtype", name, list(WHOLE_TYPES))
     return WHOLE_TYPES[name]
+
+
+def check_exact(name: str, whole: torch.dtype | None, dtype: torch.dtype) -> None:
+    """Refuse a type in which noisy numbers would be rounded before they are made whole."""
+    if whole is not None and dtype not in (torch.float32, torch.float64):
+        raise ModelError(f"{name} takes {whole}, which {dtype} would round; drop --dtype")
 
 
 def as_whole(batch: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
