@@ -94,6 +94,12 @@ class Prepared:
                 found.append(answers.clone())
         return found if self.order is None else [self._in_order(answers) for answers in found]
 
+    def outputs_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The answers to at most a pass of rows, padded to its shape by the last of them."""
+        chunk = self.numerics.layout().chunk
+        padding = rows[-1:].expand(chunk - len(rows), *rows.shape[1:])
+        return self.outputs(torch.cat([rows, padding]).contiguous())[: len(rows)]
+
     def _in_order(self, answers: torch.Tensor) -> torch.Tensor:
         order = torch.tensor(self.order)
         if self.kind != "labels":
