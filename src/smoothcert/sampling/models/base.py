@@ -116,8 +116,7 @@ class Prepared:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
         with one_openmp_thread(), torch.inference_mode():
-            rows = row.expand(self.numerics.layout().chunk, *row.shape).contiguous()
-            return int(read_ballots(self.outputs(rows), self.kind, self.classes, "hard").labels[0])
+            return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
