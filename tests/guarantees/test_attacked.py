@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import SmoothedClassifier
+from smoothcert import ConstantChooser, LevelledClassifier, SmoothedClassifier, StatisticChooser
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
 from smoothcert.analysis.off_grid import lost_to_rounding
@@ -32,6 +32,7 @@ from smoothcert.noise import DiagonalGaussian, Gaussian, on_grid
 from smoothcert.noise import Grid as NoiseGrid
 from smoothcert.region_memory import MemoryStatement, RegionMemory
 from smoothcert.region_memory.runs import remember
+from smoothcert.regions import L2Ball
 from smoothcert.report.statements import HeadlineRadius, headline
 from smoothcert.runs import Run, read_run
 from smoothcert.runs.columns import Records
@@ -127,6 +128,12 @@ def test_a_plan_settled_for_other_inputs_is_refused() -> None:
         SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
     with pytest.raises(InvalidValueError, match="dimension"):
         classifier(dimension=7).predict(np.full(3, 0.1))
+    models = [adapt(always_first, "hard", "labels", 2) for _ in range(2)]
+    options: dict[str, Any] = {"sigmas": (2.0, 4.0), "n": 100, "seed": 0}
+    levels = LevelledClassifier(models, StatisticChooser("mean", (0.5,)), **options)
+    settled = levels.prepare((2,))
+    with pytest.raises(InvalidValueError, match="dimension"):
+        LevelledClassifier(models, StatisticChooser("mean", (0.5,)), settled).certify(np.full(3, 0.1))
 
 
 def test_certifying_a_data_set_leaves_the_classifier_as_it_was(tmp_path: Path) -> None:
@@ -332,6 +339,61 @@ def test_bfloat16_tensors_are_inputs() -> None:
     assert classifier().certify(x).predicted == 0
 
 
+def test_masks_are_seen_wherever_they_are() -> None:
+    """NumPy drops them from arrays in a list, and pairs of index and input were taken as they came."""
+    masked = np.ma.masked_array([0.5, 1.0, 0.0], mask=[True, False, False])
+    smoothed = classifier()
+    model = adapt(always_first, "hard", "labels", 2)
+    levelled = LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=100, seed=0)
+    for ask in (
+        lambda: smoothed.certify([masked]),
+        lambda: smoothed.predict([[masked]]),
+        lambda: list(smoothed.certify_each([(0, masked)])),
+        lambda: list(smoothed.predict_each([(0, masked)])),
+        lambda: list(levelled.certify_each([(0, masked)])),
+        lambda: list(smoothed.holding([1]).certify_each([(0, masked)])),
+    ):
+        with pytest.raises(InvalidValueError, match="masked values"):
+            ask()
+
+
+def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> None:
+    """Imaginary parts were dropped, and whole numbers that float64 doesn't hold were taken for their neighbours."""
+    answer = classifier().certify(np.array([1.0, 1.0, 1.0]))
+    assert answer.covers([1, 1, 1])
+    for point in (np.array([1 + 5j, 1, 1]), np.array(["1", "1", "1"])):
+        with pytest.raises(InvalidValueError, match="real numbers"):
+            answer.covers(point)
+    center = float(2**53)
+    ball = L2Ball(np.array([center]), 0.9)
+    assert ball.contains(np.array([2**53]))
+    for point in (np.array([2**53 + 1]), np.array([2**53 + 1], np.uint64)):
+        assert not ball.contains(point)
+        assert ball.distance(point) > 0
+
+
+@pytest.mark.parametrize("seed", [3, None])
+def test_answers_state_the_seed_that_gives_them_again(seed: int | None) -> None:
+    """With σ levels it was that of a stage, which no plan gives; predictions stated none."""
+    options: dict[str, Any] = {"sigmas": (0.25, 0.5), "n": 200, "n0": 20}
+    model, chooser = adapt(always_first, "hard", "labels", 2), StatisticChooser("mean", (0.5,))
+    x = np.full(3, 0.4)
+    first = LevelledClassifier(model, chooser, seed=seed, **options)
+    answer, prediction = first.certify(x), first.predict(x)
+    assert answer.seed == prediction.seed == first.plan.seed
+    again = LevelledClassifier(model, chooser, seed=answer.seed, **options)
+    assert again.certify(x).levels == answer.levels
+    assert again.predict(x).tally == prediction.tally
+    plain = classifier(seed=seed)
+    assert plain.certify(x).seed == plain.predict(x).seed == plain.plan.seed
+
+
+def test_tensors_that_are_no_array_yet_are_refused_in_words() -> None:
+    for x in ([torch.ones(3, requires_grad=True)], torch._neg_view(torch.ones(3))):
+        with pytest.raises(InvalidValueError, match="no array of numbers"):
+            classifier().certify(x)
+
+
 def test_inputs_without_numbers_are_refused() -> None:
     with pytest.raises(InvalidValueError):
         classifier().certify(np.zeros((2, 0)))
@@ -453,8 +515,8 @@ def test_passes_that_answer_in_several_types_are_compared_in_their_own() -> None
 
     smoothed = SmoothedClassifier(model, sigma=1.0, n=512, seed=0, numerics=Numerics(chunk=32, block=128))
     with pytest.MonkeyPatch.context() as patch:  # probes would see the types change
-        patch.setattr("smoothcert.sampling.models.base.check_again", lambda *_: None)
-        patch.setattr("smoothcert.sampling.models.base.check_rows", lambda *_: None)
+        for probe in ("check_again", "check_rows", "check_kept"):
+            patch.setattr(f"smoothcert.sampling.models.base.{probe}", lambda *_: None)
         assert smoothed.certify(np.zeros(2)).estimation.counts == (0, 512)
 
 

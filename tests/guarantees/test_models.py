@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert import SmoothedClassifier
+from smoothcert import LevelledClassifier, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical import AttackPlan, attack_run
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
@@ -25,7 +26,7 @@ from smoothcert.evaluation.certification import Progress
 from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
 from smoothcert.sampling import Execution, Numerics, adapt
-from smoothcert.sampling.models import TorchClassifier, class_order
+from smoothcert.sampling.models import TorchClassifier, class_order, turns
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sigma_search import SEARCHES
 
@@ -235,6 +236,73 @@ def test_functions_have_one_caller_at_a_time_unless_declared_thread_safe() -> No
     assert adapt(Kept(), "hard", thread_safe=False).prepare(Numerics(), (2,)).workers(4) == 1
 
 
+class Handing:
+    """A model as a method of something: another object whenever it is looked up."""
+
+    def __init__(self) -> None:
+        self.room = np.zeros((1 << 13, 2))
+
+    def scores(self, batch: np.ndarray) -> np.ndarray:
+        """What the room holds when it is looked at again."""
+        self.room[: len(batch)] = batch
+        time.sleep(0.0005)
+        return np.stack([self.room[: len(batch), 0], -self.room[: len(batch), 0]], 1)
+
+
+class HandingEstimator(Handing):
+    classes_ = np.array([0, 1])
+    n_features_in_ = 2
+
+    def predict(self, batch: np.ndarray) -> np.ndarray:
+        """By the same room."""
+        return self.scores(batch).argmax(1)
+
+
+@pytest.mark.parametrize("kind", ["method", "estimator", "held estimator", "one classifier", "unsafe module"])
+def test_so_they_have_when_several_classifiers_and_threads_use_them(kind: str) -> None:
+    """Votes on one input were counted for the other: −1 was certified to be of the class of ½."""
+    given: Any = Handing() if kind in ("method", "one classifier") else HandingEstimator()
+    made = SmoothedClassifier(given.scores, sigma=0.5, n=1000, seed=1, input_shape=(2,))
+
+    def classifier() -> Any:
+        if kind == "one classifier":  # which each thread finds unprepared
+            return made
+        unsafe = kind == "unsafe module"
+        model = ThroughAGlobal(2, 2) if unsafe else given.scores if kind == "method" else given
+        options: dict[str, Any] = {"thread_safe": False} if unsafe else {}
+        smoothed = SmoothedClassifier(model, sigma=0.5, n=1000, seed=1, input_shape=(2,), **options)
+        if kind.startswith("held"):
+            return smoothed.holding([1])
+        smoothed.prepare((2,))
+        return smoothed
+
+    ready, found = threading.Barrier(2), {}
+
+    def certify(voting: Any, x: float) -> None:
+        ready.wait()
+        found[x] = voting.certify(np.array([x, 0.0]))
+
+    threads = [threading.Thread(target=certify, args=(classifier(), x)) for x in (-1.0, 0.5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {x: answer.estimation for x, answer in found.items()} == {
+        x: classifier().certify(np.array([x, 0.0])).estimation for x in (-1.0, 0.5)
+    }
+
+
+def test_a_function_that_is_gone_leaves_no_lock_behind() -> None:
+    gc.collect()
+    before = set(turns._LOCKS)
+    one = Handing()
+    votes(one.scores, 1)
+    assert set(turns._LOCKS) - before
+    del one
+    gc.collect()
+    assert not set(turns._LOCKS) - before
+
+
 def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
@@ -303,6 +371,35 @@ def test_answers_that_live_in_the_model_are_taken_before_it_is_asked_again() -> 
         first = prepared.outputs(torch.ones(32, 2))
         prepared.outputs(-torch.ones(32, 2))
     assert bool((first[:, 0] == 1).all())
+
+
+class Scrubbing(nn.Module):
+    """Wipes the batch before last, which it takes for its own by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last: Any = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.last is not None:
+            self.last.fill_(7)
+        self.last = x
+        return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+
+def test_a_model_that_writes_to_the_batches_it_kept_is_refused() -> None:
+    """Passes are cast in the same memory: it wiped the votes to come, and .3 was certified to 1.2."""
+    kept: list[np.ndarray] = []
+
+    def scrubbing(batch: np.ndarray) -> np.ndarray:
+        for one in kept:
+            one[:] = 7
+        kept[:] = [batch]
+        return scores(batch)
+
+    for model in (Scrubbing(), scrubbing):
+        with pytest.raises(ModelError, match="keeps the batch that it is given and writes to it"):
+            SmoothedClassifier(model, sigma=0.5, n=1000, seed=0).certify(np.array([0.3, 0.0]))
 
 
 # ------------------------------------------------------------------------------------------ what a model returns
@@ -414,6 +511,23 @@ class Company(nn.Module):
 def test_every_row_is_probed_in_other_company(size: float) -> None:
     with pytest.raises(ModelError, match="votes must be independent"):
         votes(Company(0, size), 1)
+
+
+class FaintCompany(nn.Module):
+    """One class for a whole batch, by its mean: scores differ by less than what 16 bits may round."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.abs().mean(1) + 1
+        return torch.stack([size, size * (1 + 0.005 * torch.sign(x.mean() - 0.3))], 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "autocast-bfloat16"])
+def test_rows_are_probed_as_finely_under_16_bits(dtype: str) -> None:
+    """Their rounding is allowed for, and with it a company that decides every vote was: 1.2 certified for a coin."""
+    with pytest.raises(ModelError, match="votes must be independent"):
+        SmoothedClassifier(FaintCompany(), sigma=0.5, n=500, seed=0, numerics=Numerics(dtype)).certify(
+            np.full(16, 0.25)
+        )
 
 
 def test_labels_are_probed_where_scores_hide_what_moves_them() -> None:
@@ -541,6 +655,36 @@ def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_pat
     assert run.records.digest == whole.records.digest
 
 
+@pytest.mark.parametrize("changed", ["chooser", "lower"])
+def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: Path, changed: str) -> None:
+    """Of levels only the largest one's model was asked, and that without noise: two choosers made one run."""
+    values = np.array([[1e6 - 3, 0], [1e6 + 0.3, 0], [1e6 + 5, 0], [1e6 - 0.2, 0]])
+    data = Dataset("far", values, np.array([0, 1, 1, 0]), ("a", "b"))
+
+    def classifier(moved: float) -> LevelledClassifier:
+        lower, chooser = (moved, 0.0) if changed == "lower" else (0.0, moved)
+        models = [adapt(far_away(1e6 + border), "hard", "labels", 2) for border in (lower, 0.0)]
+        # Near enough to both levels for either to be looked at.
+        choosing = adapt(far_away(1e6 + chooser), "hard", "labels", 2)
+        return LevelledClassifier(models, choosing, sigmas=(0.5, 1.0), n0=50, n=200, seed=0)
+
+    def begun(name: str) -> Path:
+        def stop(record: Any) -> None:
+            if record.index >= 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            certify_dataset(classifier(0.0), data, tmp_path / name, progress=Progress(record=stop))
+        return tmp_path / name
+
+    words = {"chooser": "its chooser gives", "lower": "the model of level 0 gives"}
+    with pytest.raises(RunError, match=f"{words[changed]}.*isn't the model that the run was begun with"):
+        certify_dataset(classifier(0.5), data, begun("changed"))
+    run = certify_dataset(classifier(0.0), data, begun("same"))
+    whole = certify_dataset(classifier(0.0), data, tmp_path / "whole")
+    assert run.records.digest == whole.records.digest
+
+
 def test_two_fits_of_one_estimator_differ() -> None:
     linear_model = pytest.importorskip("sklearn.linear_model")
     x = np.random.default_rng(0).normal(size=(200, 2))
@@ -646,6 +790,23 @@ def test_an_estimators_labels_are_found_wherever_they_stand(
     assert [answer.label for answer in answers] == names
     predictions = classifier.predict(POINTS[:2])
     assert [prediction.label for prediction in predictions] == names  # type: ignore[union-attr]
+
+
+def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
+    """Its probabilities go by their place: what it calls 1 by now was certified as 0."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x = np.random.default_rng(0).normal(size=(200, 2))
+    y = (x[:, 0] > 0).astype(int) + (x[:, 0] > 1)
+    estimator = linear_model.LogisticRegression().fit(x, y)
+    smoothed = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0, outputs="probabilities")
+    assert smoothed.certify(np.array([2.5, 0.0])).label == 2
+    estimator.fit(x, 3 - y)
+    with pytest.raises(ModelError, match=r"fitted again and tells \[1, 2, 3\] apart"):
+        smoothed.certify(np.array([2.5, 0.0]))
+    labels = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0)
+    assert labels.certify(np.array([2.5, 0.0])).label == 1
+    estimator.fit(x, y)
+    assert labels.certify(np.array([2.5, 0.0])).label == 2
 
 
 def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused() -> None:

@@ -230,6 +230,19 @@ def test_a_constant_chooser_gives_the_certificates_of_its_sigma() -> None:
     assert [a.estimation for a in levelled] == [a.estimation for a in fixed]
 
 
+def test_so_it_does_off_the_grids_of_its_other_levels() -> None:
+    """The grid of σ = 2 is sixteen times as coarse: inputs were rounded to it, and votes were about other points."""
+    x = np.random.default_rng(0).normal(size=(8, 1))
+    options: dict[str, Any] = {"n": 500, "alpha": 0.01, "seed": 3, "input_shape": (1,)}
+    model = LINES["three levels"][0].models()[0]
+    fixed = SmoothedClassifier(model, sigma=0.12, **options).certify_batch(x)
+    levelled = LevelledClassifier(model, ConstantChooser(0), sigmas=(0.12, 2.0), **options).certify_batch(x)
+    for a, b in zip(levelled, fixed):
+        assert (a.estimation, a.radius, a.shift) == (b.estimation, b.radius, b.shift)
+        assert a.radius_off_grid == b.radius_off_grid
+        assert (a.region is None) == (b.region is None)
+
+
 @pytest.mark.parametrize("noise", ["gaussian", "uniform"])
 def test_a_reach_is_the_exact_distance_for_the_worst_chooser(noise: str) -> None:
     """A turn at distance t from x: with the true probabilities as bounds the reach is t, in ℓ2 and ℓ1."""

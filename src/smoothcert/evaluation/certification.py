@@ -109,17 +109,18 @@ def certify_dataset(
     with open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
-        own_sigma = classifier.plan.search is not None or classifier.plan.sigma_levels is not None
-        if own_sigma:
-            # A record whose search or levels are damaged can't be told from one that others made: both are done again.
-            kept = read_found(out) if classifier.plan.search is not None else read_evidence(out)
+        # A record whose search or levels are damaged can't be told from one that others made: both are done again.
+        evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
+        if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
+            kept = read_found(out) if classifier.plan.search is not None else evidence
             journal.drop(lost := done - kept.keys())
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
-            cast = held is None and not own_sigma
-            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, cast=cast)
+            cast = held is None and classifier.plan.search is None
+            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, evidence, cast=cast)
+        del evidence  # of every input: not to be held while the others are certified
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}

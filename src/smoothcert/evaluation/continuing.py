@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.runs import Record
 from smoothcert.runs.columns import Records
 from smoothcert.sampling import Draw, Execution, Job, one_draw
+from smoothcert.sigma_levels import LevelEvidence
 from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase, Tally
 
@@ -21,33 +27,62 @@ _ROUNDED = 50  # one vote in so many may change with another machine's rounding
 
 
 def check_same_model(
-    classifier: SmoothedClassifier, dataset: Dataset, records: Records, out: Path, *, cast: bool
+    classifier: SmoothedClassifier,
+    dataset: Dataset,
+    records: Records,
+    out: Path,
+    evidence: Mapping[int, LevelEvidence],
+    *,
+    cast: bool,
 ) -> None:
     """Ask again about the least certain of the inputs that are done; refuse a model that answers otherwise.
 
     A fingerprint is of answers to fixed probes: at the scale of the data, a function may be another one. ``cast``:
     whether the votes that chose the class can be cast again, at the plan's own noise; else the model is asked without.
+    ``evidence``: with σ levels, the votes of the chooser and of every level, each perhaps of a model of its own.
     """
+
+    def sureness(record: Record) -> float:
+        return min(map(_share_of_first, _votes_that_chose(record, evidence.get(record.index))))
+
     voted = [record for record in records if record.selection is not None]
-    for record in sorted(voted, key=_sureness)[:_ASKED]:
+    for record in sorted(voted, key=sureness)[:_ASKED]:
         x = dataset.input(record.index)
         if record.base is not None and classifier.base_class(x) != record.base:
-            raise _refusal(out, record, f"class {record.base} without noise", str(classifier.base_class(x)))
+            found = str(classifier.base_class(x))
+            raise _refusal(out, record, "the model", f"class {record.base} without noise", found)
         if not cast:
             continue
-        plan, draw = classifier.plan, Draw(Phase.SELECTION, classifier.plan.n0)
-        here = Execution(classifier.execution.device, classifier.execution.workers)
-        engine = engine_for(plan, classifier.prepared(x.shape), here)
-        (again,) = engine.run([Job(record.index, x, plan.noise, one_draw(draw))])
-        stated, found = record.selection, again.answer
-        assert stated is not None
-        if _moved(stated, found) > max(1, stated.n // _ROUNDED):
-            raise _refusal(out, record, f"the votes {stated.counts}", str(found.counts))
+        for whose, stated, again in _chosen_again(classifier, record, x, evidence.get(record.index)):
+            if _moved(stated, again) > max(1, stated.n // _ROUNDED):
+                raise _refusal(out, record, whose, f"the votes {stated.counts}", str(again.counts))
 
 
-def _sureness(record: Record) -> float:
+def _votes_that_chose(record: Record, evidence: LevelEvidence | None) -> list[Tally]:
+    found = [record.selection]
+    if evidence is not None:
+        found += [evidence.chosen, *(one.selection for one in evidence.votes)]
+    return [tally for tally in found if tally is not None]
+
+
+def _share_of_first(votes: Tally) -> float:
+    return max(votes.counts) / max(1, votes.n)
+
+
+def _chosen_again(
+    classifier: SmoothedClassifier, record: Record, x: NDArray[Any], evidence: LevelEvidence | None
+) -> Iterator[tuple[str, Tally, Tally]]:
+    """Whose votes they are, as the run has them, and as they are cast here."""
+    if isinstance(classifier, LevelledClassifier):
+        if evidence is not None:
+            yield from classifier.chosen_again(record.index, x, evidence)
+        return
+    plan, draw = classifier.plan, Draw(Phase.SELECTION, classifier.plan.n0)
+    here = Execution(classifier.execution.device, classifier.execution.workers)
+    engine = engine_for(plan, classifier.prepared(x.shape), here)
+    (again,) = engine.run([Job(record.index, x, plan.noise, one_draw(draw))])
     assert record.selection is not None
-    return max(record.selection.counts) / max(1, record.selection.n)
+    yield "the model", record.selection, again.answer
 
 
 def _moved(stated: Tally, found: Tally) -> float:
@@ -56,9 +91,9 @@ def _moved(stated: Tally, found: Tally) -> float:
     return sum(abs(a - b) for a, b in zip(stated.counts, found.counts)) / 2
 
 
-def _refusal(out: Path, record: Record, stated: str, found: str) -> RunError:
+def _refusal(out: Path, record: Record, whose: str, stated: str, found: str) -> RunError:
     return RunError(
-        f"{out} can't be continued: asked again about input {record.index}, the model gives {found}, where the run has "
+        f"{out} can't be continued: asked again about input {record.index}, {whose} gives {found}, where the run has "
         f"{stated}. It isn't the model that the run was begun with, though its fingerprint is the same; choose another "
         "--out, or give that model"
     )

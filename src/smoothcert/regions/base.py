@@ -24,13 +24,17 @@ def as_center(center: ArrayLike) -> Point:
 
 
 def difference(point: ArrayLike, center: Point) -> Point:
-    """``point − center``, flat; refuses another shape."""
-    moved = np.asarray(point, dtype=np.float64)
-    if moved.shape != center.shape:
+    """``point − center``, flat; refuses another shape, and what isn't real numbers."""
+    given = np.asarray(point)
+    if given.shape != center.shape:
         raise InvalidValueError(
-            f"a point of shape {moved.shape} can't be compared with a center of {center.shape}"
+            f"a point of shape {given.shape} can't be compared with a center of {center.shape}"
         )
-    return np.asarray(moved - center, dtype=np.float64).ravel()
+    if given.dtype.kind not in "biuf":
+        raise InvalidValueError(f"a point must hold real numbers, got dtype {given.dtype}")
+    if (given.dtype.itemsize >= 8 and given.dtype.kind in "iu") or given.dtype.itemsize > 8:
+        given = given.astype(np.longdouble)  # float64 would round the point itself, which no margin is for
+    return np.asarray(given - center, dtype=np.float64).ravel()
 
 
 def stable_norm(values: Point, order: int) -> float:

@@ -88,8 +88,8 @@ class SigmaLevels:
 
     @property
     def all_sigmas(self) -> tuple[float, ...]:
-        """Of every noise that is drawn: the levels', and the chooser's unless it is constant."""
-        return self.sigmas if self.constant is not None else (*self.sigmas, self.noise_sigma)
+        """Of every noise that is drawn: the levels' and the chooser's, or that of the one level of a constant one."""
+        return (*self.sigmas, self.noise_sigma) if self.constant is None else (self.sigmas[self.constant],)
 
     def chooser_alpha(self, alpha: float) -> float:
         """The chooser's part of α."""

@@ -97,6 +97,8 @@ class Certification:
     """The input's place in the array that was given."""
     held: HeldPart | None = field(default=None, compare=False)
     """The coordinates without noise, where there are some: nothing is said of inputs whose held ones differ."""
+    plan_seed: int | None = None
+    """The plan's seed, where its stages have seeds of their own."""
 
     def covers(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
@@ -109,8 +111,8 @@ class Certification:
 
     @property
     def seed(self) -> int:
-        """The seed of its votes: chosen by the operating system unless one was given."""
-        return self.estimation.stream.seed
+        """The seed of the plan that its votes follow from: the operating system's unless one was given."""
+        return self.estimation.stream.seed if self.plan_seed is None else self.plan_seed
 
     @property
     def abstained(self) -> bool:
@@ -136,10 +138,17 @@ class Prediction:
     """What the model itself calls the class; None where it abstained or has only numbers."""
     row: int | None = field(default=None, compare=False)
     """The input's place in the array that was given."""
+    plan_seed: int | None = None
+    """The plan's seed, where its stages have seeds of their own."""
 
     def __repr__(self) -> str:
         """A line: the answer, and to which input."""
         return f"Prediction({_where(self)}, {_class_of(self)}, p_value={self.p_value:.3g})"
+
+    @property
+    def seed(self) -> int:
+        """The seed of the plan that its votes follow from: the operating system's unless somebody gave one."""
+        return self.tally.stream.seed if self.plan_seed is None else self.plan_seed
 
     @property
     def abstained(self) -> bool:

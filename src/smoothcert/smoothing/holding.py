@@ -22,7 +22,7 @@ from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
 from smoothcert.smoothing.array_interface import ArrayInterface, Inputs, Labels, OnVotes
 from smoothcert.smoothing.held_tables import OwnValues, held_table
-from smoothcert.smoothing.inputs import by_column
+from smoothcert.smoothing.inputs import as_numpy, by_column
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import SmoothedClassifier
@@ -92,7 +92,7 @@ class HoldingClassifier(ArrayInterface):
         """
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, part = self._free_part(number, x)
+            one, free, part = self._free_part(number, as_numpy(x))
             for answer in one.certify_each([(number, free)], on_votes, labels):
                 yield replace(answer, held=part)
 
@@ -102,7 +102,7 @@ class HoldingClassifier(ArrayInterface):
         """PREDICT for (index, input) pairs, one after the other."""
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, _ = self._free_part(number, x)
+            one, free, _ = self._free_part(number, as_numpy(x))
             yield from one.predict_each([(number, free)], n, alpha, on_votes)
 
     def base_class(self, x: NDArray[Any]) -> int:
@@ -111,7 +111,7 @@ class HoldingClassifier(ArrayInterface):
 
     def _free_part(self, number: int, x: NDArray[Any]) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
         """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
-        mask = self.mask(np.shape(x))
+        mask = self.mask(x.shape)
         checked = checked_input(number, x, mask.shape)
         values, base = np.array(checked[mask]), self.classifier.base
         told = values

@@ -20,7 +20,7 @@ _EXACT_IN_FLOAT64 = 1 << 53
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
     """``x`` as an array in its own type, wherever it lives; refused where one can't be made of all of it."""
-    if np.ma.is_masked(x):
+    if _is_masked(x):
         raise InvalidValueError(
             "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
         )
@@ -32,9 +32,21 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
         if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
             tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
         return np.asarray(tensor.numpy())
-    except (TypeError, ValueError) as error:  # rows of several lengths, a sparse tensor
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ) as error:  # rows of several lengths, a sparse tensor, lazy signs
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
+
+
+def _is_masked(x: object) -> bool:
+    """Whether NumPy would unmask something in it: its own values, or those of arrays in a list."""
+    inside = x if isinstance(x, list | tuple) else ()
+    return np.ma.is_masked(x) or any(
+        _is_masked(one) for one in inside if isinstance(one, list | tuple | np.ma.MaskedArray)
+    )
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:

@@ -122,6 +122,7 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
         shift=shift,
         radius_off_grid=max(0.0, down(radius - between)),
         levels=replace(evidence, reaches=tuple(reached), radii=tuple(radii)),
+        plan_seed=plan.seed,
     )
 
 

@@ -103,6 +103,18 @@ class Stages:
             for one, answer in self._ask(level, possible, test):
                 one.answers.append(answer)
 
+    def chosen_again(self, one: Underway, evidence: LevelEvidence) -> Iterator[tuple[str, Tally, Tally]]:
+        """The votes that chose an input's level and its classes: whose they are, as they were and as they are now."""
+        if evidence.chosen is not None and self.chooser is not None:
+            draw = Draw(Phase.SELECTION, levels_of(self.plan).chooser_n0)
+            ((_, tally),) = self._ask_chooser([one], lambda _: one_draw(draw))
+            yield "its chooser", evidence.chosen, tally
+        draw = Draw(Phase.SELECTION, self.plan.n0)
+        for votes in evidence.votes:
+            if votes.level in self.levels:
+                ((_, tally),) = self._ask(votes.level, [one], lambda _: one_draw(draw))
+                yield f"the model of level {votes.level}", votes.selection, tally
+
     def _choose(self, together: list[Underway]) -> None:
         """The likeliest level of each input, by votes that prove nothing."""
         levels = levels_of(self.plan)

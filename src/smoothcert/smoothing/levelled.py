@@ -9,23 +9,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise
 from smoothcert.sampling import BaseClassifier, Execution, Prepared, adapt
 from smoothcert.sampling.models import FunctionClassifier
-from smoothcert.sigma_levels import ConstantChooser, SigmaLevels, StatisticChooser
+from smoothcert.sigma_levels import ConstantChooser, LevelEvidence, SigmaLevels, StatisticChooser
 from smoothcert.sigma_levels.statement import level_names
 from smoothcert.smoothing.adaptive import CertifyState, Piloted
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.array_interface import Inputs, Labels, OnVotes
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.smoothing.level_plans import chooser_plan, decide_levels, levels_of
 from smoothcert.smoothing.level_stages import Stages, Underway, agreed
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.planned_model import PlannedModel
+from smoothcert.tally import Tally
 
 _TOGETHER = 16
 """Inputs that go from stage to stage together; it doesn't change what is found."""
@@ -193,13 +195,21 @@ class LevelledClassifier(SmoothedClassifier):
         for stages, together in self._windows(inputs, on_votes):
             stages.predict(together, n, alpha)
             for one in together:
-                yield self._named(replace(agreed(one.answers), seconds=one.seconds))
+                answer = replace(agreed(one.answers), seconds=one.seconds, plan_seed=self.plan.seed)
+                yield self._named(answer)
+
+    def chosen_again(
+        self, index: int, x: NDArray[Any], evidence: LevelEvidence
+    ) -> Iterator[tuple[str, Tally, Tally]]:
+        """The votes that chose an input's level and its classes: whose they are, as they were and as they are now."""
+        stages = self._stages_for(x.shape)
+        return stages.chosen_again(stages.enter(index, x), evidence)
 
     def _windows(
         self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None = None
     ) -> Iterator[tuple[Stages, list[Underway]]]:
         """Inputs that go through the stages together; each is entered when it is taken, as its array may change."""
-        remaining = iter(inputs)
+        remaining = ((index, as_numpy(x)) for index, x in inputs)
         for index, x in remaining:
             stages = replace(self._stages_for(x.shape), on_votes=on_votes)
             together = [stages.enter(index, x, None if labels is None else labels(index))]
@@ -220,6 +230,7 @@ class LevelledClassifier(SmoothedClassifier):
                 f"sigma levels are voted on stage by stage, by threads: leave backend={self.execution.backend!r} "
                 "(--backend) out; shards (--shard) use several processes or machines"
             )
+        self.plan.check_shape(shape)
         several = len(self.bases) > 1
         prepared = (
             [self._made_ready(base, shape) for base in self.bases] if several else [self.prepared(shape)]

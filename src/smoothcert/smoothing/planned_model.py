@@ -17,6 +17,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Noise, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Numerics, Prepared
 from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.voting import engine_for
 
@@ -167,7 +168,7 @@ class PlannedModel:
         taken: a caller may fill one array with the next, or change it, while votes on the last are being cast, and the
         answer must be about the point that they were cast on.
         """
-        waiting = ((index, np.array(x)) for index, x in inputs)
+        waiting = ((index, np.array(as_numpy(x))) for index, x in inputs)
         first = next(waiting, None)
         if first is None:
             return

@@ -22,6 +22,7 @@ from smoothcert.sampling.models.probes import (
     Probe,
     check_again,
     check_draws,
+    check_kept,
     check_rows,
     check_together,
     probe_rows,
@@ -94,6 +95,12 @@ class Prepared:
                 found.append(answers.clone())
         return found if self.order is None else [self._in_order(answers) for answers in found]
 
+    def outputs_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The answers to at most a pass of rows, padded to its shape by the last of them."""
+        chunk = self.numerics.layout().chunk
+        padding = rows[-1:].expand(chunk - len(rows), *rows.shape[1:])
+        return self.outputs(torch.cat([rows, padding]).contiguous())[: len(rows)]
+
     def _in_order(self, answers: torch.Tensor) -> torch.Tensor:
         order = torch.tensor(self.order)
         if self.kind != "labels":
@@ -110,8 +117,7 @@ class Prepared:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
         with one_openmp_thread(), torch.inference_mode():
-            rows = row.expand(self.numerics.layout().chunk, *row.shape).contiguous()
-            return int(read_ballots(self.outputs(rows), self.kind, self.classes, "hard").labels[0])
+            return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
@@ -173,9 +179,12 @@ class BaseClassifier(ABC):
             opened = self.open_route(numerics, input_shape, device)
             lending = Lending(opened.make, self.most_workers)
 
-            def ask(batch: torch.Tensor) -> torch.Tensor:
+            def ask_in(room: torch.Tensor) -> torch.Tensor:
                 with lending.borrowed() as outputs:
-                    return self.probe(outputs, batch)
+                    return self._evaluated(outputs, room)
+
+            def ask(batch: torch.Tensor) -> torch.Tensor:
+                return ask_in(batch.clone())  # the model may write to its input
 
             rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
             first = Probe(rows, ask(rows))
@@ -189,6 +198,9 @@ class BaseClassifier(ABC):
             except ModelError:
                 check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
                 raise
+            if eps > torch.finfo(torch.float32).eps:
+                self._check_rows_finely(opened.numerics, input_shape, device)
+            check_kept(self.name, ask_in, (first, second), self.kind, eps)
             if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
@@ -203,6 +215,20 @@ class BaseClassifier(ABC):
             lending,
             self,
             opened.device,
+        )
+
+    def _check_rows_finely(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> None:
+        """Neighbours that move a score by less than 16 bits round it are seen in float32, by the same network."""
+        rows = probe_rows(numerics.layout().chunk, input_shape, torch.float32)
+        try:
+            opened = self.open_route(replace(numerics, dtype="float32", route="eager"), input_shape, device)
+            outputs = opened.make()
+            first = Probe(rows, self.probe(outputs, rows))
+        except ModelError:  # it may be made for 16 bits alone
+            return
+        eps = torch.finfo(torch.float32).eps
+        check_rows(
+            self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )
 
     def mixing_cause(self) -> str:
@@ -240,8 +266,11 @@ class BaseClassifier(ABC):
 
     def probe(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
         """Evaluate the model once; an error says what is wrong."""
+        return self._evaluated(outputs, rows.clone())  # the model may write to its input
+
+    def _evaluated(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
         try:
-            answer = outputs(rows.clone())  # the model may write to its input
+            answer = outputs(rows)
         except ModelError:
             raise
         # Foreign code: what it raises is reported as the model's failure.

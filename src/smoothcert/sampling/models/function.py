@@ -17,6 +17,7 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
+from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import as_whole, check_exact, whole_type
 from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
@@ -68,6 +69,11 @@ class FunctionClassifier(BaseClassifier):
         self.classes = classes
         self._input_dtype = whole_type(input_dtype)
         self._declared = "" if input_dtype is None else f" {input_dtype}"
+
+    @property
+    def called(self) -> object:
+        """What has one caller at a time: the function."""
+        return self.function
 
     def identity(self) -> bytes:
         """Code can't be hashed: the name stands for the function, beside its answers."""
@@ -125,16 +131,19 @@ class FunctionClassifier(BaseClassifier):
         return two_columns(answers, self.kind) if self._one_number else answers
 
     def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
-        answer = self.function(batch.numpy())
+        with turns_of(self.called, thread_safe=self.most_workers is None):
+            answer = self.function(batch.numpy())
+            # Taken before the next caller's turn: it may be a view of something that the function keeps.
+            return self._as_tensor(answer, len(batch)).clone()
+
+    def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
         if isinstance(answer, torch.Tensor):
             return answer.detach().cpu()
         if np.ma.is_masked(answer):
             raise ModelError(f"{self.name} returned masked values, which are no votes: fill them in")
         array = np.ascontiguousarray(answer)
         if array.ndim == 0 or np.ndim(answer) == 0:
-            raise ModelError(
-                f"{self.name} returned {answer!r} for {len(batch)} rows; expected one answer a row"
-            )
+            raise ModelError(f"{self.name} returned {answer!r} for {rows} rows; expected one answer a row")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise ModelError(
                 f"{self.name} returned an array of {array.dtype}: votes are made from numbers of up to 64 bits"
@@ -167,6 +176,7 @@ class EstimatorClassifier(FunctionClassifier):
         columns: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
+        self._estimator = estimator
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
         given = _as_fitted(self.feature_names, columns or {})
@@ -188,6 +198,11 @@ class EstimatorClassifier(FunctionClassifier):
             return places_of(name, labels, estimator.predict(given(batch)))
 
         def shares(batch: np.ndarray[Any, np.dtype[Any]]) -> Any:
+            if not np.array_equal(estimator.classes_, labels):  # columns go by their place
+                raise ModelError(
+                    f"{name} was fitted again and tells {_shown(np.asarray(estimator.classes_))} apart, where it was "
+                    f"{_shown(labels)}: smooth it again"
+                )
             return estimator.predict_proba(given(batch))
 
         features = getattr(estimator, "n_features_in_", None)
@@ -213,6 +228,11 @@ class EstimatorClassifier(FunctionClassifier):
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
+    @property
+    def called(self) -> object:
+        """The estimator: votes, held columns and fingerprints are different functions of one."""
+        return self._estimator
+
     def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
         """The same function, with these columns of its tables at one value each, whatever a row holds there."""
         return self._made(columns=columns)
@@ -234,7 +254,8 @@ class EstimatorClassifier(FunctionClassifier):
             return found
         graded = FunctionClassifier(self._graded, name=self.name)
         graded._input_dtype = self._input_dtype
-        return found + graded.answers(input_shape)
+        with turns_of(self.called, thread_safe=self.most_workers is None):
+            return found + graded.answers(input_shape)
 
 
 def _last_step(estimator: Any) -> Any:
@@ -327,7 +348,7 @@ def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
             f"{name} predicts {len(classes)} targets at once (classes_ holds the classes of each), and a certificate "
             "is about one of them: fit a classifier for each, or give a function that returns the labels of one"
         )
-    labels = np.asarray(classes)
+    labels = np.array(classes)
     if labels.ndim != 1 or len(labels) < 2:
         raise ModelError(
             f"{name} must tell at least two classes of one target apart, got classes_ of shape {labels.shape}"

@@ -82,6 +82,21 @@ def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: fl
         )
 
 
+def check_kept(name: str, ask: Outputs, probes: Sequence[Probe], kind: OutputKind, eps: float) -> None:
+    """Refuse a model that writes to the batch of an earlier pass: votes are cast in the same memory pass after pass.
+
+    ``ask`` shows the model the very memory that it is given.
+    """
+    room = probes[0].rows.clone()
+    for one in probes:
+        room.copy_(one.rows)
+        if not same_answers(one.answers, ask(room), kind, eps):
+            raise ModelError(
+                f"{name} keeps the batch that it is given and writes to it in a later pass, when it holds other rows: "
+                "keep a copy of it"
+            )
+
+
 def check_draws(name: str, ask: Outputs, first: Probe, before: torch.Tensor) -> None:
     """Refuse a model that uses torch's random generator, which all workers would share.
 

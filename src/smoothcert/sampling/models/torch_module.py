@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -20,6 +21,7 @@ from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
+from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
@@ -78,6 +80,7 @@ class TorchClassifier(BaseClassifier):
         self.class_names = class_names
         self.classes = classes
         self.most_workers = 1 if thread_safe is False else None
+        self._make = type(module)  # where copies meet, modules of one class do
         self.one_number = classes == 2 and outputs is not None
         self._input_dtype = whole_type(input_dtype)
         self.differentiable = self._input_dtype is None  # rounding has no slope
@@ -113,7 +116,8 @@ class TorchClassifier(BaseClassifier):
         for attempt, (dtype, batch) in enumerate(tried, start=1):
             try:
                 module = self._one_tensor(private_copy(self.module).to(dtype), batch[:1].to(dtype))
-                answer = self.probe(module, batch.to(dtype))
+                with self._turns():
+                    answer = self.probe(module, batch.to(dtype))
                 break
             except ModelError:
                 if attempt == len(tried):
@@ -152,7 +156,7 @@ class TorchClassifier(BaseClassifier):
                 )
 
         def placed() -> Outputs:
-            return _Placed(make(), device, dtype)
+            return _Placed(make(), device, dtype, self._turns())
 
         return Opened(replace(settled, route=route), placed, check, device)
 
@@ -171,6 +175,10 @@ class TorchClassifier(BaseClassifier):
         if any("quantized.dynamic" in type(part).__module__ for part in self.module.modules()):
             return "dynamic quantisation, which scales a row by the whole batch: quantise it statically"
         return "statistics that its forward computes over the batch (it was evaluated in evaluation mode)"
+
+    def _turns(self) -> AbstractContextManager[Any]:
+        """One pass at a time where several would disturb each other, be they other classifiers'."""
+        return turns_of(self._make, thread_safe=self.most_workers is None)
 
     def lend(self, module: nn.Module) -> Lending[nn.Module]:
         """Copies of a module made from this one's, each for one thread at a time; they share its weights."""
@@ -218,9 +226,11 @@ class _Placed:
     forward: Forward
     device: str
     dtype: torch.dtype
+    turns: AbstractContextManager[Any]
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        return self.forward(batch.to(device=self.device, dtype=self.dtype, non_blocking=True))
+        with self.turns:
+            return self.forward(batch.to(device=self.device, dtype=self.dtype, non_blocking=True))
 
 
 def _weights_of(outputs: Outputs) -> dict[str, bytes]:
