@@ -57,11 +57,6 @@ def inputs_text(inputs: int, planned: int | None, complete: bool) -> str:
     return f"{inputs} so far" if planned is None else f"{inputs} of {planned}"
 
 
-def acr_text(acr: float) -> str:
-    """Three decimals, as every paper has them."""
-    return f"{acr:.3f}"
-
-
 def percentage(fraction: float) -> str:
     """One decimal.
 

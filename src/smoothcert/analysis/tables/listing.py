@@ -9,7 +9,6 @@ from smoothcert.analysis.metrics import RunSummary, check_same_norm
 from smoothcert.analysis.tables.cells import (
     ABOUT,
     UNKNOWN,
-    acr_text,
     csv_about,
     csv_escaped,
     csv_text,
@@ -55,7 +54,7 @@ def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
             csv_escaped(summary.run),
             sigma_text(summary.sigma, unknown=""),
             summary.inputs,
-            acr_text(summary.acr),
+            f"{summary.acr:.3f}",
             *map(percentage, summary.accuracy),
             *csv_about(summary),
         ]
@@ -130,6 +129,6 @@ def _stated_cells(summary: RunSummary) -> list[str]:
         _votes_cell(summary),
         UNKNOWN if summary.alpha is None else f"{summary.alpha:g}",
         inputs_text(summary.inputs, summary.planned, summary.complete),
-        acr_text(summary.acr),
+        f"{summary.acr:.3f}",
         *map(percentage, summary.accuracy),
     ]

@@ -9,7 +9,6 @@ from smoothcert.analysis.seeds import SeedSummary
 from smoothcert.analysis.tables.cells import (
     ABOUT,
     UNKNOWN,
-    acr_text,
     csv_about,
     csv_escaped,
     csv_text,
@@ -94,7 +93,7 @@ def _csv(table: PaperTable) -> str:
             sigma = sigma_text(part.sigma, unknown="")
             for row in part.rows:
                 acr, *shares = (cell.partition("±")[0] for cell in row.printed())
-                spread = "" if row.acr.sd is None else acr_text(row.acr.sd)
+                spread = "" if row.acr.sd is None else f"{row.acr.sd:.3f}"
                 dataset, *about = csv_about(row)
                 named = [dataset, sigma, csv_escaped(row.method), row.seeds, row.inputs]
                 rows.append([*named, acr, spread, *shares, *about])
