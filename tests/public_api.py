@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import smoothcert
-from smoothcert.knobs import help_of
 
 ROOT = Path(__file__).parent.parent
 SNAPSHOT, PAGE = ROOT / "tests" / "public_api.txt", ROOT / "docs" / "api.md"
@@ -176,8 +175,8 @@ def page() -> str:
 def doc_of_field(cls: type, name: str) -> str:
     """What is said of a field: the help of a knob, or the text that follows its declaration."""
     for each in fields(cls) if is_dataclass(cls) else ():
-        if each.name == name and help_of(each):
-            return _sentence(help_of(each))
+        if each.name == name and each.metadata.get("help"):
+            return _sentence(each.metadata["help"])
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "smoothcert":
             told = _field_docs(base).get(name)

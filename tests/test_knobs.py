@@ -8,7 +8,7 @@ from typing import Literal, Optional
 import pytest
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.knobs import from_mapping, help_of, knob, knob_types
+from smoothcert.knobs import from_mapping, knob, knob_types, knobs_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def test_a_wrong_value_is_named(name: str, value: object, message: str) -> None:
 
 
 def test_a_knob_has_a_default_and_a_line_of_help() -> None:
-    texts = {field.name: help_of(field) for field in fields(Oven)}
+    texts = {knob.name: knob.help for knob in knobs_of(Oven)}
     assert Oven().heat == 180.0
     assert texts["heat"] == "degrees"
     assert texts["name"] == ""

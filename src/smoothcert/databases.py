@@ -124,7 +124,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 def foreign_object(connection: sqlite3.Connection, tables: dict[str, Collection[str]]) -> str | None:
     """What the schema holds besides ``tables``, each with the texts it may have been made with, to the letter.
 
-    None if there is nothing: no trigger, view, index, virtual table, default or check of somebody else's.
+    None if there is nothing: no trigger, view, index, virtual table, default or check of unknown origin.
     """
     for kind, name, text in connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY rowid"):
         if kind != "table":

@@ -120,7 +120,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.plan_ = CertifyPlan(
             noise, n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_, numerics=numerics
         )
-        self.held_ = self._held()
+        names = getattr(self, "feature_names_in_", None)
+        self.held_ = None if self.hold is None else held_mask(self.hold, (self.n_features_in_,), names)
         noisy = self._with_noise(np.asarray(rows, dtype=np.float64), noise)
         self.estimator_ = clone(self.estimator)
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
@@ -194,11 +195,6 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def _voting(self) -> SmoothedClassifier | HoldingClassifier:
         return self.smoothed_ if self.held_ is None else self.smoothed_.holding(self.held_)
-
-    def _held(self) -> NDArray[np.bool_] | None:
-        if self.hold is None:
-            return None
-        return held_mask(self.hold, (self.n_features_in_,), getattr(self, "feature_names_in_", None))
 
     def _with_noise(self, rows: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
         noise.check_shape(rows.shape[1:])

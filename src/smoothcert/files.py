@@ -62,8 +62,8 @@ def append_line(path: Path, line: str) -> None:
 def open_own(path: Path, flags: int) -> int:
     """A descriptor of a plain file of one name, which is made if ``flags`` say so.
 
-    A link is an OSError, as is anything that isn't a file or that another directory knows by another name: whoever
-    made the directory would choose what is written to.
+    A link is an OSError, as is anything that isn't a file or that another directory knows by another name: the
+    directory's maker would choose what is written to.
     """
     check_platform()
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -105,7 +105,7 @@ def read_lines(path: Path) -> list[str]:
 def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
     """A plain file to read. Anything else is a DataError: a pipe would keep us waiting, a device never end.
 
-    Without ``links`` a link is refused too: inside a directory that somebody else made, it would choose the file.
+    Without ``links`` a link is refused too: inside a directory of unknown origin, it would choose the file.
     """
     check_platform()
     try:

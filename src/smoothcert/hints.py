@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -16,13 +15,14 @@ _SOME_SIGMA = 0.25  # the papers' smallest
 def command(name: str, *arguments: object, **options: object) -> str:
     """``smoothcert NAME ARGUMENTS --OPTION VALUE …`` as a shell takes it; an option that is None is left out.
 
-    True is a switch, a tuple several values. Names may come from anybody's run: control characters are shown, and so
-    don't reach a terminal.
+    True is a switch, a tuple several values. Names may come from a run of unknown origin: control characters are
+    shown, and so don't reach a terminal.
     """
     words = [name, *map(_word, arguments)]
     for option, value in options.items():
         if value is not None and value is not False:
-            words += [f"--{option.replace('_', '-')}", *([] if value is True else map(_word, _values(value)))]
+            values = () if value is True else value if isinstance(value, tuple) else (value,)
+            words += [f"--{option.replace('_', '-')}", *map(_word, values)]
     return shlex.join(["smoothcert", *words])
 
 
@@ -68,10 +68,6 @@ def beside(path: Path, what: str) -> Path:
     """``runs/a-certified`` for ``runs/a``, also where the path ends in dots."""
     whole = path if path.name and path.name != ".." else path.resolve()
     return whole.with_name(f"{whole.name}-{what}")
-
-
-def _values(value: object) -> Iterable[object]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def _word(value: object) -> str:

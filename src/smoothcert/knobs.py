@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name, unknown_name
 
 T = TypeVar("T")
-_HELP, _GROUP, _SPELLINGS, _CHOICES = "help", "group", "spellings", "choices"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +43,7 @@ def knob(
     and the registry whose names it takes. All of these are literals, so that help can be made without importing the
     class (:mod:`smoothcert.commands.written_knobs`).
     """
-    told = {_HELP: help, _GROUP: group, _SPELLINGS: tuple(spellings), _CHOICES: tuple(choices)}
+    told = {"help": help, "group": group, "spellings": tuple(spellings), "choices": tuple(choices)}
     return dataclasses.field(default=default, metadata=told)
 
 
@@ -52,23 +51,10 @@ def knobs_of(cls: type) -> list[Knob]:
     """The fields that the constructor takes, in order."""
     kinds = knob_types(cls)
     return [
-        Knob(
-            field.name,
-            kinds[field.name],
-            field.default,
-            help_of(field),
-            field.metadata.get(_GROUP, ""),
-            field.metadata.get(_SPELLINGS, ()),
-            field.metadata.get(_CHOICES, ()),
-        )
+        Knob(field.name, kinds[field.name], field.default, **field.metadata)
         for field in dataclasses.fields(cls)
         if field.init
     ]
-
-
-def help_of(field: dataclasses.Field[Any]) -> str:
-    """The line of help that a field was given, or nothing."""
-    return str(field.metadata.get(_HELP, ""))
 
 
 def knob_types(cls: type) -> dict[str, Any]:
@@ -137,8 +123,7 @@ def _checked(name: str, expected: Any, value: object) -> object:
         (inner,) = (argument for argument in arguments if argument is not type(None))
         return _checked(name, inner, value)
     if origin is Literal:
-        if value not in arguments:
-            raise unknown_name(name, str(value), [str(argument) for argument in arguments])
+        check_name(name, value, arguments)
         return value
     if origin is tuple:
         if not isinstance(value, (list, tuple)):

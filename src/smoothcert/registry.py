@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Generic, TypeVar
@@ -35,6 +35,13 @@ def unknown_name(kind: str, name: str, known: list[str]) -> InvalidValueError:
     if len(known) > _LISTED:
         known = [*(close or known[:3]), f"… ({len(known)} in all)"]
     return InvalidValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(known)}")
+
+
+def check_name(kind: str, name: object, known: Iterable[str]) -> None:
+    """Refuse a name that isn't among those known."""
+    names = list(known)
+    if name not in names:
+        raise unknown_name(kind, str(name), names)
 
 
 class Registry(Generic[T]):
@@ -76,8 +83,7 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         members = self.load()
-        if name not in members:
-            raise unknown_name(self.kind, name, self.names())
+        check_name(self.kind, name, self.names())
         return members[name]
 
     def __contains__(self, name: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.sigmas import own_sigmas
+from smoothcert.analysis.about import own_sigmas
 from smoothcert.analysis.tables.best import best_rows, render_best
 from smoothcert.analysis.tables.training_time import render_training_times, training_time
 from smoothcert.analysis.trained import stated_training

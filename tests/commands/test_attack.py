@@ -18,8 +18,8 @@ from smoothcert.analysis.intervals import rate_interval
 from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.commands import main
-from smoothcert.commands.attack_options import AttackOptions
 from smoothcert.commands.made_options import without_none
+from smoothcert.commands.plan_options import AttackOptions
 from smoothcert.empirical import ATTACKS, AttackPlan
 from smoothcert.runs import read_run
 from tests.empirical.test_empirical import at_distances, linear_onnx

@@ -10,8 +10,8 @@ import pytest
 
 from smoothcert.commands import main
 from smoothcert.commands.fit_levels import _show
-from smoothcert.commands.level_fit_options import LevelFitOptions, level_fit_plan
 from smoothcert.commands.options import OutputOptions
+from smoothcert.commands.plan_options import LevelFitOptions, level_fit_plan
 from smoothcert.knobs import knobs_of
 from smoothcert.level_fit import LevelFitPlan, LevelReport
 from smoothcert.runs import read_run

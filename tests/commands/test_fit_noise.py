@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.commands.fit_options import FitOptions, fit_plan
+from smoothcert.commands.plan_options import FitOptions, fit_plan
 from smoothcert.knobs import knobs_of
 from smoothcert.noise_fit import FitPlan, read_fit
 from smoothcert.runs import read_run

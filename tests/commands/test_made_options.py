@@ -11,10 +11,9 @@ import pytest
 from smoothcert import CertifyPlan
 from smoothcert.commands import main
 from smoothcert.commands import written_knobs as written
-from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.made_options import merged, option, optional, options_class, sentence
+from smoothcert.commands.plan_options import LineOptions, VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, numerics_of
-from smoothcert.commands.vote_options import VoteOptions
 from smoothcert.commands.written_knobs import registered, written_help, written_knobs
 from smoothcert.empirical import AttackPlan
 from smoothcert.empirical.diagnostics import LinePlan
@@ -100,7 +99,8 @@ def test_merged_knobs_say_what_they_are_where() -> None:
 
 def test_options_have_the_knobs_default_or_none() -> None:
     knob = sentence(Knob("n_steps", int, 5, "how many"))
-    made = options_class("Made", [option(knob, None), optional(knob, None, prefix="other_")], __name__)()
-    assert (made.n_steps, made.other_n_steps) == (5, None)
+    made = options_class("Made", [option(knob)], __name__)()
+    unset = options_class("Unset", [optional(knob)], __name__)()
+    assert (made.n_steps, unset.n_steps) == (5, None)
     assert knob.help == "How many."
     assert sentence(Knob("bare", int, 5)).help == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from smoothcert.commands import main
-from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.search_options import search_of
 from smoothcert.knobs import knobs_of, written
 from smoothcert.runs import read_run
 from smoothcert.runs.layout import RunFiles
@@ -42,11 +42,11 @@ def test_help_lists_every_search_and_every_knob_with_its_default(capsys: pytest.
 
 
 def test_a_text_becomes_a_search() -> None:
-    searched = SearchOptions(sigma_search="gradient:steps=7, samples=8,lr=.5").search()
+    searched = search_of("gradient:steps=7, samples=8,lr=.5")
     assert searched == GradientSearch(steps=7, samples=8, lr=0.5)
-    assert SearchOptions(sigma_search="ladder").search() == LadderSearch()
-    assert SearchOptions(sigma_search="grid:soft,whole=false").search() == GridSearch(soft=True)
-    assert SearchOptions().search() is None
+    assert search_of("ladder") == LadderSearch()
+    assert search_of("grid:soft,whole=false") == GridSearch(soft=True)
+    assert search_of(None) is None
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHES))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from smoothcert import mounts
 from smoothcert.health import environment
-from smoothcert.health.environment import file_system_of, look_around
+from smoothcert.health.environment import look_around
 
 MOUNTS = [
     "22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
@@ -30,12 +31,26 @@ MOUNTS = [
         ("/data/my shared", "ext4"),
     ],
 )
-def test_the_nearest_mount_counts(place: str, kind: str) -> None:
-    assert file_system_of(Path(place), MOUNTS) == kind
+def test_the_nearest_mount_counts(
+    place: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "mountinfo"
+    table.write_text("\n".join(MOUNTS))
+    monkeypatch.setattr(mounts, "TABLE", table)
+    found = look_around(Path(place))
+    assert found.file_system == kind
+    assert found.network_file_system == (kind == "nfs4")
 
 
-def test_no_table_of_mounts_is_no_answer() -> None:
-    assert file_system_of(Path("/"), []) == "unknown"
+@pytest.mark.parametrize("lines", [None, ""])
+def test_no_table_of_mounts_is_no_answer(
+    lines: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / "mountinfo"
+    if lines is not None:
+        table.write_text(lines)
+    monkeypatch.setattr(mounts, "TABLE", table)
+    assert look_around(Path("/")).file_system == "unknown"
 
 
 def test_surroundings_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.knobs import Knob
 from smoothcert.objectives import OBJECTIVES, Objective, Passes
 from smoothcert.training import shipped_recipes
-from smoothcert.training.methods import Knob, Method, describe, descriptions
+from smoothcert.training.methods import Method, describe, descriptions
 
 COSTS = {
     "gaussian": "1 forward + 1 backward × 1 row",
@@ -113,5 +114,5 @@ def test_a_new_objective_describes_itself(monkeypatch):
         "One line.\n\nAnd more of it.",
         "Nobody, 2030",
     )
-    assert method.knobs == (Knob("weight", 2.0, ""),)
+    assert method.knobs == (Knob("weight", float, 2.0),)
     assert (method.recipes, method.cost) == ((), "1 forward + 1 backward × 1 row")

@@ -43,8 +43,5 @@ def radius_ceiling(run: Run) -> float | None:
     Where it follows the input by levels, none is above the plan's, which is the largest of them.
     """
     plan = run.manifest.plan
-    if plan.sigma_levels is not None:
-        return planned_ceiling(plan)
-    if plan.sigma_search or (run.records.sigma != plan.sigma).any():
-        return None
-    return planned_ceiling(plan)
+    differs = plan.sigma_search or (run.records.sigma != plan.sigma).any()
+    return None if plan.sigma_levels is None and differs else planned_ceiling(plan)

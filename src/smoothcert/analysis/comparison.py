@@ -141,7 +141,11 @@ def compare(
         (
             *notes,
             *left_out,
-            *_printed_notes(first, second),
+            *(
+                f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
+                for run in (first, second)
+                if (printed := printed_radii(run)) is not None
+            ),
             *_plan_notes(first, second),
             *_region_notes(first, second),
         ),
@@ -297,15 +301,6 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
     return one, other, [note]
 
 
-def _printed_notes(*runs: Run) -> list[str]:
-    """That radii of logs count as they are printed."""
-    return [
-        f"radii of {run.name} count as its log prints them, rounded to {printed.digits} digits"
-        for run in runs
-        if (printed := printed_radii(run)) is not None
-    ]
-
-
 def _plan_notes(first: Run, second: Run) -> list[str]:
     mine, theirs = first.manifest.plan, second.manifest.plan
     different = [
@@ -324,7 +319,11 @@ def _differ(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> b
 
 def _region_notes(first: Run, second: Run) -> list[str]:
     """That radii say little of regions that aren't balls."""
-    stretched = [run for run in (first, second) if _stretched(run)]
+    stretched = [
+        run
+        for run in (first, second)
+        if run.manifest.plan.noise in DIAGONAL_NOISES or (run.records.volume_radius > 0).any()
+    ]
     if not stretched:
         return []
     whose = "of both runs" if len(stretched) == 2 else f"of {stretched[0].name}"
@@ -333,10 +332,6 @@ def _region_notes(first: Run, second: Run) -> list[str]:
         "single small σ decides. By volume: "
         f"`{command('plot', first.path, second.path, kind='area', out='area.png')}`"
     ]
-
-
-def _stretched(run: Run) -> bool:
-    return run.manifest.plan.noise in DIAGONAL_NOISES or bool((run.records.volume_radius > 0).any())
 
 
 def _both(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> tuple[str, str]:

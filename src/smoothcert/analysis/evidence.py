@@ -16,7 +16,7 @@ from smoothcert.runs.printed import Printed
 def check_complete(run: Run) -> None:
     """Refuse a run that isn't known to hold every input it was asked for.
 
-    Inputs that are decided quickly are journalled first, so those done so far are no fair sample; and whoever looks
+    Inputs that are decided quickly are journalled first, so those done so far are no fair sample; and looking
     again and again finds a lucky moment even if they are.
     """
     run.check_begun()

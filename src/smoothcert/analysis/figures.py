@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.extras import require
 from smoothcert.files import write_atomically
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
@@ -93,6 +94,28 @@ def new_figure(width: float, height: float, font_size: float = 9) -> Iterator[Fi
         figure = Figure(figsize=(width, height), facecolor="white")
         FigureCanvasAgg(figure)
         yield figure
+
+
+@contextmanager
+def picture(out: Path, width: float, height: float, font_size: float = 9, dpi: int = 200) -> Iterator[Figure]:
+    """A figure that is written to ``out`` at the end; refused at once where that can't be."""
+    check_picture_path(out)
+    with new_figure(width, height, font_size) as figure:
+        yield figure
+        save_figure(figure, out, dpi)
+
+
+def add_axes(figure: Figure, left: float, bottom: float, width: float, height: float) -> Axes:
+    """Axes at a place of the figure, in inches."""
+    across, up = figure.get_size_inches().tolist()
+    return figure.add_axes((left / across, bottom / up, width / across, height / up))
+
+
+def dress(axes: Axes, grid: Literal["both", "x", "y"] = "both") -> None:
+    """A pale grid behind what is drawn, and no frame above and on the right."""
+    axes.grid(axis=grid, color=PALE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def save_figure(figure: Figure, out: Path, dpi: int = 200) -> None:

@@ -62,8 +62,8 @@ def population_lower_bound(certified: int, total: int, alpha: float, rho: float)
 def mean_lower_bound(values: Sequence[float] | NDArray[np.float64], ceiling: float, rho: float) -> float:
     """L with P[L ≤ mean] ≥ 1−``rho`` for independent values that are known to lie in [0, ``ceiling``].
 
-    A betting bound. With X = value/ceiling, suppose its mean were m. Whoever stakes a share s of their wealth on each
-    value owns Π(1 − s + s·X/m) at the end, which has expectation 1 (at most 1 for values of unequal distributions
+    A betting bound. With X = value/ceiling, suppose its mean were m. A player who stakes a share s of their wealth on
+    each value owns Π(1 − s + s·X/m) at the end, which has expectation 1 (at most 1 for values of unequal distributions
     whose means average to m); so has the mean over several s, and it exceeds 1/ρ with probability at most ρ
     (Markov). L is the largest m that is refuted. Stakes depend on the number of values and ρ alone, and the order of
     the values plays no part. For a hundred values or more whose standard deviation is below a third of the range it is
@@ -192,7 +192,7 @@ def _percent(numerator: int, denominator: int, digits: int) -> str:
 
 
 def _stakes(size: int, rho: float) -> NDArray[np.float64]:
-    """Shares of the wealth to stake: the best one is √(2 ln(1/ρ) / size) times mean/sd, which nobody knows."""
+    """Shares of the wealth to stake: the best one is √(2 ln(1/ρ) / size) times mean/sd, which isn't known."""
     least = min(1.0, math.sqrt(-2.0 * math.log(rho) / size) / 8)
     steps = math.ceil(-math.log(least) / math.log(_STAKE_STEP))
     return np.array([min(1.0, least * _STAKE_STEP**k) for k in range(steps + 1)])
@@ -228,18 +228,13 @@ def _check_can_speak(run: Run) -> None:
     """Refuse a run from which nothing follows for inputs that weren't asked about."""
     check_complete(run)
     check_unseen(run)
-    _check_independent(run)
-    check_plan_allows(run)
-
-
-def _check_independent(run: Run) -> None:
-    """Refuse answers that depend on one another, from which nothing follows for inputs that weren't asked about."""
     if run.stateful:
         raise RunError.of(
             run.path,
             "comes out of a region memory, whose answers depend on one another and on their order",
             ": nothing follows from them for other inputs. Look at the run it was made from",
         )
+    check_plan_allows(run)
 
 
 def _alpha(run: Run) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from smoothcert.analysis.about import chooser_of, levels_of
-from smoothcert.analysis.votes import record_votes, stops_of
+from smoothcert.analysis.votes import record_votes, stops_of, votes_used
 from smoothcert.runs import Run
 from smoothcert.runs.statement import PlanStatement
 from smoothcert.sigma_levels import LevelEvidence
@@ -89,6 +90,12 @@ def votes_at_levels(run: Run) -> int | None:
     """All votes of a run with levels, which its records don't keep; None where it has none."""
     evidence = level_evidence(run)
     return None if evidence is None else sum(one.n for one in evidence)
+
+
+def used_json(run: Run) -> dict[str, Any]:
+    """What votes and levels came to, as far as there is something to say."""
+    used = {"votes": votes_used(run), "levels": levels_used(run)}
+    return {name: asdict(one) for name, one in used.items() if one is not None}
 
 
 def levels_used(run: Run) -> LevelsUsed | None:

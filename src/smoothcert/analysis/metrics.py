@@ -175,6 +175,14 @@ def certified_count(records: Rows, radius: float) -> int:
     return int(np.count_nonzero(columns.correct & (columns.radius >= radius)))
 
 
+def accuracy_beyond_jumps(runs: Sequence[Run]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """0 and the radii at which any run's certified accuracy drops; for each run, a row of its values beyond them."""
+    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
+    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
+    beyond = [0.0, *np.nextafter(jumps, np.inf)]
+    return np.array([0.0, *jumps]), np.array([certified_accuracy(run.records, beyond) for run in runs])
+
+
 def smoothed_accuracy(records: Rows) -> float:
     """The fraction of all inputs on which the *smoothed* classifier was found right: certified accuracy at radius 0.
 
@@ -218,11 +226,17 @@ def abstention_rate(records: Rows) -> float:
     return int(np.count_nonzero(Records.of(records).abstained)) / len(records)
 
 
+def counted_radii(records: Rows) -> NDArray[np.float64]:
+    """What each input adds to the ACR: its radius, 0 unless it is correct."""
+    columns = Records.of(records)
+    return np.where(columns.correct, columns.radius, 0.0)
+
+
 def median_radius(records: Rows) -> float:
     """The largest radius at which at least half of all inputs are certified and correct; 0 if there is none."""
     check_some(records)
-    counted = _counted_radii(records)
-    return float(counted[(len(counted) - 1) // 2])
+    counted = np.sort(counted_radii(records))
+    return float(counted[len(counted) // 2])
 
 
 def acr_share_of_top(records: Rows, fraction: float = 0.1) -> float | None:
@@ -235,7 +249,7 @@ def acr_share_of_top(records: Rows, fraction: float = 0.1) -> float | None:
     check_some(records)
     if not 0 < fraction <= 1:
         raise InvalidValueError(f"fraction must lie above 0 and be at most 1, got {fraction}")
-    counted = _counted_radii(records)
+    counted = np.sort(counted_radii(records))[::-1]
     total = math.fsum(counted)
     top = math.ceil(fraction * len(counted) - 1e-9)  # 0.07 · 100 is a hair above 7
     return math.fsum(counted[:top]) / total if total > 0 else None
@@ -291,14 +305,6 @@ def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: fl
     check_probability("rho", rho)
     log_term = -math.log(rho) / m
     return max(0.0, certified_fraction - alpha - math.sqrt(2 * alpha * (1 - alpha) * log_term) - log_term / 3)
-
-
-def _counted_radii(records: Rows) -> NDArray[np.float64]:
-    """What each input adds to the ACR (0 unless it is correct), in descending order."""
-    counted = np.zeros(len(records))
-    right = correct_radii(records)
-    counted[: right.size] = right[::-1]
-    return counted
 
 
 def _named(data: DataStatement) -> str:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.about import data_in_words
-from smoothcert.analysis.metrics import (
-    RunFacts,
-    certified_accuracy,
-    check_same_norm,
-    correct_radii,
-    summarise,
-)
-from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, markdown_table
+from smoothcert.analysis.metrics import RunFacts, accuracy_beyond_jumps, check_same_norm, summarise
+from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, csv_text, markdown_table, stated
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.runs import Run
 
 
@@ -95,6 +87,10 @@ class SeedSummary(RunFacts):
         """ACR and the percentages, as they stand in a table."""
         return self.acr.text(3), *(spread.text(1, scale=100) for spread in self.accuracy)
 
+    def spreads(self, radii_as_typed: Sequence[str]) -> dict[str, dict[str, float | None]]:
+        """Mean and standard deviation of the accuracy at each radius, as they stand in JSON."""
+        return {radius: asdict(spread) for radius, spread in zip(radii_as_typed, self.accuracy)}
+
 
 def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
     """The group's figures; runs on different inputs or under different plans don't average."""
@@ -125,19 +121,14 @@ def mean_curve(
     runs: Sequence[Run],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Radii of all jumps from 0 on, and beyond each the mean and sd over runs of the certified accuracy (0 to 1)."""
-    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
-    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
-    beyond = [0.0, *np.nextafter(jumps, np.inf)]
-    radii = np.concatenate([[0.0], jumps])
-    curves = np.array([certified_accuracy(run.records, beyond) for run in runs])
+    radii, curves = accuracy_beyond_jumps(runs)
     spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(radii)
     return radii, curves.mean(axis=0), spread
 
 
 def render_seed_table(summaries: Sequence[SeedSummary], radii_as_typed: Sequence[str], format: str) -> str:
     """Mean ± sd over seeds as markdown, csv or json."""
-    if format not in SEED_TABLE_FORMATS:
-        raise unknown_name("table format", format, list(SEED_TABLE_FORMATS))
+    check_name("table format", format, SEED_TABLE_FORMATS)
     check_same_norm([(summary.method, summary.norm) for summary in summaries])
     return SEED_TABLE_FORMATS[format](summaries, radii_as_typed)
 
@@ -164,47 +155,26 @@ def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
 
 
 def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(
+    figures = [f"{name}{end}" for name in ("acr", *radii) for end in ("", "_sd")]
+    rows = [
         [
-            "method",
-            "sigma",
-            "seeds",
-            "inputs",
-            "acr",
-            "acr_sd",
-            *(f"{r}{end}" for r in radii for end in ("", "_sd")),
-            "dataset",
-            "split",
+            csv_escaped(summary.method),
+            *(summary.sigma, summary.seeds, summary.inputs),
+            *(each for spread in (summary.acr, *summary.accuracy) for each in (spread.mean, spread.sd)),
+            *(csv_escaped(text or "") for text in (summary.dataset, summary.split)),
         ]
-    )
-    for summary in summaries:
-        spreads = [summary.acr, *summary.accuracy]
-        figures = [figure for spread in spreads for figure in (spread.mean, spread.sd)]
-        data = [csv_escaped(text or "") for text in (summary.dataset, summary.split)]
-        named = [csv_escaped(summary.method), summary.sigma, summary.seeds, summary.inputs]
-        writer.writerow([*named, *figures, *data])
-    return stream.getvalue()
+        for summary in summaries
+    ]
+    return csv_text(["method", "sigma", "seeds", "inputs", *figures, "dataset", "split"], rows)
 
 
 def _json(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
     rows = [
         {
-            "dataset": summary.dataset,
-            "split": summary.split,
-            "method": summary.method,
-            "sigma": summary.sigma,
-            "seeds": summary.seeds,
-            "inputs": summary.inputs,
-            "n": summary.n,
-            "bound": summary.bound,
+            **stated(summary, ("dataset", "split", "method", "sigma", "seeds", "inputs", "n", "bound")),
             "acr": summary.acr.mean,
             "acr_sd": summary.acr.sd,
-            "certified_accuracy": {
-                radius: {"mean": spread.mean, "sd": spread.sd}
-                for radius, spread in zip(radii, summary.accuracy)
-            },
+            "certified_accuracy": summary.spreads(radii),
         }
         for summary in summaries
     ]

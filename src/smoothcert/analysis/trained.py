@@ -23,6 +23,7 @@ TRAINED = OriginStatement.trained.name
 """Where a run's origin keeps it."""
 
 SECONDS = "seconds"
+_FAR = 0.5  # of its width that a range may move before it is another: test inputs aren't the training inputs
 _ABOUT = ("source", "published_acr", "start", "name", "inputs", "dataset", "architecture", "normalise")
 
 
@@ -117,18 +118,14 @@ def _seconds(path: Path) -> float | None:
 
 
 def stated_training(origin: OriginStatement) -> dict[str, Fact]:
-    """What a run's origin states of its model's training, plain values only; a run can come from anybody."""
+    """What a run's origin states of its model's training, plain values only; its origin may be unknown."""
     stated = origin.trained
     if not isinstance(stated, Mapping):
         return {}
     return {
         name: value
         for name, value in stated.items()
-        if isinstance(name, str) and isinstance(value, Fact) and not (value != value or value in _INFINITE)
+        if isinstance(name, str)
+        and isinstance(value, Fact)
+        and (isinstance(value, str) or math.isfinite(value))
     }
-
-
-_FAR = 0.5
-"""By how much of its width a range may move before it is another: test inputs aren't the training inputs."""
-
-_INFINITE = (math.inf, -math.inf)

@@ -18,12 +18,6 @@ from smoothcert.architectures.base import Builder, image_shape
 from smoothcert.errors import InvalidValueError, ModelError
 
 
-def _torchvision_names(models: Any) -> Iterable[str]:
-    # Without module= detectors and segmenters would be listed too, which don't give one logit per class.
-    names: Iterable[str] = models.list_models(module=models)
-    return names
-
-
 def _torchvision_network(models: Any, name: str, channels: int, classes: int) -> Any:
     if channels != 3:
         raise InvalidValueError(
@@ -31,11 +25,6 @@ def _torchvision_network(models: Any, name: str, channels: int, classes: int) ->
             "whose networks take any number"
         )
     return models.get_model(name, weights=None, num_classes=classes)
-
-
-def _timm_names(timm: Any) -> Iterable[str]:
-    names: Iterable[str] = timm.list_models()
-    return names
 
 
 def _timm_network(timm: Any, name: str, channels: int, classes: int) -> Any:
@@ -56,12 +45,13 @@ class Package:
 PACKAGES = {
     package.name: package
     for package in (
-        Package("timm", "timm", "timm.list_models()", _timm_names, _timm_network),
+        Package("timm", "timm", "timm.list_models()", lambda timm: timm.list_models(), _timm_network),
         Package(
             "torchvision",
             "torchvision.models",
             "torchvision.models.list_models(module=torchvision.models)",
-            _torchvision_names,
+            # Without module= detectors and segmenters would be listed too, which don't give one logit per class.
+            lambda models: models.list_models(module=models),
             _torchvision_network,
         ),
     )

@@ -289,7 +289,7 @@ def _interpret_state(
 
 
 def load_tensors(path: Path) -> Any:
-    """What one of our own checkpoints holds, whoever wrote it: tensors and plain values. No code in the file is run."""
+    """What a checkpoint in our own format holds, trusted or not: tensors and plain values. No code in it is run."""
     with opened_file(path, links=False):
         _check_claims(path)
         return torch.load(path, map_location="cpu", weights_only=True)

@@ -10,18 +10,14 @@ from torch import Tensor, nn
 from smoothcert.attacks.steps import (
     at_rest,
     check_clippable,
+    for_each_example,
     loss_gradient,
     norms,
     rescale,
     stay_near,
     unit,
 )
-from smoothcert.errors import (
-    check_count,
-    check_not_negative,
-    check_positive,
-    check_probability,
-)
+from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
 
 
 def ddn(
@@ -65,16 +61,12 @@ def ddn(
             size = norms(point - x)
             better = fooled & (size < smallest)
             smallest = size.where(better, smallest)
-            best = point.where(_rows(better, x), best)
+            best = point.where(for_each_example(better, x), best)
             norm = (norm * (1 - gamma * (2 * fooled.to(norm) - 1))).clamp(max=epsilon)
             moved = point - x + _step_size(step, steps) * unit(gradient)
             point = stay_near(x + rescale(moved, norm), x, epsilon, clip)
-    return best.where(_rows(smallest < float("inf"), x), point)
+    return best.where(for_each_example(smallest < float("inf"), x), point)
 
 
 def _step_size(step: int, steps: int) -> float:
     return 0.01 + 0.99 * (1 + math.cos(math.pi * step / steps)) / 2
-
-
-def _rows(mask: Tensor, like: Tensor) -> Tensor:
-    return mask.reshape(-1, *[1] * (like.ndim - 1))

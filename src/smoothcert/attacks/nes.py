@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks.steps import at_rest, check_clippable, stay_near, unit
+from smoothcert.attacks.steps import at_rest, check_clippable, for_each_example, stay_near, unit
 from smoothcert.errors import check_count, check_not_negative
 
 # Where fewer copies than one in so many are misled, their votes tell no direction: the noise is doubled for the search,
@@ -43,7 +43,7 @@ def nes(
                     break
                 width = torch.where(agreed, 2 * width, width)
                 right[:, agreed] = _votes(model, point[agreed], y[agreed], copies[:, agreed], width[agreed])
-            weights = _beside(right - right.mean(0), copies)
+            weights = for_each_example(right - right.mean(0), copies)
             direction = (weights * copies).mean(0).neg()
             point = stay_near(point + 2 * epsilon / steps * unit(direction), x, epsilon, clip)
     return point
@@ -53,7 +53,7 @@ def _votes(model: nn.Module, x: Tensor, y: Tensor, copies: Tensor, width: Tensor
     """1 where a copy is called ``y``, of shape (copies, inputs)."""
     found = []
     for some in torch.split(copies, max(1, _ROWS // len(x))):
-        labels = model((x + some * _beside(width, x)).flatten(0, 1)).argmax(-1)
+        labels = model((x + some * for_each_example(width, x)).flatten(0, 1)).argmax(-1)
         found.append((labels.reshape(len(some), len(x)) == y).to(x.dtype))
     return torch.cat(found)
 
@@ -61,7 +61,3 @@ def _votes(model: nn.Module, x: Tensor, y: Tensor, copies: Tensor, width: Tensor
 def _signs(step: int, x: Tensor) -> Tensor:
     generator = torch.Generator().manual_seed(step)
     return torch.randint(0, 2, x.shape[1:], generator=generator).mul_(2).sub_(1).to(x)
-
-
-def _beside(values: Tensor, like: Tensor) -> Tensor:
-    return values.reshape(*values.shape, *[1] * (like.ndim - values.ndim))

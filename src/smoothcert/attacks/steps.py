@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,14 @@ from torch.nn import functional as F
 
 from smoothcert.attacks.soft_smoothed import noisy_logits, smoothed_log_probs
 from smoothcert.errors import InvalidValueError
+
+
+class Limits(TypedDict):
+    """How far from an input, in how many steps, and whether inside [0, 1]."""
+
+    epsilon: float
+    steps: int
+    clip: bool
 
 
 @contextmanager
@@ -58,7 +67,7 @@ def stein_direction(model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Te
     """``−(1/m) Σ F_y(x+δ_i)·δ_i``: the same direction estimated from values alone, by Stein's identity."""
     probs = noisy_logits(model, x, noise).softmax(-1)
     of_label = probs.gather(2, y.expand(len(noise), -1).unsqueeze(2)).squeeze(2)
-    return (_for_each_example(of_label, noise) * noise).mean(0).neg()
+    return (for_each_example(of_label, noise) * noise).mean(0).neg()
 
 
 def norms(x: Tensor) -> Tensor:
@@ -71,14 +80,14 @@ def unit(x: Tensor) -> Tensor:
     """Each example scaled to ℓ2 norm 1; zero stays zero."""
     # Divided by the largest entry first: the squares of a confident model's gradient underflow.
     largest = x.flatten(1).abs().amax(1)
-    scaled = x / _for_each_example(largest.where(largest > 0, 1), x)
+    scaled = x / for_each_example(largest.where(largest > 0, 1), x)
     size = norms(scaled)
-    return scaled / _for_each_example(size.where(size > 0, 1), x)
+    return scaled / for_each_example(size.where(size > 0, 1), x)
 
 
 def rescale(x: Tensor, size: Tensor) -> Tensor:
     """Each example scaled to its own ℓ2 norm; zero stays zero."""
-    return unit(x) * _for_each_example(size, x)
+    return unit(x) * for_each_example(size, x)
 
 
 def stay_near(point: Tensor, x: Tensor, max_norm: float | None, clip: bool) -> Tensor:
@@ -91,7 +100,7 @@ def stay_near(point: Tensor, x: Tensor, max_norm: float | None, clip: bool) -> T
         delta = point - x
         size = norms(delta)
         shrink = (room.clamp(min=0) / size.where(size > 0, 1)).clamp(max=1)
-        point = x + delta * _for_each_example(shrink, x)
+        point = x + delta * for_each_example(shrink, x)
         point = point.clamp(0, 1) if clip else point
     return point
 
@@ -105,5 +114,6 @@ def check_clippable(x: Tensor, clip: bool) -> None:
         )
 
 
-def _for_each_example(values: Tensor, like: Tensor) -> Tensor:
+def for_each_example(values: Tensor, like: Tensor) -> Tensor:
+    """``values`` with as many dimensions as ``like``, to be combined with it."""
     return values.reshape(*values.shape, *[1] * (like.ndim - values.ndim))

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping
 from importlib import import_module
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, Parameter
 
 import smoothcert
 from smoothcert.commands.console import (
@@ -61,6 +61,9 @@ COMMANDS = (
 # Their options are made from the objectives' knobs, which need torch.
 _LOADED_WHEN_ASKED_FOR = {"train", "sweep"}
 
+# No --no-… and no --empty-… but where an option says so.
+_PLAIN = Parameter(negative="")
+
 _HELP = """Certified robustness by randomized smoothing.
 
 Noise is added to an input many times, the model votes, and the votes give a radius inside which no attack can
@@ -98,6 +101,7 @@ def make_app(pages: Mapping[str, ShortPage] | None = None) -> App:
             sort_key=position,
             help=told if page is None else short_text(told),
             help_formatter=page,
+            default_parameter=_PLAIN,
         )
     app.register_install_completion_command(
         help="Let Tab complete commands and options in this shell: bash, zsh or fish."

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
-from smoothcert.commands.attack_options import AttackOptions
 from smoothcert.commands.made_options import given
 from smoothcert.commands.options import ModelOptions, OutputOptions
+from smoothcert.commands.plan_options import AttackOptions
 from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
@@ -168,11 +168,9 @@ def _show(
 
     Intervals are left out where the run isn't known to be complete (``shortfall``): none would hold.
     """
-    from rich.table import Table
-
     from smoothcert.analysis.intervals import percent_down, percent_up, rate_interval
     from smoothcert.analysis.metrics import certified_accuracy
-    from smoothcert.commands.console import print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, say
 
     certified = certified_accuracy(run.records, report.radii).tolist()
     empirical, broken = report.empirical_accuracy(), report.broken()
@@ -197,11 +195,8 @@ def _show(
         return
     if output.quiet:
         return
-    console = stdout()
-    console.print(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
-    table = Table()
-    for heading in ("radius", "certified", "empirical", "interval", "inputs broken"):
-        table.add_column(heading, justify="right")
+    say(f"{run.name}: accuracy (%) over {count} inputs at ℓ2 radius")
+    table = figure_table("radius", "certified", "empirical", "interval", "inputs broken")
     for radius, proved, left, ends, fell in zip(typed, certified, empirical, intervals, broken):
         between = "–" if ends is None else f"{percent_down(ends[0])} to {percent_up(ends[1])}"
         table.add_row(radius, f"{100 * proved:.1f}", f"{100 * left:.1f}", between, str(fell))
@@ -211,7 +206,7 @@ def _show(
         if shortfall is None
         else f"no interval: the run holds {shortfall}"
     )
-    console.print(
+    say(
         f"{plan.attack}, {plan.steps} steps, {plan.copies} noise copies, {plan.restarts} "
         f"{'try' if plan.restarts == 1 else 'tries'}, judged by {plan.n} votes (α = {plan.alpha:g}); "
         f"shown wrong without attack: {report.wrong}\n"
@@ -220,7 +215,6 @@ def _show(
         "empirical: shown neither wrong nor broken by this attack; a stronger one might show more\n"
         "inputs broken: how many the attack has made wrong, at that radius or a smaller one\n"
         f"{interval}",
-        soft_wrap=True,
     )
 
 

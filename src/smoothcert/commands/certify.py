@@ -56,7 +56,8 @@ def certify(
 
     if memory is not None:
         _check_memory(memory, hold, options.shard, out, options.levels.asked)
-    certified = out if memory is None else _certificates_of(out)
+    # With a memory, the certificates that it is asked about afterwards go beside the answers.
+    certified = out if memory is None else out.with_name(f"{out.name}-certificates")
     asked = options.of(model, former_default(certified))
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
     classifier, execution = asked.classifier, asked.classifier.execution
@@ -90,10 +91,9 @@ def certify(
         note(
             f"{classifier.base.name} is evaluated by one worker; --thread-safe lets all of them do it", quiet
         )
+    if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
+        note(warning, quiet)
     if noise not in NOISES:
-        classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
-            note(warning, quiet)
         note(
             "σ differs between coordinates: σ below is the geometric mean, and a radius that of the largest ball "
             f"inside the region. By volume: `{command('plot', out, kind='area', out=beside(out, 'area.png'))}`",
@@ -141,11 +141,6 @@ def certify(
         note(in_words(found, classifier.plan.noise.sigma), quiet)
     if memory is not None:
         remember_with_bar(run, inputs, memory, out, output)
-
-
-def _certificates_of(out: Path) -> Path:
-    """Where certificates go that a memory is asked about afterwards."""
-    return out.with_name(f"{out.name}-certificates")
 
 
 def _check_memory(memory: str, hold: list[str] | None, shard: str | None, out: Path, levelled: bool) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
-from smoothcert.analysis.levels import levels_used
+from smoothcert.analysis.levels import levels_used, used_json
 from smoothcert.analysis.metrics import summarise
 from smoothcert.analysis.tables import default_radii, render_table
 from smoothcert.analysis.votes import votes_in_words, votes_used
-from smoothcert.commands.console import print_figures, progress_bar, stdout
+from smoothcert.commands.console import figure_table, print_figures, progress_bar, stdout
 from smoothcert.commands.options import OutputOptions
 from smoothcert.datasets.base import Dataset
 from smoothcert.evaluation import Choice, Progress, certify_dataset
@@ -53,19 +50,13 @@ def show_run(run: Run, output: OutputOptions) -> None:
     digest = run.records.digest
     if output.json:
         rows = json.loads(render_table([summary], radii, "json"))
-        used, levels = votes_used(run), levels_used(run)
-        votes = {} if used is None else {"votes": asdict(used)}
-        if levels is not None:
-            votes["levels"] = asdict(levels)
-        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **votes}))
+        print(json.dumps({"run": str(run.path), "results_sha256": digest, "table": rows, **used_json(run)}))
         return
     if output.quiet:
         return
     console = stdout()
     console.print(f"{run.name}: certified accuracy (%) at {norm_name(run.norm)} radius")
-    table = Table()
-    for radius in radii:
-        table.add_column(radius, justify="right")
+    table = figure_table(*radii)
     table.add_row(*(f"{100 * rate:.1f}" for rate in summary.accuracy))
     print_figures(table)
     abstained = int(run.records.abstained.sum())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 import math
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING
 
 from smoothcert.commands.run_argument import RunPath
 
@@ -20,8 +18,8 @@ def compare(
     *,
     radii: str | None = None,
     confidence: float = 0.95,
-    common: Annotated[bool, Parameter(negative="")] = False,
-    json: Annotated[bool, Parameter(negative="")] = False,
+    common: bool = False,
+    json: bool = False,
 ) -> None:
     """Compare two runs on the same inputs: certified accuracies, their difference, and whether it could be chance.
 
@@ -75,24 +73,16 @@ def compare(
 
 
 def _show(found: Comparison, typed: list[str]) -> None:
-    from rich.table import Table
-
     from smoothcert.analysis.comparison import in_words, shown_p
     from smoothcert.analysis.intervals import percent_down, percent_up
-    from smoothcert.commands.console import print_figures, stdout
-
-    console = stdout()
+    from smoothcert.commands.console import figure_table, print_figures, say
     from smoothcert.plain_text import norm_name
 
-    norm = norm_name(found.norm)
-    console.print(
+    say(
         f"A = {found.first}, B = {found.second}: certified accuracy (%) of {found.inputs} inputs at "
-        f"{norm} radius",
-        soft_wrap=True,
+        f"{norm_name(found.norm)} radius",
     )
-    table = Table()
-    for heading in ("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = figure_table("radius", "A", "B", "only A", "only B", "B − A", "interval", "p (Holm)")
     for radius, row in zip(typed, found.radii):
         table.add_row(
             radius,
@@ -111,11 +101,10 @@ def _show(found: Comparison, typed: list[str]) -> None:
         if acr.low is None or acr.high is None
         else f"{math.floor(1e4 * acr.low) / 1e4:.4f} to {math.ceil(1e4 * acr.high) / 1e4:.4f}"
     )
-    console.print(
+    say(
         f"ACR: A {acr.first:.3f}, B {acr.second:.3f}, B − A {acr.difference:+.4f} ({between}), "
         f"p = {shown_p(acr.p_value)}",
-        soft_wrap=True,
     )
     for remark in found.notes:
-        console.print(f"Note: {remark}", soft_wrap=True)
-    console.print(in_words(found), soft_wrap=True)
+        say(f"Note: {remark}")
+    say(in_words(found))

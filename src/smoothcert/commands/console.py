@@ -26,7 +26,7 @@ from typing import Any, TextIO, cast
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, Task
 from rich.segment import Segment
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from smoothcert.commands.progress import Meter, Paced
@@ -135,7 +135,15 @@ def _importing(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-class _Screen(Console):
+class _HelpScreen(Console):
+    """A console that leaves a closed pipe to ``main``, which ends quietly."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process as if something had failed."""
+        raise BrokenPipeError
+
+
+class _Screen(_HelpScreen):
     """Sends no control sequences but its own colours: text is escaped before layout."""
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -147,19 +155,36 @@ class _Screen(Console):
         for one in super().render(renderable, options):
             yield one if one.control else Segment(shown(one.text), one.style)
 
-    def on_broken_pipe(self) -> None:
-        """Leave it to ``main``, which ends quietly on a closed pipe."""
-        raise BrokenPipeError
+
+def _unguarded(stream: TextIO) -> TextIO:
+    return stream.stream if isinstance(stream, _Guard) else stream
 
 
 def _screen(stream: TextIO, width: int | None = None) -> Console:
-    stream = stream.stream if isinstance(stream, _Guard) else stream
-    return _Screen(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    return _Screen(file=_unguarded(stream), width=width, highlight=False, markup=False, emoji=False)
 
 
 def stdout() -> Console:
     """A console on standard output as it is now (tests replace it)."""
     return _screen(sys.stdout)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Print a line as it is: where it is too long, the terminal wraps it."""
+    stdout().print(text, style=style, soft_wrap=True)
+
+
+def figure_table(*headings: str, title: str | None = None) -> Table:
+    """A table of figures, which are set to the right below their headings."""
+    return Table(*(Column(name, justify="right") for name in headings), title=title, title_justify="left")
+
+
+def print_list(title: str, sentences: Sequence[str]) -> None:
+    """A title and a line for each sentence; nothing where there are none."""
+    if sentences:
+        say(title, style="bold")
+        for sentence in sentences:
+            say(f"  - {sentence}")
 
 
 def print_figures(table: Table) -> None:
@@ -174,17 +199,9 @@ def stderr() -> Console:
     return _screen(sys.stderr)
 
 
-class _HelpScreen(Console):
-    """A console that leaves a closed pipe to ``main``, too."""
-
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process as if something had failed."""
-        raise BrokenPipeError
-
-
 def help_console() -> Console:
     """For the command line's own help, which has markup and holds no text but ours."""
-    return _HelpScreen(file=sys.stdout.stream if isinstance(sys.stdout, _Guard) else sys.stdout)
+    return _HelpScreen(file=_unguarded(sys.stdout))
 
 
 @dataclass
@@ -212,7 +229,7 @@ def log_format(tokens: Sequence[str]) -> Iterator[bool]:
 
 
 def end_event(exit_code: int) -> None:
-    """The last line of a JSON log, if anybody reads it."""
+    """The last line of a JSON log, if it is still read."""
     with contextlib.suppress(OSError, ValueError):
         _write_event("end", exit_code=exit_code)
 
@@ -220,37 +237,34 @@ def end_event(exit_code: int) -> None:
 def _write_event(event: str, **fields: Any) -> None:
     """One line; JSON escapes control characters itself."""
     when = datetime.now(UTC).isoformat(timespec="milliseconds")
-    stream = sys.stderr.stream if isinstance(sys.stderr, _Guard) else sys.stderr
+    stream = _unguarded(sys.stderr)
     stream.write(json.dumps({"event": event, "time": when, **fields}) + "\n")
     stream.flush()
 
 
+def _tell(text: Text, event: str, message: str, **fields: Any) -> None:
+    """A text for people, or an event for machines."""
+    if _log.json:
+        _write_event(event, message=message, **fields)
+    else:
+        stderr().print(text, soft_wrap=True)
+
+
 def report_mistake(message: str, **fields: Any) -> None:
     """One clear message, no traceback; ``fields`` are for machines."""
-    if _log.json:
-        _write_event("error", message=message, **fields)
-        return
-    stderr().print(Text.assemble(("smoothcert:", "bold red"), " ", shown(message)), soft_wrap=True)
+    _tell(Text.assemble(("smoothcert:", "bold red"), " ", shown(message)), "error", message, **fields)
 
 
 def note(message: str, quiet: bool = False) -> None:
     """Information that isn't a result."""
-    if quiet:
-        return
-    if _log.json:
-        _write_event("note", message=message.strip())
-        return
-    stderr().print(Text(shown(message), style="dim"), soft_wrap=True)
+    if not quiet:
+        _tell(Text(shown(message), style="dim"), "note", message.strip())
 
 
 def warn(message: str, quiet: bool = False, **fields: str) -> None:
     """Something that the reader may not have meant, and that goes on all the same."""
-    if quiet:
-        return
-    if _log.json:
-        _write_event("warning", message=message, **fields)
-    else:
-        stderr().print(Text.assemble(("warning:", "yellow"), " ", shown(message)), soft_wrap=True)
+    if not quiet:
+        _tell(Text.assemble(("warning:", "yellow"), " ", shown(message)), "warning", message, **fields)
 
 
 def show_warnings() -> None:

@@ -6,9 +6,7 @@ import json
 import os
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.commands.options import OutputOptions
 
@@ -24,7 +22,7 @@ def data(
     /,
     *names: str,
     data_dir: Path | None = None,
-    mirror: Annotated[list[str] | None, Parameter(negative="")] = None,
+    mirror: list[str] | None = None,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """List the published data sets and where they are looked for, or fetch some of them.
@@ -48,11 +46,10 @@ def data(
         Repeat it for more: they are tried in turn.
     """
     from smoothcert.datasets.published import PUBLICATIONS
-    from smoothcert.registry import unknown_name
+    from smoothcert.registry import check_name
 
     for name in names:
-        if name not in PUBLICATIONS:
-            raise unknown_name("published data set", name, list(PUBLICATIONS))
+        check_name("published data set", name, PUBLICATIONS)
     if action == "list":
         _list(names or tuple(PUBLICATIONS), data_dir, output)
     else:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothcert.commands.attack_options import LineOptions
 from smoothcert.commands.options import FewInputsOptions, ModelOptions, OutputOptions
+from smoothcert.commands.plan_options import LineOptions
 
 if TYPE_CHECKING:
     from smoothcert.analysis.plots.lines import Ends
@@ -27,7 +27,7 @@ def diagnose(
     dataset: Annotated[str | None, Parameter(alias="-d")] = None,
     sigma: float | None = None,
     plan_options: LineOptions = LineOptions(),
-    each: Annotated[bool, Parameter(negative="")] = False,
+    each: bool = False,
     before: str | None = None,
     data: FewInputsOptions = FewInputsOptions(),
     model_options: ModelOptions = ModelOptions(),
@@ -78,19 +78,14 @@ def diagnose(
     quiet = output.silent
     with progress_bar("inputs", "inputs", quiet) as bar:
         bar.begin(len(indices), len(indices))
-
-        def step() -> None:
-            bar.advance(1)
-            bar.item()
-
-        lines = confidence_lines(classifier.module, inputs, indices, plan, step)
+        lines = confidence_lines(classifier.module, inputs, indices, plan, bar.one)
     right, turned = _turned(lines)
     earlier = None
     if before is not None:
         other, _ = _torch_model(before, model_options)
         with progress_bar("inputs, before", "inputs", quiet) as bar:
             bar.begin(len(indices), len(indices))
-            of_other = _turned(confidence_lines(other.module, inputs, indices, plan, step))
+            of_other = _turned(confidence_lines(other.module, inputs, indices, plan, bar.one))
         if not of_other[0]:
             raise InvalidValueError(f"{before} is right on none of the inputs: there is no ratio to draw")
         earlier = of_other[1], len(of_other[0])

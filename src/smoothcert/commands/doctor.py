@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from smoothcert.health import Checkup
@@ -17,9 +15,9 @@ PROMISE_BROKEN = 4
 
 def doctor(
     *,
-    quick: Annotated[bool, Parameter(negative="")] = False,
+    quick: bool = False,
     format: Literal["text", "json"] = "text",
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: bool = False,
 ) -> None:
     """Examine this machine: what is installed, whether promises hold here, how fast it is, and what to change.
 
@@ -61,11 +59,14 @@ def doctor(
 def _show(found: Checkup, quiet: bool) -> None:
     from rich.table import Table
 
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import print_list, stdout
 
+    if quiet:
+        print_list("Promises that don't hold here", found.broken)
+        return
     console = stdout()
     here = found.environment
-    if here is not None and not quiet:
+    if here is not None:
         lines = Table(show_header=False)
         lines.add_column()
         lines.add_column()
@@ -77,37 +78,31 @@ def _show(found: Checkup, quiet: bool) -> None:
         lines.add_row("extras missing", ", ".join(here.missing) or "none")
         lines.add_row("file system", f"{here.file_system} ({here.directory})")
         console.print(lines)
-    if not quiet:
-        promises = Table("promise", "where", "holds")
-        for bits in found.bits:
-            where = f"{bits.network}, {bits.device}, {bits.route}"
-            promises.add_row("same bits", where, "yes" if bits.same else "NO")
-        for noise in found.noise:
-            where = f"{noise.noise}, {noise.what}, {noise.device}"
-            promises.add_row(
-                f"noise, {noise.votes:,} draws", where, f"{'yes' if noise.fits else 'NO'}, p = {noise.p:.2g}"
-            )
-        console.print(promises)
-        speed = Table("network", "device", "route", "votes/s", "bare rows/s", "ratio")
-        for rates in found.rates:
-            speed.add_row(
-                rates.network,
-                rates.device,
-                f"{rates.route} (default)" if rates.auto else rates.route,
-                _rate(rates.votes),
-                _rate(rates.bare),
-                f"{rates.ratio:.2f}",
-            )
-        console.print(speed)
-    lists = [("Promises that don't hold here", found.broken)]
-    if not quiet:
-        lists += [("What couldn't be tried", found.failures), ("What to change", found.advice)]
-    for title, sentences in lists:
-        if sentences:
-            console.print(title, style="bold")
-            for sentence in sentences:
-                console.print(f"  - {sentence}", soft_wrap=True)
-    if not quiet and not found.broken:
+    promises = Table("promise", "where", "holds")
+    for bits in found.bits:
+        where = f"{bits.network}, {bits.device}, {bits.route}"
+        promises.add_row("same bits", where, "yes" if bits.same else "NO")
+    for noise in found.noise:
+        where = f"{noise.noise}, {noise.what}, {noise.device}"
+        promises.add_row(
+            f"noise, {noise.votes:,} draws", where, f"{'yes' if noise.fits else 'NO'}, p = {noise.p:.2g}"
+        )
+    console.print(promises)
+    speed = Table("network", "device", "route", "votes/s", "bare rows/s", "ratio")
+    for rates in found.rates:
+        speed.add_row(
+            rates.network,
+            rates.device,
+            f"{rates.route} (default)" if rates.auto else rates.route,
+            _rate(rates.votes),
+            _rate(rates.bare),
+            f"{rates.ratio:.2f}",
+        )
+    console.print(speed)
+    print_list("Promises that don't hold here", found.broken)
+    print_list("What couldn't be tried", found.failures)
+    print_list("What to change", found.advice)
+    if not found.broken:
         console.print("All promises hold on this machine.")
 
 

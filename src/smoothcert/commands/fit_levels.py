@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from smoothcert.commands.level_fit_options import LevelFitOptions, level_fit_plan
 from smoothcert.commands.options import DataName, ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.plan_options import LevelFitOptions, level_fit_plan
 from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ def fit_levels(
     model: str,
     *,
     out: Path,
-    sigma_levels: Annotated[list[float], Parameter(negative="", consume_multiple=True)],
+    sigma_levels: Annotated[list[float], Parameter(consume_multiple=True)],
     dataset: DataName = None,
-    level_models: Annotated[list[str] | None, Parameter(negative="", consume_multiple=True)] = None,
+    level_models: Annotated[list[str] | None, Parameter(consume_multiple=True)] = None,
     start: Annotated[Path | None, Parameter(name="--from")] = None,
     fit: LevelFitOptions = LevelFitOptions(),
     data: TrainingDataOptions = TrainingDataOptions(),
@@ -62,8 +62,7 @@ def fit_levels(
         Start from the network of this finished training run, all but its last layer, instead of from new weights.
     """
     from smoothcert.commands.console import note, progress_bar
-    from smoothcert.commands.model_argument import load_named_model
-    from smoothcert.errors import InvalidValueError
+    from smoothcert.commands.model_argument import level_classifiers, load_named_model
     from smoothcert.evaluation import Choice
     from smoothcert.hints import beside, command, typed
     from smoothcert.level_fit import Progress, fit_levels_into
@@ -71,12 +70,7 @@ def fit_levels(
     execution = execution_of(speed)
     plan = level_fit_plan(fit, sigma_levels)
     named = load_named_model(model, model_options, "hard")
-    if level_models is not None and level_models[-1] != model:
-        raise InvalidValueError(
-            f"the last of --level-models is the largest level's and must be MODEL, {model}; got {level_models[-1]}"
-        )
-    lower = [load_named_model(one, model_options, "hard") for one in (level_models or [model])[:-1]]
-    models = [*(one.classifier for one in lower), named.classifier]
+    models = level_classifiers(model, named, level_models, model_options)
     data_name = named.dataset_or(dataset)
     inputs = data.load(data_name)
     places = Choice(data.skip, data.max).indices(len(inputs))
@@ -115,9 +109,7 @@ def fit_levels(
 
 def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output: OutputOptions) -> None:
     """What each level is worth and what the chooser makes of them: a table, or a JSON object."""
-    from rich.table import Table
-
-    from smoothcert.commands.console import stdout
+    from smoothcert.commands.console import figure_table, say, stdout
 
     if output.json:
         told = {"sigma_levels": list(plan.sigmas), "chooser_sigma": plan.noise_sigma, **report.as_json()}
@@ -125,25 +117,18 @@ def _show(out: Path, plan: LevelFitPlan, report: LevelReport, after: str, output
         return
     if output.quiet:
         return
-    table = Table(
-        title=f"estimated mean radius on {report.inputs} inputs kept apart from the fit", title_justify="left"
-    )
-    for name in ("σ", "mean radius", "chosen for"):
-        table.add_column(name, justify="right")
+    title = f"estimated mean radius on {report.inputs} inputs kept apart from the fit"
+    table = figure_table("σ", "mean radius", "chosen for", title=title)
     for sigma, radius, share in zip(plan.sigmas, report.fixed, report.shares):
         table.add_row(f"{sigma:g}", f"{radius:.4f}", f"{share:.1%}")
     table.add_row("chooser", f"{report.chooser:.4f}", "")
     table.add_row("its levels alone", f"{report.homes:.4f}", "")
     table.add_row("best of each", f"{report.ceiling:.4f}", "")
-    console = stdout()
-    console.print(table)
+    stdout().print(table)
     best = f"σ = {plan.sigmas[report.best]:g} for all inputs"
     gain = f"{report.gain:+.4f} ± {report.gain_error:.4f}"
     if report.gain > 0:
-        console.print(f"against {best}: {gain}", soft_wrap=True)
+        say(f"against {best}: {gain}")
     else:
-        console.print(
-            f"The chooser is not better than {best} ({gain}): take that, --chooser constant:{report.best}",
-            soft_wrap=True,
-        )
-    console.print(f"Next: {after}", soft_wrap=True)
+        say(f"The chooser is not better than {best} ({gain}): take that, --chooser constant:{report.best}")
+    say(f"Next: {after}")

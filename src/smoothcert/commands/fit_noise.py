@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from smoothcert.commands.fit_options import FitOptions, fit_plan
 from smoothcert.commands.options import ModelName, ModelOptions, OutputOptions, TrainingDataOptions
+from smoothcert.commands.plan_options import FitOptions, fit_plan
 from smoothcert.commands.sampling_options import DeviceOptions, execution_of
 
 if TYPE_CHECKING:
@@ -112,20 +112,17 @@ def _fit_with_bar(start: Callable[..., Fit], out: Path, plan: FitPlan, quiet: bo
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.noise_fit import Progress, SubEpoch
 
-    def told(one: SubEpoch) -> None:
-        area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
-        spread = f"σ {one.least:.3g} … {one.greatest:.3g}, geometric mean {one.sigma:.3g}"
-        note(
-            f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}",
-            quiet,
-        )
-
     with progress_bar("sub-epochs", "rows", quiet) as bar:
 
         def step(one: SubEpoch) -> None:
             if one.sub_epoch:
                 bar.item()
-            told(one)
+            area = "nothing certified" if one.area is None else f"mean area {one.area:.1f}"
+            spread = f"σ {one.least:.3g} … {one.greatest:.3g}, geometric mean {one.sigma:.3g}"
+            note(
+                f"init {plan.init:g}, sub-epoch {one.sub_epoch}: accuracy {one.accuracy:.1%}, {area}, {spread}",
+                quiet,
+            )
 
         fit = start(out=out, plan=plan, progress=Progress(bar.begin, bar.advance, step))
     assert fit.noise is not None
@@ -149,9 +146,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None:
     """What each fit ended with, and the command to go on with: a table, or a JSON object."""
-    from rich.table import Table
-
-    from smoothcert.commands.console import print_figures, stdout
+    from smoothcert.commands.console import figure_table, print_figures, say
 
     if output.json:
         rows = [{"fit": str(fit.path), "init": fit.init, **asdict(fit.history[-1])} for fit in fits]
@@ -159,9 +154,11 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
         return
     if output.quiet:
         return
-    table = Table(title=f"on {_kept_apart(fits[0])}: at the start → fitted", title_justify="left")
-    for name in ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to"):
-        table.add_column(name, justify="right")
+    split = split_of(fits[0])
+    seen = " but not from the model's training" if split == "train split" else ""
+    title = f"on inputs of the {split}, kept apart from the fit{seen}: at the start → fitted"
+    headings = ("init", "accuracy (%)", "mean certified area", "geometric mean σ", "σ from", "to")
+    table = figure_table(*headings, title=title)
     for fit in fits:
         first, last = fit.history[0], fit.history[-1]
         table.add_row(
@@ -172,22 +169,16 @@ def _show(out: Path, fits: list[Fit], after: str, output: OutputOptions) -> None
             f"{last.least:.3g}",
             f"{last.greatest:.3g}",
         )
-    console = stdout()
     print_figures(table)
-    console.print("area: Σ ln σ + D ln gap")
+    say("area: Σ ln σ + D ln gap")
     if len(fits) > 1:
-        console.print(f"{out} has a folder for each init: take another by its figures", soft_wrap=True)
-    console.print(f"Next: {after}", soft_wrap=True)
+        say(f"{out} has a folder for each init: take another by its figures")
+    say(f"Next: {after}")
 
 
 def split_of(fit: Fit) -> str:
     """The split that a fit's figures are on: a model may have memorised its training inputs."""
     return f"{fit.manifest.origin.split or 'unknown'} split"
-
-
-def _kept_apart(fit: Fit) -> str:
-    seen = " but not from the model's training" if split_of(fit) == "train split" else ""
-    return f"inputs of the {split_of(fit)}, kept apart from the fit{seen}"
 
 
 def _area(area: float | None) -> str:

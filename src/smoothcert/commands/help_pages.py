@@ -1,7 +1,7 @@
 """Help in two lengths: `--help` shows what most people need, `--help-all` every option.
 
 The short page has the first two paragraphs, the first example, and the first sentence about each everyday option; the
-names of the others follow, so that nobody has to guess that they exist.
+names of the others follow, so that the page doesn't hide that they exist.
 """
 
 from __future__ import annotations

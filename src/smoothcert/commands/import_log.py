@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from smoothcert.commands.options import BoundName, NoiseName
 
@@ -56,7 +57,7 @@ def import_log(
     """
     from dataclasses import replace
 
-    from smoothcert.analysis.sigmas import own_sigmas
+    from smoothcert.analysis.about import own_sigmas
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError, check_count
     from smoothcert.noise import DEFAULT_NOISE
@@ -64,13 +65,11 @@ def import_log(
     from smoothcert.runs.field_log import import_manifest, read_field_log
     from smoothcert.runs.parquet import is_parquet, read_parquet
 
-    stated = {"noise": noise, "bound": bound, "n0": n0, "n": n, "alpha": alpha}
+    dropped = ""
+    stated: dict[str, Any] = {"bound": bound, "n0": n0, "n": n, "alpha": alpha}
     if is_parquet(log):
-        given = [
-            k
-            for k, value in ({"sigma": sigma, "dataset": dataset, "seed": seed} | stated).items()
-            if value is not None
-        ]
+        options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
+        given = [name for name, value in options.items() if value is not None]
         if given:
             raise InvalidValueError(
                 f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
@@ -78,7 +77,6 @@ def import_log(
         manifest, records, files = read_parquet(log)
         if method is not None:
             manifest = replace(manifest, origin=manifest.origin.but(method=method))
-        dropped = ""
     else:
         if sigma is None:
             raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
@@ -87,23 +85,17 @@ def import_log(
             log,
             sigma,
             noise=noise or DEFAULT_NOISE,
-            bound=bound,
-            n0=n0,
-            n=n,
-            alpha=alpha,
             data_name=dataset,
             method=method,
             read=read,
+            **stated,
         )
         if seed is not None:
             check_count("seed", seed, least=0)
             manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
         records, files = read.records, {}
-        dropped = (
-            ""
-            if read.dropped_tail is None
-            else " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
-        )
+        if read.dropped_tail is not None:
+            dropped = " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
     create_run(out, manifest, records, files)
     spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."

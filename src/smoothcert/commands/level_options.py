@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Group, Parameter
 
@@ -14,63 +13,32 @@ if TYPE_CHECKING:
     from smoothcert.commands.options import ModelOptions
     from smoothcert.sampling import Execution
     from smoothcert.smoothing import SmoothedClassifier
-    from smoothcert.smoothing.levelled import LevelledClassifier
 
 _GROUP = Group("σ levels (one classifier whose σ follows the input)", sort_key=7)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_GROUP, consume_multiple=True)
 @dataclass(frozen=True)
 class LevelOptions:
     """Levels of σ and the chooser among them."""
 
-    chooser: Annotated[
-        str | None,
-        Parameter(
-            group=_GROUP,
-            help="What gives each point its σ: a model of levels (a directory that `smoothcert fit-levels` made, or "
-            "any MODEL with a score for each level), `constant:K` (level K, counted from 0, everywhere), or a "
-            "statistic of the noisy input with its edges, such as `spread:0.3,0.4`, `mean:…`, `energy:…`. Its median "
-            "under noise makes one classifier of all levels, which needs no memory (docs/levels.md).",
-        ),
-    ] = None
-    sigma_levels: Annotated[
-        list[float] | None,
-        Parameter(
-            group=_GROUP,
-            negative="",
-            consume_multiple=True,
-            help="The σ that it chooses among, ascending: `--sigma-levels 0.25 0.5 1` (default: what the chooser was "
-            "fitted for).",
-        ),
-    ] = None
-    level_models: Annotated[
-        list[str] | None,
-        Parameter(
-            group=_GROUP,
-            negative="",
-            consume_multiple=True,
-            help="A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all).",
-        ),
-    ] = None
-    chooser_sigma: Annotated[
-        float | None,
-        Parameter(
-            group=_GROUP,
-            help="σ of the chooser's noise (default: what it was fitted for, or the largest level).",
-        ),
-    ] = None
-    chooser_n0: Annotated[
-        int, Parameter(group=_GROUP, help="Votes of the chooser that find the likeliest level.")
-    ] = 100
-    chooser_n: Annotated[
-        int | None,
-        Parameter(
-            group=_GROUP,
-            help="Votes of the chooser that bound how likely other levels are, at most (default: n; they end once that "
-            "is enough).",
-        ),
-    ] = None
+    chooser: str | None = None
+    """What gives each point its σ: a model of levels (a directory that `smoothcert fit-levels` made, or any MODEL with
+    a score for each level), `constant:K` (level K, counted from 0, everywhere), or a statistic of the noisy input with
+    its edges, such as `spread:0.3,0.4`, `mean:…`, `energy:…`. Its median under noise makes one classifier of all
+    levels, which needs no memory (docs/levels.md)."""
+    sigma_levels: list[float] | None = None
+    """The σ that it chooses among, ascending: `--sigma-levels 0.25 0.5 1` (default: what the chooser was fitted
+    for)."""
+    level_models: list[str] | None = None
+    """A model for each level, smallest σ first; the last must be MODEL (default: MODEL for all)."""
+    chooser_sigma: float | None = None
+    """σ of the chooser's noise (default: what it was fitted for, or the largest level)."""
+    chooser_n0: int = 100
+    """Votes of the chooser that find the likeliest level."""
+    chooser_n: int | None = None
+    """Votes of the chooser that bound how likely other levels are, at most (default: n; they end once that is
+    enough)."""
 
     @property
     def asked(self) -> bool:
@@ -88,47 +56,26 @@ class LevelOptions:
         **plan_fields: Any,
     ) -> SmoothedClassifier:
         """The model smoothed with one σ, or with the levels that the options describe."""
+        from smoothcert.commands.model_argument import level_classifiers
         from smoothcert.errors import InvalidValueError
+        from smoothcert.noise import NOISES
+        from smoothcert.smoothing.levelled import LevelledClassifier
 
         if not self.asked:
             return named.smoothed(execution, sigma, noise=noise, **plan_fields)
         if sigma is not None:
             raise InvalidValueError(f"--sigma {sigma:g} is one σ for all inputs: leave it or the levels out")
-        return self._levelled(model, named, model_options, execution, noise, plan_fields)
-
-    def _levelled(
-        self,
-        model: str,
-        named: NamedModel,
-        model_options: ModelOptions,
-        execution: Execution,
-        noise: str,
-        plan_fields: Mapping[str, Any],
-    ) -> LevelledClassifier:
-        from smoothcert.commands.model_argument import load_named_model
-        from smoothcert.errors import InvalidValueError
-        from smoothcert.noise import NOISES
-        from smoothcert.smoothing.levelled import LevelledClassifier
-
         if noise not in NOISES:
             raise InvalidValueError(
                 f"sigma levels have one σ each, and --noise {noise} has one for each coordinate"
             )
-        chooser, sigmas, sigma = self._chosen()
-        models: Any = named.classifier
-        if self.level_models is not None:
-            if self.level_models[-1] != model:
-                raise InvalidValueError(
-                    f"the last of --level-models is the largest level's and must be MODEL, {model}; got "
-                    f"{self.level_models[-1]}"
-                )
-            lower = [load_named_model(one, model_options, "hard") for one in self.level_models[:-1]]
-            models = [*(one.classifier for one in lower), named.classifier]
+        chooser, sigmas, chooser_sigma = self._chosen()
+        models = level_classifiers(model, named, self.level_models, model_options)
         return LevelledClassifier(
-            models,
+            models[0] if self.level_models is None else models,
             chooser,
             sigmas=sigmas,
-            chooser_sigma=sigma,
+            chooser_sigma=chooser_sigma,
             chooser_n0=self.chooser_n0,
             chooser_n=self.chooser_n,
             noise=noise,

@@ -20,8 +20,8 @@ OptionField = tuple[str, Any, Any]
 """What :func:`dataclasses.make_dataclass` takes: name, annotated type and default."""
 
 
-def option(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
-    """An option that has the knob's default; ``negative``: a switch can be turned off too, by --no-…."""
+def option(knob: Knob, group: Group | None = None) -> OptionField:
+    """An option that has the knob's default; a switch can be turned off too, by --no-…."""
     placed: dict[str, Any] = {} if group is None else {"group": group}
     kind = choices(*knob.choices) if knob.choices else knob.kind
     parameter = Parameter(
@@ -29,17 +29,16 @@ def option(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool 
         help=knob.help,
         # A tuple takes all the values that follow, and --no-… only makes sense for a switch.
         consume_multiple=typing.get_origin(without_none(kind)) is tuple,
-        negative=None if negative and without_none(kind) is bool else "",
+        negative=None if without_none(kind) is bool else "",
         **placed,
     )
-    return prefix + knob.name, Annotated[kind, parameter], knob.default
+    return knob.name, Annotated[kind, parameter], knob.default
 
 
-def optional(knob: Knob, group: Group | None, *, prefix: str = "", negative: bool = True) -> OptionField:
+def optional(knob: Knob, group: Group | None = None) -> OptionField:
     """An option that is None unless given."""
     kind = choices(*knob.choices) if knob.choices else without_none(knob.kind)
-    unset = dataclasses.replace(knob, kind=kind | None, default=None, choices=())
-    return option(unset, group, prefix=prefix, negative=negative)
+    return option(dataclasses.replace(knob, kind=kind | None, default=None, choices=()), group)
 
 
 def former(knob: Knob) -> list[OptionField]:
@@ -95,9 +94,9 @@ def sentence(knob: Knob) -> Knob:
     return dataclasses.replace(knob, help=f"{knob.help[:1].upper()}{knob.help[1:]}." if knob.help else "")
 
 
-def given(options: Any) -> dict[str, Any]:
-    """The options that were given; the others are None."""
-    return {name: value for name, value in vars(options).items() if value is not None}
+def given(options: Any, **more: Any) -> dict[str, Any]:
+    """The options that were given, and ``more`` by name; those that weren't are None."""
+    return {name: value for name, value in (vars(options) | more).items() if value is not None}
 
 
 def without_none(kind: Any) -> Any:

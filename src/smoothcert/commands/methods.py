@@ -11,8 +11,8 @@ from cyclopts import Parameter
 def methods(
     name: str | None = None,
     *,
-    markdown: Annotated[bool, Parameter(negative="")] = False,
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    markdown: bool = False,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
 ) -> None:
     """List the training objectives, or explain one with its knobs.
 

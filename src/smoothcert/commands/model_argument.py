@@ -141,6 +141,18 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     )
 
 
+def level_classifiers(
+    model: str, named: NamedModel, level_models: list[str] | None, options: ModelOptions
+) -> list[BaseClassifier]:
+    """The model of each level, smallest σ first, where each has its own; else the one model alone."""
+    if level_models is not None and level_models[-1] != model:
+        raise InvalidValueError(
+            f"the last of --level-models is the largest level's and must be MODEL, {model}; got {level_models[-1]}"
+        )
+    lower = [load_named_model(one, options, "hard") for one in (level_models or [model])[:-1]]
+    return [*(one.classifier for one in lower), named.classifier]
+
+
 def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifier:
     from smoothcert.sampling import adapt
 

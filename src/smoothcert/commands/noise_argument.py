@@ -9,7 +9,7 @@ from smoothcert.errors import InvalidValueError
 
 if TYPE_CHECKING:
     from smoothcert.noise import DiagonalNoise
-    from smoothcert.sampling import BaseClassifier
+    from smoothcert.smoothing import SmoothedClassifier
 
 
 def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
@@ -45,15 +45,16 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
     return diagonal_noise(kind, load_sigmas(path))
 
 
-def foreign_fit(text: str, base: BaseClassifier, input_shape: tuple[int, ...]) -> str | None:
+def foreign_fit(text: str, classifier: SmoothedClassifier, input_shape: tuple[int, ...]) -> str | None:
     """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
+    from smoothcert.noise import NOISES
     from smoothcert.noise_fit import read_fit
 
-    path = Path(text)
-    if not path.is_dir():
+    if text in NOISES:
         return None
-    fitted = read_fit(path).manifest.model
-    if fitted.sha256 == base.fingerprint(input_shape):
+    classifier.prepare(input_shape)
+    path, base = Path(text), classifier.base
+    if not path.is_dir() or (fitted := read_fit(path).manifest.model).sha256 == base.fingerprint(input_shape):
         return None
     return (
         f"{text} was fitted for another model ({fitted.name}): certificates hold, but the noise may not suit this "

@@ -13,7 +13,6 @@ from smoothcert.commands.written_knobs import choices, members, registered
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
 
-if TYPE_CHECKING:
     BoundName: TypeAlias = str
     NoiseName: TypeAlias = str
 else:  # read from the source: help must come without waiting for torch
@@ -58,24 +57,17 @@ _DATA = Group("Which inputs", sort_key=4)
 _OUTPUT = Group("Output", sort_key=30)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_OUTPUT)
 @dataclass(frozen=True)
 class OutputOptions:
     """How much to print."""
 
-    quiet: Annotated[
-        bool, Parameter(group=_OUTPUT, negative="", help="No progress, no table; errors only.")
-    ] = False
-    json: Annotated[
-        bool, Parameter(group=_OUTPUT, negative="", help="One JSON object on standard output.")
-    ] = False
-    log_format: Annotated[
-        Literal["text", "json"] | None,
-        Parameter(
-            group=_OUTPUT,
-            help="How progress and errors are told: text, or json, an object a line (docs/scripts.md).",
-        ),
-    ] = None
+    quiet: bool = False
+    """No progress, no table; errors only."""
+    json: bool = False
+    """One JSON object on standard output."""
+    log_format: Literal["text", "json"] | None = None
+    """How progress and errors are told: text, or json, an object a line (docs/scripts.md)."""
 
     @property
     def silent(self) -> bool:
@@ -83,76 +75,36 @@ class OutputOptions:
         return self.quiet or (self.json and self.log_format is None)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_MODEL)
 @dataclass(frozen=True)
 class ModelOptions:
     """How to read a model that doesn't describe itself."""
 
-    architecture: Annotated[
-        str | None,
-        Parameter(group=_MODEL, help="Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …)."),
-    ] = None
-    outputs: Annotated[
-        Literal["labels", "scores", "probabilities"] | None,
-        Parameter(group=_MODEL, help="What the model returns (default: scores; estimators: labels)."),
-    ] = None
-    output: Annotated[
-        str | None,
-        Parameter(group=_MODEL, help="Which of several outputs votes, by its name, or its place in a tuple."),
-    ] = None
-    classes: Annotated[
-        int | None,
-        Parameter(
-            group=_MODEL,
-            help="Number of classes of a function that returns labels; 2 if one number a row tells two classes apart "
-            "(a logit with --outputs scores, or one of the --outputs probabilities).",
-        ),
-    ] = None
-    input_dtype: Annotated[
-        Literal["int8", "int16", "int32", "int64", "uint8"] | None,
-        Parameter(
-            group=_MODEL,
-            help="The model takes whole numbers: noise is added in floating point, then rounded and clipped to this "
-            "type.",
-        ),
-    ] = None
-    constants: Annotated[
-        Path | None,
-        Parameter(
-            group=_MODEL,
-            help="An .npz file with an array for each input of an ONNX file but the one that is smoothed.",
-        ),
-    ] = None
-    thread_safe: Annotated[
-        bool | None,
-        Parameter(
-            group=_MODEL,
-            help="Whether several workers may evaluate the model at once (default: torch and ONNX models, not "
-            "functions).",
-        ),
-    ] = None
-    sharpen: Annotated[
-        float | None,
-        Parameter(
-            group=_MODEL,
-            help="Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models).",
-        ),
-    ] = None
-    trust_pickle: Annotated[
-        bool,
-        Parameter(
-            group=_MODEL,
-            negative="",
-            help="Unpickle the checkpoint fully. It can run any code: only for files you trust.",
-        ),
-    ] = False
+    architecture: str | None = None
+    """Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …)."""
+    outputs: Literal["labels", "scores", "probabilities"] | None = None
+    """What the model returns (default: scores; estimators: labels)."""
+    output: str | None = None
+    """Which of several outputs votes, by its name, or its place in a tuple."""
+    classes: int | None = None
+    """Number of classes of a function that returns labels; 2 if one number a row tells two classes apart (a logit with
+    --outputs scores, or one of the --outputs probabilities)."""
+    input_dtype: Literal["int8", "int16", "int32", "int64", "uint8"] | None = None
+    """The model takes whole numbers: noise is added in floating point, then rounded and clipped to this type."""
+    constants: Path | None = None
+    """An .npz file with an array for each input of an ONNX file but the one that is smoothed."""
+    thread_safe: Annotated[bool | None, Parameter(negative=None)] = None
+    """Whether several workers may evaluate the model at once (default: torch and ONNX models, not functions)."""
+    sharpen: float | None = None
+    """Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models)."""
+    trust_pickle: bool = False
+    """Unpickle the checkpoint fully. It can run any code: only for files you trust."""
 
 
 Held = Annotated[
     list[str] | None,
     Parameter(
         consume_multiple=True,
-        negative="",
         help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
         "changes of the others.",
     ),
@@ -167,20 +119,19 @@ def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
     return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_DATA)
 @dataclass(frozen=True)
 class DataOptions:
     """Which inputs."""
 
-    split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = "test"
-    data_dir: Annotated[
-        Path | None,
-        Parameter(
-            group=_DATA, help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."
-        ),
-    ] = None
-    skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 1
-    max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = None
+    split: Literal["test", "train"] = "test"
+    """Split of the data set."""
+    data_dir: Path | None = None
+    """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
+    skip: int = 1
+    """Take every K-th input."""
+    max: int | None = None
+    """Stop after M inputs, whatever --skip is."""
 
     def load(self, name: str) -> Dataset:
         """Read the data set."""
@@ -192,20 +143,18 @@ class DataOptions:
 # Other defaults need classes of their own: given one option of a group, cyclopts makes the whole group anew.
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_DATA)
 @dataclass(frozen=True)
 class TrainingDataOptions(DataOptions):
     """Which inputs, of the training split by default."""
 
-    split: Annotated[Literal["test", "train"], Parameter(group=_DATA, help="Split of the data set.")] = (
-        "train"
-    )
+    split: Literal["test", "train"] = "train"
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_DATA)
 @dataclass(frozen=True)
 class FewInputsOptions(DataOptions):
     """Which inputs: a few from all over, by default."""
 
-    skip: Annotated[int, Parameter(group=_DATA, help="Take every K-th input.")] = 20
-    max: Annotated[int | None, Parameter(group=_DATA, help="Stop after M inputs, whatever --skip is.")] = 50
+    skip: int = 20
+    max: int | None = 50

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any, Literal
 
 from smoothcert.commands.asked import CertificationOptions
 from smoothcert.commands.options import ModelName
@@ -23,7 +21,7 @@ def plan(
     pilot_inputs: int = 8,
     price_per_hour: float | None = None,
     format: Literal["text", "json"] = "text",
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: bool = False,
 ) -> None:
     """Say what `certify` with the same options would cost: votes, forward passes, hours, disk and money.
 

@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from smoothcert.noise_fit import Point
-
 
 def plot(
     *runs: RunPath,
     out: Path,
     kind: Annotated[KindName, Parameter(help=f"What to draw. {KINDS_IN_WORDS}.")] = "accuracy",
     width: Literal["page", "column"] = "page",
-    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")] = (),
+    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
     title: str | None = None,
     options: PlotOptions = PlotOptions(),
 ) -> None:
@@ -99,21 +97,15 @@ def _called(thing: Any, label: str) -> Any:
 
 
 def _read(path: Path, reads: str) -> list[Any]:
-    """What a kind of plot is drawn from."""
+    """What a kind of plot is drawn from; a ladder's name says the split that its figures are of."""
+    from smoothcert.commands.fit_noise import split_of
+    from smoothcert.noise_fit import ladder_points, read_ladder
     from smoothcert.runs import read_run
 
     if reads == "ladders":
-        return [_ladder_points(path)]
+        fits = read_ladder(path)
+        return [(f"{path.resolve().name}, {split_of(fits[0])}", ladder_points(fits))]
     return _sigmas_of(path) if reads == "scales" else [read_run(path)]
-
-
-def _ladder_points(path: Path) -> tuple[str, list[Point]]:
-    """A ladder's name, with the split that its figures are of, and its points."""
-    from smoothcert.commands.fit_noise import split_of
-    from smoothcert.noise_fit import ladder_points, read_ladder
-
-    fits = read_ladder(path)
-    return f"{path.resolve().name}, {split_of(fits[0])}", ladder_points(fits)
 
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:

@@ -22,6 +22,4 @@ if TYPE_CHECKING:
 
 else:
     KindName = choices("smoothcert.analysis.plots", "PLOTS")
-    PlotOptions = options_class(
-        "PlotOptions", [optional(sentence(knob), None) for knob in merged(KNOBS)], __name__
-    )
+    PlotOptions = options_class("PlotOptions", [optional(sentence(knob)) for knob in merged(KNOBS)], __name__)

@@ -62,7 +62,6 @@ def predict(
     from smoothcert.commands.noise_argument import foreign_fit
     from smoothcert.evaluation import Choice
     from smoothcert.files import write_atomically
-    from smoothcert.noise import NOISES
     from smoothcert.sampling.models import class_order
 
     execution = execution_of(speed)
@@ -87,10 +86,8 @@ def predict(
     for departure in named.departures(classifier.plan.noise.name, one_sigma, inputs):
         warn(departure, output.quiet)
     classifier = classifier.in_order(class_order(classifier.base, inputs))
-    if noise not in NOISES:
-        classifier.prepare(inputs.input_shape)
-        if (warning := foreign_fit(noise, classifier.base, inputs.input_shape)) is not None:
-            note(warning, output.silent)
+    if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
+        note(warning, output.silent)
     columns = held_columns(hold)
     voting = classifier if columns is None else classifier.holding(columns)
     indices = Choice(data.skip, data.max).indices(len(inputs))

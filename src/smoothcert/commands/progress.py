@@ -46,6 +46,11 @@ class Meter:
             self.items += 1
             self._tell(self, "going")
 
+    def one(self) -> None:
+        """One more item is finished, which is the unit of work itself."""
+        self.advance(1)
+        self.item()
+
     def step(self, epoch: int, epochs: int, batch: int, batches: int, loss: float) -> None:
         """One training step was done."""
         with self._lock:

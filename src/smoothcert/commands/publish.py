@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from smoothcert.commands.options import OutputOptions
 
@@ -16,8 +13,8 @@ def publish(
     run: Path,
     to: str,
     *,
-    with_model: Annotated[bool, Parameter(negative="")] = False,
-    replace: Annotated[bool, Parameter(negative="")] = False,
+    with_model: bool = False,
+    replace: bool = False,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Put a finished run into object storage: `show`, `table`, `report`, `verify` and the like read it from there.

@@ -12,9 +12,7 @@ _WIDE = 90
 """Columns of a screen that has room for the sources, too; --json and a recipe's own file have them always."""
 
 
-def recipes(
-    name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json", negative="")] = False
-) -> None:
+def recipes(name: str | None = None, *, json_: Annotated[bool, Parameter(name="--json")] = False) -> None:
     """List the shipped recipes with their source and published ACR, or print one.
 
     Example: `smoothcert recipes mnist-smoothmix-1.0 > mine.toml`, change it, `smoothcert train --recipe mine.toml …`

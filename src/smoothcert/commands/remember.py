@@ -67,12 +67,7 @@ def remember_with_bar(whole: Run, inputs: Dataset, memory: str, out: Path, outpu
     address = memory.removeprefix("sqlite:")
     with progress_bar("remembering", "inputs", output.silent) as bar:
         bar.begin(len(whole.records), len(whole.records))
-
-        def answered() -> None:
-            bar.advance(1)
-            bar.item()
-
-        made, sources = remember_run(whole, inputs, address, out, answered)
+        made, sources = remember_run(whole, inputs, address, out, bar.one)
     show_run(made, output)
     words = {
         "certified": "kept their certificate",

@@ -26,4 +26,4 @@ def _directory(_kind: object, tokens: Sequence[Token]) -> Path:
 
 
 RunPath = Annotated[Path, Parameter(converter=_directory)]
-"""A run of anybody's."""
+"""A run of any origin."""

@@ -37,16 +37,8 @@ if TYPE_CHECKING:
     class DeviceOptions:
         """Device and workers, for commands that cast few votes."""
 
-        device: str
-        workers: int | None
-
     class SpeedOptions(DeviceOptions):
         """What may change speed but never an answer."""
-
-        batch: int | None
-        backend: str
-        address: str | None
-        gpus_per_worker: float
 
     class NumericsOptions:
         """What may change a last bit; ``levels`` is the plan's own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
@@ -12,8 +11,6 @@ from smoothcert.knobs import Knob, written
 
 if TYPE_CHECKING:
     from smoothcert.sigma_search import SigmaSearch
-
-_GROUP = Group("A σ for each input (data-dependent smoothing)", sort_key=6)
 
 
 def _help() -> str:
@@ -36,27 +33,23 @@ def _told(knobs: list[Knob]) -> str:
     return "; ".join(f"`{written('', {knob.name: knob.default})[1:]}` {knob.help}" for knob in knobs)
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class SearchOptions:
-    """The search for each input's σ."""
+SearchText = Annotated[
+    str | None,
+    Parameter(
+        group=Group("A σ for each input (data-dependent smoothing)", sort_key=6),
+        help="Choose each input's own σ before certifying it: ladder (any model), gradient, grid or ellipsoid, "
+        "with knobs as in `ladder:rungs=9,votes=32`. Ladder casts votes; gradient is the papers' ascent and grid "
+        "their baseline; ellipsoid finds a per-coordinate σ. Gradient and ellipsoid are for torch models. Without "
+        "a region memory, a certificate is then about the classifier frozen at that input's σ."
+        f"\n\n{_help()}",
+    ),
+]
 
-    sigma_search: Annotated[
-        str | None,
-        Parameter(
-            group=_GROUP,
-            help="Choose each input's own σ before certifying it: ladder (any model), gradient, grid or ellipsoid, "
-            "with knobs as in `ladder:rungs=9,votes=32`. Ladder casts votes; gradient is the papers' ascent and grid "
-            "their baseline; ellipsoid finds a per-coordinate σ. Gradient and ellipsoid are for torch models. Without "
-            "a region memory, a certificate is then about the classifier frozen at that input's σ."
-            f"\n\n{_help()}",
-        ),
-    ] = None
 
-    def search(self) -> SigmaSearch | None:
-        """The search asked for, or None."""
-        if self.sigma_search is None:
-            return None
-        from smoothcert.sigma_search.parsing import parse_search
+def search_of(text: str | None) -> SigmaSearch | None:
+    """The search asked for, or None."""
+    if text is None:
+        return None
+    from smoothcert.sigma_search.parsing import parse_search
 
-        return parse_search(self.sigma_search)
+    return parse_search(text)

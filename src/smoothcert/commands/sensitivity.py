@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import statistics
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,8 +75,6 @@ def sensitivity(
 
 def _median_reach(path: Path, fit: Fit) -> float:
     """The median equal-volume radius of the run's right answers."""
-    import statistics
-
     from smoothcert.errors import RunError
     from smoothcert.runs import read_run
 
@@ -115,13 +115,7 @@ def _show_table(path: Path, features: list[Feature]) -> None:
             table.add_row("…", f"{len(features) - len(rows)} more", "")
         cells = [str(feature.rank), feature.name, f"{feature.sigma:.4g}", f"{feature.factor:.2f}"]
         if feature.half_width is not None:
-            cells.append(f"± {decimal_down(feature.half_width, _digits(feature.half_width))}")
+            digits = max(0, 2 - math.floor(math.log10(feature.half_width)))  # that show three of a number
+            cells.append(f"± {decimal_down(feature.half_width, digits)}")
         table.add_row(*cells)
     print_figures(table)
-
-
-def _digits(value: float) -> int:
-    """Decimals that show three digits of a number."""
-    import math
-
-    return max(0, 2 - math.floor(math.log10(value)))

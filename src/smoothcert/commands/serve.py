@@ -6,15 +6,13 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from smoothcert.commands.options import BoundName, ModelName, ModelOptions, NoiseText, OutputOptions, Sigma
+from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.search_options import SearchOptions
+from smoothcert.commands.search_options import SearchText, search_of
 from smoothcert.commands.serve_options import LimitOptions
-from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.commands.model_argument import NamedModel
@@ -32,15 +30,15 @@ def serve(
     noise: NoiseText = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName | None = None,
-    search: SearchOptions = SearchOptions(),
+    sigma_search: SearchText = None,
     memory: str | None = None,
     like: Path | None = None,
     input_shape: str | None = None,
     host: str = "127.0.0.1",
     port: int = 8000,
     api_keys: Path | None = None,
-    open: Annotated[bool, Parameter(negative="")] = False,
-    allow_host: Annotated[list[str] | None, Parameter(negative="")] = None,
+    open: bool = False,
+    allow_host: list[str] | None = None,
     seed: int | None = None,
     secret_file: Path | None = None,
     grace: float = 10.0,
@@ -82,8 +80,8 @@ def serve(
     allow_host
         A further name that the server is reached by; only asked about where there are no keys.
     seed
-        Fixes all votes, so that answers can be reproduced. Whoever knows it can look for inputs that it flatters: for
-        tests and figures, not for strangers.
+        Fixes all votes, so that answers can be reproduced. Anyone who knows it can look for inputs that it flatters:
+        for tests and figures, not for strangers.
     secret_file
         Keeps the secret that votes follow from, in a file that only you can read; made if missing. Without, every start
         draws another, and what is promised is for each life of the server.
@@ -106,7 +104,7 @@ def serve(
     _check_host(host, api_keys, open, is_loopback(host))
     keys = None if api_keys is None else Keys.read(api_keys)
     secret = _secret(seed, secret_file)
-    execution, searched = execution_of(speed), search.search()
+    execution, searched = execution_of(speed), search_of(sigma_search)
     _check_model(model)
     named = load_named_model(model, model_options, "hard")
     shape = _shape(named, input_shape)
@@ -132,13 +130,13 @@ def serve(
     classifier.settle_for(classifier.plan.levels, max(abs(end) for end in expected))
     if seed is not None:
         warn(
-            f"--seed {seed} fixes every vote: whoever knows it can look for inputs that it flatters, and for those "
+            f"--seed {seed} fixes every vote: anyone who knows it can look for inputs that it flatters, and for those "
             "nothing is promised. Leave it out where strangers ask",
             output.quiet,
         )
     address = None if memory is None else memory.removeprefix("sqlite:")
     service = Service(classifier, shape, secret=secret, limits=limits.limits(), memory=address)
-    # With keys a page of somebody else's can do nothing; opened to all, the name doesn't matter.
+    # With keys a page from elsewhere can do nothing; opened to all, the name doesn't matter.
     anyone = keys is not None or (open and not is_loopback(host))
     hosts = None if anyone else LOOPBACK | {host.lower(), *(name.lower() for name in allow_host or ())}
     application = make_application(service, keys, hosts)

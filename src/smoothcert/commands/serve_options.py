@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from cyclopts import Group, Parameter
 
@@ -13,35 +13,31 @@ if TYPE_CHECKING:
 _LIMITS = Group("Limits (whatever is beyond them is refused)", sort_key=8)
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_LIMITS)
 @dataclass(frozen=True)
 class LimitOptions:
     """What one request, and one caller, may ask for."""
 
-    deadline: Annotated[
-        float,
-        Parameter(
-            group=_LIMITS,
-            help="Seconds after which a request that doesn't say is answered with the radius reached so far.",
-        ),
-    ] = 10.0
-    max_deadline: Annotated[float, Parameter(group=_LIMITS, help="Seconds that a request may ask for.")] = (
-        300.0
-    )
-    max_body: Annotated[int, Parameter(group=_LIMITS, help="Bytes of a request.")] = 8 << 20
-    max_inputs: Annotated[int, Parameter(group=_LIMITS, help="Inputs of a request.")] = 64
-    max_queue: Annotated[
-        int, Parameter(group=_LIMITS, help="Inputs that may wait, of all callers together; more get 429.")
-    ] = 1024
-    max_waiting: Annotated[
-        int, Parameter(group=_LIMITS, help="Inputs that may wait, of one caller; more get 429.")
-    ] = 256
-    max_requests: Annotated[int, Parameter(group=_LIMITS, help="Requests of one caller a minute.")] = 600
-    max_votes: Annotated[int, Parameter(group=_LIMITS, help="Votes for one caller a minute.")] = 100_000_000
-    max_connections: Annotated[int, Parameter(group=_LIMITS, help="Connections at once.")] = 512
-    keep: Annotated[
-        int, Parameter(group=_LIMITS, help="Inputs whose votes are kept, to go on with when asked again.")
-    ] = 65_536
+    deadline: float = 10.0
+    """Seconds after which a request that doesn't say is answered with the radius reached so far."""
+    max_deadline: float = 300.0
+    """Seconds that a request may ask for."""
+    max_body: int = 8 << 20
+    """Bytes of a request."""
+    max_inputs: int = 64
+    """Inputs of a request."""
+    max_queue: int = 1024
+    """Inputs that may wait, of all callers together; more get 429."""
+    max_waiting: int = 256
+    """Inputs that may wait, of one caller; more get 429."""
+    max_requests: int = 600
+    """Requests of one caller a minute."""
+    max_votes: int = 100_000_000
+    """Votes for one caller a minute."""
+    max_connections: int = 512
+    """Connections at once."""
+    keep: int = 65_536
+    """Inputs whose votes are kept, to go on with when asked again."""
 
     def limits(self) -> Limits:
         """As the service takes them."""

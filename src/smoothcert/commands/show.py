@@ -23,7 +23,7 @@ def show(
     *,
     radii: str | None = None,
     confidence: float = 0.99,
-    json_: Annotated[bool, Parameter(name="--json", negative="")] = False,
+    json_: Annotated[bool, Parameter(name="--json")] = False,
 ) -> None:
     """Show one run in full: accuracies by name, confidence, classes, time, and what it proves about other inputs.
 
@@ -47,12 +47,11 @@ def show(
     json_
         One JSON object with full precision on standard output.
     """
-    from smoothcert.analysis.levels import levels_used
+    from smoothcert.analysis.levels import used_json
     from smoothcert.analysis.off_grid import off_grid_in_words
     from smoothcert.analysis.overview import overview
     from smoothcert.analysis.tables import default_radii
     from smoothcert.analysis.trained import Departures
-    from smoothcert.analysis.votes import votes_used
     from smoothcert.commands.radii import chosen_beforehand
     from smoothcert.runs import read_run
 
@@ -67,14 +66,9 @@ def show(
         else _statements(read, chosen, confidence)
     )
     if json_:
-        used = votes_used(read)
-        votes = {} if used is None else {"votes": asdict(used)}
-        if (levels := levels_used(read)) is not None:
-            votes["levels"] = asdict(levels)
         notes = [*([] if lost is None else [_off_grid(lost)]), *Departures.of(read.manifest).in_words()]
-        print(
-            json.dumps({**asdict(whole), **votes, "notes": notes, "statements": proved}, ensure_ascii=False)
-        )
+        found = {**asdict(whole), **used_json(read), "notes": notes, "statements": proved}
+        print(json.dumps(found, ensure_ascii=False))
         return
     _print(read, whole, typed, proved, lost)
 
@@ -104,64 +98,57 @@ def _print(run: Run, whole: RunOverview, typed: list[str], proved: list[str] | s
     from smoothcert.analysis.tables.cells import sigma_text
     from smoothcert.analysis.trained import Departures
     from smoothcert.analysis.votes import votes_used
-    from smoothcert.commands.console import print_figures, stdout
+    from smoothcert.commands.console import print_figures, say
 
-    console = stdout()
     summary = whole.summary
     held = f"{summary.inputs} inputs" if run.shortfall is None else run.shortfall
-    console.print(f"{summary.run}: {held}", style="bold", soft_wrap=True)
+    say(f"{summary.run}: {held}", style="bold")
     sigma = sigma_text(summary.sigma, "not stated") + summary.sigma_mark
     data = data_in_words(summary.dataset, summary.split) or "not stated"
-    console.print(f"  data: {data}; σ: {sigma}", soft_wrap=True)
+    say(f"  data: {data}; σ: {sigma}")
     for name, share in (
         ("base accuracy (no noise, no certificate)", whole.base_accuracy),
         ("noisy accuracy of the base classifier", whole.noisy_accuracy),
         ("smoothed accuracy (certified at radius 0)", whole.smoothed_accuracy),
         ("abstained", summary.abstained),
     ):
-        console.print(f"  {name}: {_percent(share)}")
-    console.print(_acr_line(run, whole), soft_wrap=True)
+        say(f"  {name}: {_percent(share)}")
+    say(_acr_line(run, whole))
     if whole.runtime is not None:
         rate = whole.runtime.votes_per_second
         votes = "" if rate is None else f", {rate:,.0f} votes a second"
-        console.print(f"  time: {whole.runtime.total_seconds:,.1f} s of workers{votes}")
+        say(f"  time: {whole.runtime.total_seconds:,.1f} s of workers{votes}")
     if (used := votes_used(run)) is not None:
-        console.print(f"  votes: {used.in_words()}", soft_wrap=True)
+        say(f"  votes: {used.in_words()}")
     if (levels := levels_used(run)) is not None:
         for sentence in levels.sentences():
-            console.print(f"  {sentence}", soft_wrap=True)
-    console.print(_spread_line(whole), soft_wrap=True)
+            say(f"  {sentence}")
+    say(_spread_line(whole))
     print_figures(_class_table(whole, typed))
     if (printed := printed_radii(run)) is not None:
-        console.print(
+        say(
             f"Radii are as the log prints them, rounded to {printed.digits} digits; statements and intervals allow for "
             "half a unit of the last one.",
-            soft_wrap=True,
         )
     if lost is not None:
-        console.print(f"{_off_grid(lost)}.", soft_wrap=True)
+        say(f"{_off_grid(lost)}.")
     if run.manifest.kind == "certify" and run.manifest.plan.stream is None:
-        console.print(
+        say(
             "Noise was added in floating point, as in every version before: certificates don't cover "
             "classifiers that read low-order bits. Certify again for those that do.",
-            soft_wrap=True,
         )
     for departure in Departures.of(run.manifest).in_words():
-        console.print(f"Note: {departure}.", soft_wrap=True)
+        say(f"Note: {departure}.")
     if isinstance(proved, str):
-        console.print(f"Nothing is proved about other inputs: {proved}.", soft_wrap=True)
+        say(f"Nothing is proved about other inputs: {proved}.")
         return
     for sentence in proved:
-        console.print(f"Proved: {sentence}.", soft_wrap=True)
+        say(f"Proved: {sentence}.")
     if run.manifest.plan.recertified_from:
-        console.print(
-            "The run was recertified: this holds if α and bound were chosen without looking at its votes.",
-            soft_wrap=True,
-        )
+        say("The run was recertified: this holds if α and bound were chosen without looking at its votes.")
 
 
 def _acr_line(run: Run, whole: RunOverview) -> str:
-
     from smoothcert.analysis.intervals import acr_interval
     from smoothcert.errors import RunError
 
@@ -192,11 +179,10 @@ def _spread_line(whole: RunOverview) -> str:
 
 
 def _class_table(whole: RunOverview, typed: list[str]) -> Table:
-    from rich.table import Table
+    from smoothcert.commands.console import figure_table
 
-    table = Table(title="certified accuracy (%) at radius, by class", title_justify="left")
-    for heading in ("class", "inputs", "abstained", "ACR", *typed):
-        table.add_column(heading, justify="right")
+    headings = ("class", "inputs", "abstained", "ACR", *typed)
+    table = figure_table(*headings, title="certified accuracy (%) at radius, by class")
     for one in whole.classes:
         if one.accuracy is None or one.acr is None:
             table.add_row(str(one.label), "0", *["–"] * (len(typed) + 2))

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from smoothcert.commands.made_options import given
-from smoothcert.commands.options import (
-    BoundName,
-    DataOptions,
-    OutputOptions,
-)
+from smoothcert.commands.options import BoundName, DataOptions, OutputOptions
+from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.recipe_options import SweepOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
-from smoothcert.commands.vote_options import VoteOptions
 
 if TYPE_CHECKING:
     from smoothcert.runs import Run
@@ -28,13 +24,13 @@ if TYPE_CHECKING:
 def sweep(
     dataset: str | None = None,
     *,
-    methods: Annotated[tuple[str, ...], Parameter(consume_multiple=True, negative="")],
-    sigmas: Annotated[tuple[float, ...], Parameter(consume_multiple=True, negative="")] = (),
-    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True, negative="")] = (0,),
+    methods: Annotated[tuple[str, ...], Parameter(consume_multiple=True)],
+    sigmas: Annotated[tuple[float, ...], Parameter(consume_multiple=True)] = (),
+    seeds: Annotated[tuple[int, ...], Parameter(consume_multiple=True)] = (0,),
     out: Path,
     architecture: str | None = None,
     train_inputs: int | None = None,
-    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
+    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True)] = None,
     shard: str | None = None,
     votes: VoteOptions = VoteOptions(),
     bound: BoundName = "top-two",
@@ -93,15 +89,8 @@ def sweep(
     part = None if shard is None else Shard.parse(shard)
     if part is None:
         require_matplotlib()
-    common = given(plan) | {
-        "dataset": dataset,
-        "architecture": architecture,
-        "inputs": train_inputs,
-        "ramps": None if ramp is None else list(ramp),
-    }
-    cells = plan_cells(
-        methods, sigmas, seeds, {name: value for name, value in common.items() if value is not None}
-    )
+    common = given(plan, dataset=dataset, architecture=architecture, inputs=train_inputs, ramps=ramp)
+    cells = plan_cells(methods, sigmas, seeds, common)
     certify_plan = {
         **vars(votes),
         "bound": bound,

@@ -41,8 +41,7 @@ def table(
         dataset,sigma,method,seeds,inputs,acr,acr_sd,…) and, after the radii, dataset,split,sigma_search,sigma_per,
         planned,complete,sigma_levels,chooser. best and training: all but latex.
     """
-    from smoothcert.analysis.about import chooser_of, levels_of
-    from smoothcert.analysis.sigmas import own_sigmas
+    from smoothcert.analysis.about import chooser_of, levels_of, own_sigmas
     from smoothcert.analysis.tables import default_radii, parse_radii
     from smoothcert.analysis.tables.layouts import render_layout
     from smoothcert.analysis.tables.naming import coverage

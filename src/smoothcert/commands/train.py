@@ -40,14 +40,14 @@ def train(
             help=f"{', '.join(ARCHITECTURES)}, timm:NAME or torchvision:NAME (default: by the size of the inputs)."
         ),
     ] = None,
-    normalise: bool | None = None,
+    normalise: Annotated[bool | None, Parameter(negative=None)] = None,
     max: Annotated[int | None, Parameter(help="Train on the first M inputs only.")] = None,
-    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, negative="")] = None,
+    ramp: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True)] = None,
     plan: PlanOptions = PlanOptions(),
     knobs: KnobOptions = KnobOptions(),
     data_dir: Path | None = None,
     device: str = "cpu",
-    tensorboard: Annotated[bool, Parameter(negative="")] = False,
+    tensorboard: bool = False,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Train a classifier under noise and save it with everything needed to certify it.
@@ -96,15 +96,15 @@ def train(
 
     check_device(device)
     keep_freed_memory()
-    values = given(plan) | {
-        "dataset": dataset,
-        "architecture": architecture,
-        "normalise": normalise,
-        "inputs": max,
-        "start": start,
-        "ramps": None if ramp is None else list(ramp),
-    }
-    values = {name: value for name, value in values.items() if value is not None}
+    values = given(
+        plan,
+        dataset=dataset,
+        architecture=architecture,
+        normalise=normalise,
+        inputs=max,
+        start=start,
+        ramps=ramp,
+    )
     chosen = (
         make_recipe(values, objective or "gaussian", given(knobs))
         if recipe is None

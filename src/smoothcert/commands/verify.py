@@ -16,68 +16,36 @@ from smoothcert.commands.run_argument import RunPath
 from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 
 if TYPE_CHECKING:
-    from smoothcert.datasets.base import Dataset
-    from smoothcert.sampling import BaseClassifier, Execution
     from smoothcert.verification import Checked, Report
-    from smoothcert.verification.replay import Replay
-    from smoothcert.verification.statement import Statement
 
 DOESNT_FOLLOW = 4
 _REPLAY = Group("Casting votes again", sort_key=3)
 _SHOWN = 20
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=_REPLAY, consume_multiple=True)
 @dataclass(frozen=True)
 class ReplayOptions:
     """Which votes to cast again, and with what."""
 
-    replay: Annotated[
-        int | None, Parameter(group=_REPLAY, help="Number of inputs whose votes are cast again.")
-    ] = None
-    model: Annotated[
-        str | None,
-        Parameter(
-            group=_REPLAY,
-            help="The model to cast them with, which must be the one that was certified. What the run names as its "
-            "model is never loaded.",
-        ),
-    ] = None
-    chooser: Annotated[
-        str | None,
-        Parameter(
-            group=_REPLAY,
-            help="The chooser of a run with σ levels, which must be the one it was certified with.",
-        ),
-    ] = None
-    level_models: Annotated[
-        list[str] | None,
-        Parameter(
-            group=_REPLAY,
-            negative="",
-            consume_multiple=True,
-            help="The models of its levels, smallest σ first, where each has its own; the last must be --model.",
-        ),
-    ] = None
-    dataset: Annotated[
-        str | None,
-        Parameter(group=_REPLAY, alias="-d", help="The data set (default: what the model was trained on)."),
-    ] = None
-    split: Annotated[Literal["test", "train"], Parameter(group=_REPLAY, help="Its split.")] = "test"
-    data_dir: Annotated[
-        Path | None,
-        Parameter(
-            group=_REPLAY, help="Where its files are (default: the environment variable SMOOTHCERT_DATA)."
-        ),
-    ] = None
-    seed: Annotated[
-        int | None,
-        Parameter(
-            group=_REPLAY,
-            help="Draw the inputs by this seed (default: one from the operating system, which is shown): one that "
-            "the run's maker couldn't know.",
-        ),
-    ] = None
+    replay: int | None = None
+    """Number of inputs whose votes are cast again."""
+    model: str | None = None
+    """The model to cast them with, which must be the one that was certified. What the run names as its model is never
+    loaded."""
+    chooser: str | None = None
+    """The chooser of a run with σ levels, which must be the one it was certified with."""
+    level_models: list[str] | None = None
+    """The models of its levels, smallest σ first, where each has its own; the last must be --model."""
+    dataset: Annotated[str | None, Parameter(alias="-d")] = None
+    """The data set (default: what the model was trained on)."""
+    split: Literal["test", "train"] = "test"
+    """Its split."""
+    data_dir: Path | None = None
+    """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
+    seed: int | None = None
+    """Draw the inputs by this seed (default: one from the operating system, which is shown): one that the run's maker
+    couldn't know."""
 
     def check(self) -> None:
         """Refuse options that contradict each other."""
@@ -113,7 +81,7 @@ def verify(
     model_options: ModelOptions = ModelOptions(),
     speed: SpeedOptions = SpeedOptions(),
     format: Literal["text", "json"] = "text",
-    quiet: Annotated[bool, Parameter(negative="")] = False,
+    quiet: bool = False,
 ) -> None:
     """Check that a run's every class, radius and abstention follows from its votes and its plan.
 
@@ -145,15 +113,12 @@ def verify(
 
     replaying.check()
     silent = quiet or format == "json"
+    replays = replaying.replay is not None
     with progress_bar("verifying", "inputs", silent) as bar:
-
-        def step() -> None:
-            bar.advance(1)
-            bar.item()
-
-        replays = replaying.replay is not None
-        checked = verify_run(run, digest, lambda total: bar.begin(total, total), step, keep_records=replays)
-    if replaying.replay is not None:
+        checked = verify_run(
+            run, digest, lambda total: bar.begin(total, total), bar.one, keep_records=replays
+        )
+    if replays:
         _replay(run, checked, replaying, model_options, speed, silent)
     report = checked.report
     if format == "json":
@@ -174,8 +139,11 @@ def _replay(
 ) -> None:
     from smoothcert import datasets
     from smoothcert.commands.console import progress_bar
-    from smoothcert.commands.model_argument import declared_as, load_named_model
-    from smoothcert.verification.replay import chosen_records
+    from smoothcert.commands.level_options import load_chooser
+    from smoothcert.commands.model_argument import declared_as, level_classifiers, load_named_model
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.verification.level_replay import LevelReplay
+    from smoothcert.verification.replay import Replay, chosen_records
 
     assert replaying.model is not None
     assert replaying.replay is not None
@@ -183,9 +151,17 @@ def _replay(
     options = declared_as(model_options, checked.statement.model.get("declared"))
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
     inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
-    lower = [load_named_model(one, options, "hard").classifier for one in (replaying.level_models or [])[:-1]]
-    models = [*lower, named.classifier]
-    replay = _replay_of(run, checked.statement, models, replaying.chooser, inputs, execution_of(speed))
+    models = level_classifiers(replaying.model, named, replaying.level_models, options)
+    execution = execution_of(speed)
+    if plan is not None and plan.levels is not None:
+        chooser = None if replaying.chooser is None else load_chooser(replaying.chooser)
+        replay: Replay = LevelReplay(run, checked.statement, models, chooser, inputs, execution)
+    elif replaying.chooser is not None or len(models) > 1:
+        raise InvalidValueError(
+            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
+        )
+    else:
+        replay = Replay(run, checked.statement, models[-1], inputs, execution)
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)
@@ -196,62 +172,23 @@ def _replay(
         checked.report.notes.append(f"the inputs whose votes were cast again were drawn by --seed {seed}")
 
 
-def _replay_of(
-    run: Path,
-    statement: Statement,
-    models: list[BaseClassifier],
-    chooser: str | None,
-    inputs: Dataset,
-    execution: Execution,
-) -> Replay:
-    from smoothcert.commands.level_options import load_chooser
-    from smoothcert.errors import InvalidValueError
-    from smoothcert.verification.level_replay import LevelReplay
-    from smoothcert.verification.replay import Replay
-
-    if statement.plan is not None and statement.plan.levels is not None:
-        chosen = None if chooser is None else load_chooser(chooser)
-        return LevelReplay(run, statement, models, chosen, inputs, execution)
-    if chooser is not None or len(models) > 1:
-        raise InvalidValueError(
-            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
-        )
-    return Replay(run, statement, models[-1], inputs, execution)
-
-
 def _show(report: Report, quiet: bool) -> None:
-    from smoothcert.commands.console import stdout
-
-    console = stdout()
-
-    def lines(title: str, sentences: list[str]) -> None:
-        if sentences:
-            console.print(title, style="bold")
-            for sentence in sentences:
-                console.print(f"  - {sentence}", soft_wrap=True)
+    from smoothcert.commands.console import print_list, say
 
     if quiet and report.holds:
         return
-    console.print(
-        f"{report.run}: {_inputs(report)}, {_verdict(report)}",
+    of = "" if report.finished in (None, True) else f" of {report.expected}"
+    say(
+        f"{report.run}: {report.records}{of} inputs, {_verdict(report)}",
         style=None if report.holds else "bold red",
-        soft_wrap=True,
     )
-    lines("What doesn't follow", _problems(report))
+    print_list("What doesn't follow", _problems(report))
     if quiet:
         return
-    lines("Verified" if report.holds else "Checked", report.verified)
-    lines("Believed, because a run can't show it", report.believed)
-    lines("Note", report.notes)
-    console.print(f"results SHA-256 {report.results_sha256}", soft_wrap=True)
-
-
-def _inputs(report: Report) -> str:
-    return (
-        f"{report.records} inputs"
-        if report.finished in (None, True)
-        else f"{report.records} of {report.expected} inputs"
-    )
+    print_list("Verified" if report.holds else "Checked", report.verified)
+    print_list("Believed, because a run can't show it", report.believed)
+    print_list("Note", report.notes)
+    say(f"results SHA-256 {report.results_sha256}")
 
 
 def _verdict(report: Report) -> str:

@@ -33,21 +33,24 @@ def written_help(module: str, function: str) -> str:
     raise LookupError(f"{module} has no function {function}")
 
 
-def written_knobs(module: str, cls: str, only: Collection[str] | None = None) -> list[Knob]:
+def written_knobs(
+    module: str, cls: str, only: Collection[str] | None = None, but: Collection[str] = ()
+) -> list[Knob]:
     """The fields of a dataclass, its bases' first; a field declared again keeps its place, as dataclasses have it.
 
-    ``only`` limits it to these names, where other fields aren't plain.
+    ``only`` and ``but`` limit it to these names, or to others, where not all fields are plain.
     """
     module, node = _defined(module, cls)
     assert isinstance(node, ast.ClassDef)
     found: dict[str, Knob] = {}
     for base in node.bases:
         if isinstance(base, ast.Name) and base.id != "ABC":
-            found |= {knob.name: knob for knob in written_knobs(module, base.id, only)}
+            found |= {knob.name: knob for knob in written_knobs(module, base.id, only, but)}
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and not _is_class_variable(statement.annotation):
-            name = ast.unparse(statement.target)
-            if only is None or name in only:
+        if isinstance(statement, ast.AnnAssign):
+            name, declared = ast.unparse(statement.target), ast.unparse(statement.annotation)
+            wanted = name not in but and (only is None or name in only)
+            if wanted and not declared.startswith("ClassVar"):
                 found[name] = _knob(module, name, statement)
     return list(found.values())
 
@@ -157,10 +160,6 @@ def _defined(module: str, name: str) -> tuple[str, ast.ClassDef | ast.expr]:
         if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
             return _defined(str(node.module), name)
     raise LookupError(f"{module} has no {name}")
-
-
-def _is_class_variable(annotation: ast.expr) -> bool:
-    return ast.unparse(annotation).startswith("ClassVar")
 
 
 def _path_of(module: str) -> Path:

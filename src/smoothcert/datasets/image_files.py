@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.errors import DataError
-from smoothcert.extras import require
 from smoothcert.files import opened_file
 
 if TYPE_CHECKING:
@@ -32,11 +31,6 @@ class Header(NamedTuple):
 
     size: tuple[int, int]
     mode: str
-
-
-def require_pillow(purpose: str) -> None:
-    """Refuse early, and say what for, if Pillow isn't installed."""
-    require("PIL.Image", purpose)
 
 
 def load_formats() -> None:

@@ -19,9 +19,9 @@ from smoothcert.datasets.image_files import (
     image_names,
     opened,
     read_header,
-    require_pillow,
 )
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import check_expansion
 
 _SPLIT_FOLDERS = {"train": ("train",), "test": ("test", "val")}
@@ -47,8 +47,13 @@ def load_image_folder(path: Path, split: str) -> Dataset:
     files: list[Path] = []
     labels: list[int] = []
     for class_folder in class_folders(folder):
-        images = _image_files(class_folder)
-        files += images
+        images = image_names(class_folder)
+        if not images:
+            raise DataError(
+                f"{class_folder}: expected images ({', '.join(sorted(SUFFIXES))}) of one class, found none; "
+                "the layout is PATH/CLASS/image, or PATH/train/CLASS/image with PATH/test/CLASS/image"
+            )
+        files += [class_folder / name for name in images]
         labels += [classes.index(class_folder.name)] * len(images)
     return Dataset(f"folder:{path}", _read_images(files), np.array(labels, np.int64), classes, scale=1 / 255)
 
@@ -64,20 +69,10 @@ def _split_folder(path: Path, split: str) -> tuple[Path, list[Path]]:
     return train if split == "train" else test, [train, test]
 
 
-def _image_files(class_folder: Path) -> list[Path]:
-    files = [class_folder / name for name in image_names(class_folder)]
-    if not files:
-        raise DataError(
-            f"{class_folder}: expected images ({', '.join(sorted(SUFFIXES))}) of one class, found none; "
-            "the layout is PATH/CLASS/image, or PATH/train/CLASS/image with PATH/test/CLASS/image"
-        )
-    return files
-
-
 def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
     if not files:
         return np.empty((0, 1, 1, 1), np.uint8)
-    require_pillow("a folder of images")
+    require("PIL.Image", "a folder of images")
     headers = [read_header(file) for file in files]
     expected = headers[0].size
     for file, header in zip(files, headers):
@@ -93,13 +88,9 @@ def _read_images(files: Sequence[Path]) -> NDArray[np.uint8]:
     check_expansion(f"{files[0].parent} and its like", claimed, stored)
     images = np.empty((len(files), len(mode), height, width), np.uint8)
     for index, file in enumerate(files):
-        images[index] = _read_pixels(file, mode)
+        with opened(file) as image:
+            images[index] = channels_first(converted(image, mode))
     return images
-
-
-def _read_pixels(file: Path, mode: str) -> NDArray[np.uint8]:
-    with opened(file) as image:
-        return channels_first(converted(image, mode))
 
 
 def _as_text(size: tuple[int, int]) -> str:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.datasets.image_files import class_folders, image_names, require_pillow
+from smoothcert.datasets.image_files import class_folders, image_names
 from smoothcert.datasets.lazy_images import CentreCrop, LazyImages
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import MOST_TEXT, read_file
 
 RECIPE = CentreCrop(shorter=256, side=224)
@@ -32,7 +33,7 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
     the two folders, else those that are a folder of either split. So with that file labels agree with
     published networks even where only some of the classes are on disk. The file names the classes too.
     """
-    require_pillow("the imagenet data set")
+    require("PIL.Image", "the imagenet data set")
     folder = _FOLDERS[split]
     places = candidate_places(root, ("imagenet",))
     place = next((place for place in places if (place / folder).is_dir()), None)
@@ -55,7 +56,11 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
                 f"{place / folder}: expected the classes listed in {place / NAMES_FILE}, "
                 f"found {wnid}, which isn't; add it there, or remove its folder"
             )
-        images = _images_of_class(place / folder / wnid)
+        images = image_names(place / folder / wnid)
+        if not images:
+            raise DataError(
+                f"{place / folder / wnid}: expected images of one class, found none; unpack them or remove the folder"
+            )
         files += [f"{folder}/{wnid}/{image}" for image in images]
         labels += [label_of[wnid]] * len(images)
     classes = _unique_names(wnids, readable) if readable else tuple(wnids)
@@ -72,15 +77,6 @@ def _wnids(folder: Path) -> list[str]:
             "rename it or move it elsewhere"
         )
     return names
-
-
-def _images_of_class(folder: Path) -> list[str]:
-    images = image_names(folder)
-    if not images:
-        raise DataError(
-            f"{folder}: expected images of one class, found none; unpack them or remove the folder"
-        )
-    return images
 
 
 def _read_names(file: Path) -> dict[str, str]:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import DATASETS, Dataset
-from smoothcert.datasets.image_files import require_pillow
 from smoothcert.datasets.lazy_images import LazyImages, Squeeze
 from smoothcert.datasets.places import candidate_places, missing_files
 from smoothcert.errors import DataError
+from smoothcert.extras import require
 from smoothcert.files import MOST_TEXT, read_file
 
 CLASSES = ("Car", "Van", "Truck", "Pedestrian", "Person_sitting", "Cyclist", "Tram", "Misc")
@@ -38,12 +38,13 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
     distorts it. KITTI's own test images have no labels, so a fixed tenth of the training ones is the test
     split; it depends on nothing but which images are there and have an object.
     """
-    require_pillow("the kitti data set")
+    require("PIL.Image", "the kitti data set")
     places = candidate_places(root, ("kitti", "KITTI", "Kitti/raw"))
     place = next((place for place in places if (place / _IMAGES).is_dir()), None)
     if place is None:
         raise missing_files("kitti", f"{_IMAGES}/ beside {_LABELS}/", places)
-    labels = {name: _dominant_class(place, name) for name in _image_ids(place)}
+    matches = filter(None, (_FILE_NAME.fullmatch(entry.name) for entry in (place / _IMAGES).iterdir()))
+    labels = {name: _dominant_class(place, name) for name in sorted(match[1] for match in matches)}
     usable = [name for name, label in labels.items() if label is not None]
     if len(usable) < 2:
         raise DataError(
@@ -58,11 +59,6 @@ def load_kitti(split: str, root: Path | None) -> Dataset:
         classes=CLASSES,
         scale=1 / 255,
     )
-
-
-def _image_ids(place: Path) -> list[str]:
-    matches = (_FILE_NAME.fullmatch(entry.name) for entry in (place / _IMAGES).iterdir())
-    return sorted(match[1] for match in matches if match)
 
 
 def _split_positions(count: int, split: str) -> list[int]:

@@ -161,11 +161,11 @@ def _take(
         try:
             _write(file, content)
         except OSError as error:
-            raise OutputError(f"{wanted.name} can't be written: {error.strerror}; {_KEPT}") from None
+            raise OutputError(
+                f"{wanted.name} can't be written: {error.strerror}; what came is kept: make room and give the same "
+                "command again"
+            ) from None
         received(len(content))
-
-
-_KEPT = "what came is kept: make room and give the same command again"
 
 
 def sha256_of(file: BinaryIO) -> str:

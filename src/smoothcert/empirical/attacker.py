@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks.steps import norms
+from smoothcert.attacks.steps import Limits, norms
 from smoothcert.bounds import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
@@ -234,18 +234,11 @@ class _Attacker:
         device = self.device
         labels = torch.tensor([self.own[record.label] for record in records], device=device)
         near = x.to(device)
+        limits: Limits = {"epsilon": radius * (1 - _ROOM), "steps": self.plan.steps, "clip": self.clip}
         candidates = [
             points
             for restart in range(self.plan.restarts)
-            for points in self.strategy(
-                module,
-                near,
-                labels,
-                self._copies(records, radius, restart),
-                radius=radius * (1 - _ROOM),
-                steps=self.plan.steps,
-                clip=self.clip,
-            )
+            for points in self.strategy(module, near, labels, self._copies(records, radius, restart), limits)
         ]
         if len(candidates) == 1:
             return candidates[0].cpu()

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.attacks import ddn, nes, noisy_logits, pgd, smoothed_log_probs
-from smoothcert.attacks.steps import loss_gradient, norms, rescale, stay_near
+from smoothcert.attacks.steps import Limits, for_each_example, loss_gradient, norms, rescale, stay_near
 from smoothcert.registry import Registry
 
 
 class Strategy(Protocol):
-    """An attack: points within ``radius`` of each input at which its label should do badly."""
+    """An attack: points within the limits around each input at which its label should do badly."""
 
     def __call__(
-        self, module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
+        self, module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: Limits, /
     ) -> list[Tensor]:
         """One or more batches of candidates, each with a candidate for every input."""
         ...
@@ -30,45 +30,38 @@ NEED_GRADIENTS = frozenset({"ddn", "pgd"})
 
 
 @ATTACKS.register("pgd")
-def _by_gradient(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
+def _by_gradient(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: Limits) -> list[Tensor]:
     """Projected gradient ascent within the radius."""
-    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
+    return [pgd(module, x, y, noise, **limits)]
 
 
 @ATTACKS.register("gradient-free")
-def _by_values(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
+def _by_values(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: Limits) -> list[Tensor]:
     """The same ascent along directions estimated from values alone: not fooled by gradients that vanish."""
-    return [pgd(module, x, y, noise, epsilon=radius, steps=steps, clip=clip, gradient_free=True)]
+    return [pgd(module, x, y, noise, **limits, gradient_free=True)]
 
 
 @ATTACKS.register("nes")
-def _by_votes(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
+def _by_votes(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: Limits) -> list[Tensor]:
     """Ascent along directions that votes alone tell, with wider noise where all of them agree."""
-    return [nes(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)]
+    return [nes(module, x, y, noise, **limits)]
 
 
 @ATTACKS.register("ddn")
-def _by_direction(
-    module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, *, radius: float, steps: int, clip: bool
-) -> list[Tensor]:
+def _by_direction(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor, limits: Limits) -> list[Tensor]:
     """The smallest adversary found, and the point at the full radius in its direction.
 
     The smallest one sits on the decision boundary, where no vote is significant. Where DDN sees nothing to do
     (the copies are fooled already), the direction is the gradient's.
     """
-    smallest = ddn(module, x, y, noise, epsilon=radius, steps=steps, clip=clip)
+    radius = limits["epsilon"]
+    smallest = ddn(module, x, y, noise, **limits)
     way = smallest - x
     unmoved = norms(way) == 0
     if bool(unmoved.any()):
-        way = loss_gradient(module, x, y, noise)[0].where(unmoved.reshape(-1, *[1] * (x.ndim - 1)), way)
+        way = loss_gradient(module, x, y, noise)[0].where(for_each_example(unmoved, x), way)
     full = x + rescale(way, x.new_full((len(x),), radius))
-    return [smallest, stay_near(full, x, radius, clip)]
+    return [smallest, stay_near(full, x, radius, limits["clip"])]
 
 
 def margins(module: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:

@@ -1,5 +1,5 @@
 """Is this machine all right? What is installed, whether promises hold here, how fast votes are cast, what to change."""
 
-from smoothcert.health.checkup import Checkup, Step, check_up
+from smoothcert.health.checkup import Checkup, check_up
 
-__all__ = ["Checkup", "Step", "check_up"]
+__all__ = ["Checkup", "check_up"]

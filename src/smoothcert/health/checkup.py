@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,22 @@ class Checkup:
     failures: list[str] = field(default_factory=list)
     """Steps that couldn't be taken, and routes that don't work here: no promise is broken by them."""
 
+    def check_bits(self, network: RandomNetwork, device: str, votes: int) -> None:
+        """Cast the same votes in several ways."""
+        found, failures = same_bits(network, device, votes)
+        self.bits += found
+        self.failures += failures
+
+    def check_noise(self, device: str, votes: int) -> None:
+        """Hold drawn noise against its distribution."""
+        self.noise += noise_fits(device, votes)
+
+    def check_speed(self, network: RandomNetwork, device: str, least: float) -> None:
+        """Measure votes beside the bare network."""
+        found, failures = measure(network, device, least)
+        self.rates += found
+        self.failures += failures
+
     @property
     def broken(self) -> list[str]:
         """Promises that don't hold on this machine."""
@@ -72,23 +90,19 @@ class Checkup:
         }
 
 
-@dataclass(frozen=True)
-class Step:
-    """One thing to find out, and what it is called while it is."""
-
-    words: str
-    take: Callable[[Checkup], None]
-
-
-def steps(devices: tuple[str, ...], how: Thoroughness) -> Iterator[Step]:
-    """Promises first, then speed, device by device."""
+def _steps(
+    found: Checkup, devices: tuple[str, ...], how: Thoroughness
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What each is called, and how it is taken: promises first, then speed, device by device."""
     for device in devices:
         for network, votes in how.bits:
-            yield Step(f"same bits, {network.name} on {device}", _bits(network, device, votes))
-        yield Step(f"noise on {device}", _noise(device, how.noise_votes))
+            taken = partial(found.check_bits, network, device, votes)
+            yield f"same bits, {network.name} on {device}", taken
+        yield f"noise on {device}", partial(found.check_noise, device, how.noise_votes)
     for device in devices:
         for network in how.speed:
-            yield Step(f"speed, {network.name} on {device}", _speed(network, device, how.least_seconds))
+            taken = partial(found.check_speed, network, device, how.least_seconds)
+            yield f"speed, {network.name} on {device}", taken
 
 
 def check_up(
@@ -100,45 +114,19 @@ def check_up(
     """
     found, how = Checkup(), QUICK if quick else FULL
 
-    def take(step: Step) -> None:
+    @contextmanager
+    def noted(words: str) -> Iterator[None]:
         try:
-            step.take(found)
+            yield
         except Exception as error:  # whatever it was, the other steps may say why
-            found.failures.append(f"{step.words}: {type(error).__name__}: {error}")
+            found.failures.append(f"{words}: {type(error).__name__}: {error}")
 
-    def surroundings(checkup: Checkup) -> None:
-        checkup.environment = look_around(directory)
-
-    take(Step("surroundings", surroundings))
-    devices = ("cpu",) if found.environment is None else found.environment.devices
-    planned = list(steps(devices, how))
-    for number, step in enumerate(planned):
+    with noted("surroundings"):
+        found.environment = look_around(directory)
+    planned = list(_steps(found, found.environment.devices if found.environment else ("cpu",), how))
+    for number, (words, take) in enumerate(planned):
         if on_step is not None:
-            on_step(step.words, number, len(planned))
-        take(step)
+            on_step(words, number, len(planned))
+        with noted(words):
+            take()
     return found
-
-
-def _bits(network: RandomNetwork, device: str, votes: int) -> Callable[[Checkup], None]:
-    def take(checkup: Checkup) -> None:
-        found, failures = same_bits(network, device, votes)
-        checkup.bits += found
-        checkup.failures += failures
-
-    return take
-
-
-def _noise(device: str, votes: int) -> Callable[[Checkup], None]:
-    def take(checkup: Checkup) -> None:
-        checkup.noise += noise_fits(device, votes)
-
-    return take
-
-
-def _speed(network: RandomNetwork, device: str, least: float) -> Callable[[Checkup], None]:
-    def take(checkup: Checkup) -> None:
-        found, failures = measure(network, device, least)
-        checkup.rates += found
-        checkup.failures += failures
-
-    return take

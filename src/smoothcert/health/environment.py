@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -14,13 +13,12 @@ import torch
 
 import smoothcert
 from smoothcert.extras import EXTRAS
+from smoothcert.mounts import Mount, mount_of
 from smoothcert.sampling.execution import usable_cores
 
 _REQUIRED = ("torch", "numpy", "scipy", "safetensors")
-_MOUNTS = Path("/proc/self/mountinfo")
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _DRIVER = Path("/proc/driver/nvidia/version")
-_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "glusterfs")
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,12 @@ class Environment:
     @property
     def network_file_system(self) -> bool:
         """Whether the directory lies on another machine."""
-        return self.file_system.startswith(_NETWORK)
+        return Mount(Path(self.directory), self.file_system).is_network
 
 
 def look_around(directory: Path) -> Environment:
     """The environment of this process, and of a directory."""
+    mount = mount_of(directory)
     return Environment(
         versions=_versions(),
         machine=f"{platform.system()} {platform.machine()}",
@@ -64,7 +63,7 @@ def look_around(directory: Path) -> Environment:
         load=os.getloadavg()[0],
         missing=_missing(),
         directory=str(directory),
-        file_system=file_system_of(directory, _mounts()),
+        file_system="unknown" if mount is None else mount.kind,
         variables={
             name: value
             for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -78,25 +77,6 @@ def devices() -> tuple[str, ...]:
     """Devices that a pass can be evaluated on."""
     cards = [f"cuda:{number}" for number in range(torch.cuda.device_count())]
     return ("cpu", *cards, *(["mps"] if torch.backends.mps.is_available() else []))
-
-
-def file_system_of(directory: Path, mounts: Iterable[str]) -> str:
-    """The type of the file system that a directory lies on, by lines as of ``/proc/self/mountinfo``."""
-    place, found, longest = directory.resolve(), "unknown", -1
-    for line in mounts:
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) < 5 or not kind:
-            continue
-        mounted = Path(fields[4].replace("\\040", " "))
-        # Of mounts at one place the last is on top.
-        if place.is_relative_to(mounted) and len(mounted.parts) >= longest:
-            found, longest = kind[0], len(mounted.parts)
-    return found
-
-
-def _mounts() -> list[str]:
-    return _MOUNTS.read_text(encoding="utf-8", errors="replace").splitlines() if _MOUNTS.exists() else []
 
 
 def _quota(file: Path) -> float | None:

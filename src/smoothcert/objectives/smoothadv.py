@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import ddn, noisy_logits, pgd
+from smoothcert.attacks.steps import Limits
 from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, noise_copies
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 Attack = Literal["pgd", "ddn", "gradient-free"]
 
@@ -42,8 +43,7 @@ class SmoothAdv(Objective):
     clip: bool = knob(True, "keep adversaries in [0, 1]")
 
     def __post_init__(self) -> None:
-        if self.attack not in get_args(Attack):
-            raise unknown_name("attack", str(self.attack), list(get_args(Attack)))
+        check_name("attack", self.attack, get_args(Attack))
         check_not_negative("epsilon", self.epsilon)
         check_count("steps", self.steps)
         # One draw has one direction, whatever the values there.
@@ -65,25 +65,7 @@ class SmoothAdv(Objective):
         return F.cross_entropy(noisy_logits(model, adversaries, drawn).flatten(0, 1), y.repeat(self.copies))
 
     def _adversaries(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
+        limits: Limits = {"epsilon": self.epsilon, "steps": self.steps, "clip": self.clip}
         if self.attack == "ddn":
-            return ddn(
-                model,
-                x,
-                y,
-                noise,
-                epsilon=self.epsilon,
-                steps=self.steps,
-                gamma=self.ddn_gamma,
-                start_norm=self.ddn_start_norm,
-                clip=self.clip,
-            )
-        return pgd(
-            model,
-            x,
-            y,
-            noise,
-            epsilon=self.epsilon,
-            steps=self.steps,
-            clip=self.clip,
-            gradient_free=self.attack == "gradient-free",
-        )
+            return ddn(model, x, y, noise, **limits, gamma=self.ddn_gamma, start_norm=self.ddn_start_norm)
+        return pgd(model, x, y, noise, **limits, gradient_free=self.attack == "gradient-free")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert.attacks import noisy_logits, pgd_path, smoothed_log_probs
-from smoothcert.attacks.steps import stay_near
+from smoothcert.attacks.steps import for_each_example, stay_near
 from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
@@ -80,7 +80,7 @@ class SmoothMix(Objective):
         natural = F.cross_entropy(logits.flatten(0, 1), y.repeat(self.copies))
         smoothed = smoothed_log_probs(logits)
         # A pass of its own, as in the released recipe: batch statistics don't mix the two kinds of input.
-        mixed = torch.lerp(start, adversaries, ratio.reshape(-1, *[1] * (x.ndim - 1)))
+        mixed = torch.lerp(start, adversaries, for_each_example(ratio, x))
         mixed_log_probs = noisy_logits(model, mixed, drawn).log_softmax(-1)
         divergence = kl_divergence(_fade_to_uniform(smoothed, ratio), mixed_log_probs)
         if self.only_correct:

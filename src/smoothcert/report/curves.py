@@ -82,16 +82,15 @@ def curve_json(run: Run) -> dict[str, Any]:
     everything = certified_steps(correct_radii(run.records))
     steps = thin(everything)
     total = len(run.records)
-    banded = is_sample(run)
+    low = high = None
+    if is_sample(run):
+        low = [math.floor(interval(count, total)[0] * 1e4) / 1e4 for count in steps.counts.tolist()]
+        high = [math.ceil(interval(count, total)[1] * 1e4) / 1e4 for count in steps.highest.tolist()]
     return {
         "radii": [float(decimal_down(radius, 6)) for radius in steps.radii.tolist()],
         "counts": steps.counts.tolist(),
-        "low": [math.floor(interval(count, total)[0] * 1e4) / 1e4 for count in steps.counts.tolist()]
-        if banded
-        else None,
-        "high": [math.ceil(interval(count, total)[1] * 1e4) / 1e4 for count in steps.highest.tolist()]
-        if banded
-        else None,
+        "low": low,
+        "high": high,
         "jumps": len(everything.radii) - 1,
         "ceiling": radius_ceiling(run),
     }

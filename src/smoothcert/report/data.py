@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,39 +39,15 @@ class FoundData:
     note: str
 
 
-@dataclass(eq=False)
-class _Library:
-    """Reads every data set once, however many groups ask for it."""
-
-    loaded: dict[tuple[str, str, Path | None], Dataset | SmoothcertError] = field(default_factory=dict)
-    fingerprints: dict[int, str] = field(default_factory=dict)
-
-    def load(self, spec: str, split: str, root: Path | None) -> Dataset:
-        key = (spec, split, root)
-        if key not in self.loaded:
-            try:
-                self.loaded[key] = datasets.load(spec, split, root)
-            except SmoothcertError as error:
-                self.loaded[key] = error
-        found = self.loaded[key]
-        if isinstance(found, SmoothcertError):
-            raise found
-        return found
-
-    def fingerprint(self, dataset: Dataset) -> str:
-        if id(dataset) not in self.fingerprints:
-            self.fingerprints[id(dataset)] = dataset.fingerprint()
-        return self.fingerprints[id(dataset)]
-
-
 def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
     """Each group's data set. Where a place was named but no group's inputs are there, that is an error."""
-    library = _Library()
+    # Each data set is read once, however many groups ask for it, and its hash computed where a run states one.
+    load, fingerprint = cache(_load), cache(Dataset.fingerprint)
     found = []
     first_error: SmoothcertError | None = None
     for group in groups:
         try:
-            found.append(_find(group.runs[0], place, library))
+            found.append(_find(group.runs[0], place, load, fingerprint))
         except SmoothcertError as error:
             first_error = first_error or error
             found.append(FoundData(None, f"Pictures are missing: {error}"))
@@ -79,7 +56,20 @@ def find_data(groups: Sequence[Group], place: DataPlace) -> list[FoundData]:
     return found
 
 
-def _find(run: Run, place: DataPlace, library: _Library) -> FoundData:
+def _load(spec: str, split: str, root: Path | None) -> Dataset | SmoothcertError:
+    """A data set, or why there is none."""
+    try:
+        return datasets.load(spec, split, root)
+    except SmoothcertError as error:
+        return error
+
+
+def _find(
+    run: Run,
+    place: DataPlace,
+    load: Callable[[str, str, Path | None], Dataset | SmoothcertError],
+    fingerprint: Callable[[Dataset], str],
+) -> FoundData:
     origin, data = run.manifest.origin, run.manifest.data
     stated = data.sha256
     spec = place.dataset or (None if stated is None else registered_dataset(run.manifest))
@@ -91,7 +81,9 @@ def _find(run: Run, place: DataPlace, library: _Library) -> FoundData:
             else f"{run.name} names a data set by its path or without its hash, which is not opened unasked; if you "
             f"want its inputs on the page, add {suggested_options(dataset=named)}"
         )
-    dataset = library.load(spec, place.split or origin.split or "test", place.data_dir)
+    dataset = load(spec, place.split or origin.split or "test", place.data_dir)
+    if isinstance(dataset, SmoothcertError):
+        raise dataset
     if stated is None:
         _check_labels(run, dataset)
         return FoundData(
@@ -99,7 +91,7 @@ def _find(run: Run, place: DataPlace, library: _Library) -> FoundData:
             f"Inputs come from {dataset.name}. The run states no hash of its data: that they are the certified ones "
             "was checked by their labels only.",
         )
-    here = library.fingerprint(dataset)
+    here = fingerprint(dataset)
     if here != stated:
         raise DataError(
             f"{dataset.name} does not hold the inputs that {run.name} was certified on: its sha256 is {here[:12]}…, "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,27 +14,16 @@ from smoothcert.runs import Run
 from smoothcert.runs.columns import Floats, Ints
 from smoothcert.runs.vote_columns import NONE
 
+T = TypeVar("T")
+
 MOST_RUNS = 24
 """Runs whose inputs can be looked at one by one; all others are in tables, charts and comparisons."""
 
 
 def choose_inputs(runs: Sequence[Run], most: int) -> Ints:
     """At most ``most`` inputs: in turn from every run a wrong, an abstained, a barely certified and any other one."""
-    lists = [kind for run in runs for kind in _kinds(run)]
-    waiting: list[Iterator[int]] = [iter(kind.tolist()) for kind in lists]
-    chosen: dict[int, None] = {}
-    while waiting and len(chosen) < most:
-        still = []
-        for source in waiting:
-            for index in source:
-                if index not in chosen:
-                    chosen[index] = None
-                    still.append(source)
-                    break
-            if len(chosen) == most:
-                break
-        waiting = still
-    return np.array(sorted(chosen), dtype=np.int64)
+    lists = [kind.tolist() for run in runs for kind in _kinds(run)]
+    return np.array(sorted(_in_turn(lists, most)), dtype=np.int64)
 
 
 def least_robust(run: Run) -> Ints:
@@ -82,17 +71,22 @@ def counts_json(run: Run) -> dict[str, int]:
 
 def explored(groups: Sequence[Group], most: int = MOST_RUNS) -> set[str]:
     """Names of the runs to explore: in turn from every group, so that none goes without."""
-    turns = [iter([run.name for run in group.runs if len(run.records)]) for group in groups]
-    names: set[str] = set()
-    while turns and len(names) < most:
+    return _in_turn([[run.name for run in group.runs if len(run.records)] for group in groups], most)
+
+
+def _in_turn(lists: Iterable[Iterable[T]], most: int) -> set[T]:
+    """At most so many, in turn from every list, each time the next that isn't among them yet."""
+    chosen: set[T] = set()
+    turns = [iter(each) for each in lists]
+    while turns and len(chosen) < most:
         still = []
         for turn in turns:
-            name = next(turn, None)
-            if name is not None and len(names) < most:
-                names.add(name)
+            fresh = next((one for one in turn if one not in chosen), None)
+            if fresh is not None and len(chosen) < most:
+                chosen.add(fresh)
                 still.append(turn)
         turns = still
-    return names
+    return chosen
 
 
 def _kinds(run: Run) -> Iterator[Ints]:

@@ -45,7 +45,7 @@ def group_runs(runs: Sequence[Run]) -> list[Group]:
     """Runs with the same data hash together; logs, which state none, where indices and labels agree."""
     members: dict[str, list[Run]] = {}
     for run in runs:
-        members.setdefault(_key(run), []).append(run)
+        members.setdefault(run.manifest.data.sha256 or f"labels {_labels_digest(run)}", []).append(run)
     groups = []
     for same in members.values():
         named = next((name for run in same if (name := dataset_of(run)) is not None), None)
@@ -90,11 +90,6 @@ def _levels(run: Run, indices: Ints, radii: Floats) -> np.ndarray[tuple[int], np
     certified = np.where(run.records.correct, np.searchsorted(radii, run.records.radius, side="right"), 0)
     levels[np.searchsorted(indices, run.records.index)] = certified
     return levels
-
-
-def _key(run: Run) -> str:
-    stated = run.manifest.data.sha256
-    return f"data {stated}" if stated else f"labels {_labels_digest(run)}"
 
 
 def _labels_digest(run: Run) -> str:

@@ -17,7 +17,7 @@ from smoothcert.errors import OutputError
 from smoothcert.files import write_atomically
 from smoothcert.plain_text import shown_name
 from smoothcert.report.payload import ReportOptions, make_payload
-from smoothcert.runs import Run, read_run
+from smoothcert.runs import read_run
 
 FILE_NAME = "index.html"
 _SCRIPTS = ("dom.js", "curves.js", "figures.js", "compare.js", "explorer.js", "page.js")
@@ -36,7 +36,8 @@ class WrittenReport:
 def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> WrittenReport:
     """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown."""
     names = unique_names(paths)
-    payload = make_payload([_named(path, name) for path, name in zip(paths, names)], options, out)
+    runs = [replace(read_run(path), alias=name) for path, name in zip(paths, names)]
+    payload = make_payload(runs, options, out)
     page = render_page(payload)
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -47,17 +48,15 @@ def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> Wr
     return WrittenReport(target, len(page), tuple(headline_lines(payload)))
 
 
-def _named(path: Path, name: str) -> Run:
-    return replace(read_run(path), alias=name)
-
-
 def render_page(payload: dict[str, Any]) -> bytes:
     """The whole file; it states its own size."""
+    first, *more = (run["name"] for group in payload["groups"] for run in group["runs"])
+    title = f"Certified robustness: {first}" + (f" and {len(more)} more" if more else "")
     script = "'use strict';\n(function () {\n" + "\n".join(_asset(name) for name in _SCRIPTS) + "})();\n"
     parts = {
         "policy": content_policy(script),
-        "title": html.escape(_title(payload)),
-        "style": _asset("page.css"),
+        "title": html.escape(title),
+        "style": _filled(_asset("page.css"), {"dark": _asset("dark.css")}),
         "statements": "".join(f"<p>{html.escape(line)}</p>" for line in headline_lines(payload)),
         "data": embedded_json(payload),
         "script": script,
@@ -65,7 +64,8 @@ def render_page(payload: dict[str, Any]) -> bytes:
     template, size, page = _asset("page.html"), 0, b""
     # The number's own length changes the size by a few bytes: three rounds settle it.
     for _ in range(3):
-        page = _filled(template, {**parts, "size": str(size)})
+        text = _filled(template, {**parts, "size": str(size)})
+        page = text.encode(errors="replace")  # a folder's name may be no valid text
         size = len(page)
     return page
 
@@ -105,15 +105,9 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def _title(payload: dict[str, Any]) -> str:
-    names = [run["name"] for group in payload["groups"] for run in group["runs"]]
-    return f"Certified robustness: {names[0]}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _filled(template: str, parts: dict[str, str]) -> bytes:
+def _filled(template: str, parts: dict[str, str]) -> str:
     """In one pass: text from the data that looks like a place is left alone."""
-    page = re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
-    return page.encode(errors="replace")  # a folder's name may be no valid text
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], template)
 
 
 def _asset(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,14 @@ def make_payload(runs: Sequence[Run], options: ReportOptions, out: Path = Path("
             "of": sum(len(run.records) > 0 for run in runs),
             "most": MOST_RUNS,
         },
-        "command": _report_command(runs, options, out),
+        "command": command(
+            "report",
+            *(run.path for run in runs),
+            radius=options.radius,
+            **asdict(options.place),
+            inputs=options.inputs,
+            out=out,
+        ),
     }
 
 
@@ -200,17 +207,3 @@ def _banners(run: Run) -> list[str]:
             "and are left out."
         )
     return found
-
-
-def _report_command(runs: Sequence[Run], options: ReportOptions, out: Path) -> str:
-    place = options.place
-    return command(
-        "report",
-        *(run.path for run in runs),
-        radius=options.radius,
-        dataset=place.dataset,
-        split=place.split,
-        data_dir=place.data_dir,
-        inputs=options.inputs,
-        out=out,
-    )

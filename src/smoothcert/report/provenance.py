@@ -37,10 +37,11 @@ _PLAN_OPTIONS = ("n0", "n", "alpha", "bound", "seed", "dtype", "route", "chunk",
 
 def provenance_json(run: Run) -> dict[str, Any]:
     """Tables of names and values, as text."""
-    manifest = run.manifest
+    manifest, statement = run.manifest, RunFiles(run.path).statement
+    digest = hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
     hashes = [
         ("results", run.records.digest),
-        (f"statement ({RunFiles.statement.name})", _statement_sha256(run)),
+        (f"statement ({statement.name})", digest),
         ("model", manifest.model.sha256),
         ("data", manifest.data.sha256),
         ("log", manifest.data.log_sha256),
@@ -55,11 +56,6 @@ def provenance_json(run: Run) -> dict[str, Any]:
     }
 
 
-def _statement_sha256(run: Run) -> str | None:
-    statement = RunFiles(run.path).statement
-    return hashlib.sha256(statement.read_bytes()).hexdigest() if statement.is_file() else None
-
-
 def certify_command(run: Run) -> str | None:
     """The command that certifies the same again, from the folder that the page was made in.
 
@@ -71,20 +67,22 @@ def certify_command(run: Run) -> str | None:
     if manifest.kind != "certify" or origin.model is None or origin.dataset is None:
         return None
     words = [origin.model, *_origin_words(origin), *_noise_words(plan, run.path)]
-    if plan.levels not in (None, manifest.data.levels) and plan.cells_per_sigma != Grid.of(None).cells:
-        words += ["--levels", str(plan.levels)]
-    for option in _PLAN_OPTIONS:
-        if (stated := plan.value(option)) is not None:
-            words += [f"--{option}", f"{stated}"]
-    words += _search_words(plan) + _level_words(plan) + _stop_words(plan.stops)
-    words += ["--skip", str(manifest.data.skip or 1)]
     data = manifest.data
+    if plan.levels not in (None, data.levels) and plan.cells_per_sigma != Grid.of(None).cells:
+        words += _option("levels", plan.levels)
+    for option in _PLAN_OPTIONS:
+        words += _option(option, plan.value(option))
+    words += _search_words(plan) + _level_words(plan) + _stop_words(plan.stops)
+    words += _option("skip", data.skip or 1)
     asked = data.planned if is_count(data.planned) else len(data.asked_for or run.records)
     if data.allowed is not None and asked < len(data.allowed):
-        words += ["--max", str(asked)]
-    if data.shard is not None:
-        words += ["--shard", data.shard]
-    return command("certify", *words, out=beside(run.path, "again"))
+        words += _option("max", asked)
+    return command("certify", *words, *_option("shard", data.shard), out=beside(run.path, "again"))
+
+
+def _option(name: str, *values: object) -> list[str]:
+    """The words of an option; none where its value isn't known."""
+    return [] if values == (None,) else [f"--{name}", *map(str, values)]
 
 
 def _origin_words(origin: OriginStatement) -> list[str]:
@@ -94,8 +92,8 @@ def _origin_words(origin: OriginStatement) -> list[str]:
         name, given = option.replace("_", "-"), origin.value(option)
         if isinstance(given, bool):
             words.append(f"--{name}" if given else f"--no-{name}")
-        elif given is not None:
-            words += [f"--{name}", *map(str, given if isinstance(given, list) else [given])]
+        else:
+            words += _option(name, *(given if isinstance(given, list) else [given]))
     return words
 
 
@@ -105,14 +103,9 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
     if name in DIAGONAL_NOISES:
         kind = DIAGONAL_NOISES[name].kind
         prefix = "" if kind == DEFAULT_NOISE else f"{kind}:"
-        return ["--noise", f"{prefix}{RunFiles(directory).sigmas}"]
-    own = ("sigma",) if plan.sigma_levels is None else ()
-    return [
-        word
-        for option in (*own, "noise")
-        if (stated := plan.value(option)) is not None
-        for word in (f"--{option}", f"{stated}")
-    ]
+        return _option("noise", f"{prefix}{RunFiles(directory).sigmas}")
+    own = plan.value("sigma") if plan.sigma_levels is None else None
+    return _option("sigma", own) + _option("noise", plan.value("noise"))
 
 
 def _search_words(plan: PlanStatement) -> list[str]:
@@ -120,17 +113,16 @@ def _search_words(plan: PlanStatement) -> list[str]:
     if plan.sigma_search is None:
         return []
     knobs = {knob: value for knob, value in plan.search_knobs.items() if value is not None}
-    return ["--sigma-search", written(str(plan.sigma_search), knobs)]
+    return _option("sigma-search", written(str(plan.sigma_search), knobs))
 
 
 def _level_words(plan: PlanStatement) -> list[str]:
     """The levels, and how the chooser votes; which one it is, the origin says."""
     if plan.sigma_levels is None:
         return []
-    words = ["--sigma-levels", *(f"{float(sigma)!r}" for sigma in plan.sigma_levels)]
+    words = _option("sigma-levels", *(float(sigma) for sigma in plan.sigma_levels))
     for option in ("sigma", "n0", "n"):
-        if (stated := (plan.chooser or {}).get(option)) is not None:
-            words += [f"--chooser-{option}", f"{stated}"]
+        words += _option(f"chooser-{option}", (plan.chooser or {}).get(option))
     return words
 
 
@@ -140,9 +132,9 @@ def _stop_words(rules: Sequence[str]) -> list[str]:
     for position, rule in enumerate(rules):
         name, _, argument = rule.partition(":")
         if name == "total" and argument.isdigit() and position == len(rules) - 1:
-            words += ["--total-votes", argument]
+            words += _option("total-votes", argument)
         else:
-            words += ["--stop", rule]
+            words += _option("stop", rule)
     return words
 
 

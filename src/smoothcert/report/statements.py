@@ -13,11 +13,12 @@ import numpy as np
 from smoothcert.analysis.ceiling import at_most, radius_ceiling
 from smoothcert.analysis.evidence import certain_count, certain_radii, learnt_from, printed_radii
 from smoothcert.analysis.intervals import all_digits, percent_down, population_lower_bound
-from smoothcert.analysis.metrics import certified_count
+from smoothcert.analysis.metrics import certified_count, counted_radii
 from smoothcert.analysis.off_grid import off_grid_in_words
 from smoothcert.plain_text import norm_name
 from smoothcert.rounding import down
 from smoothcert.runs import Run
+from smoothcert.runs.statement import PlanStatement
 
 RHO = 0.01
 """Failure probability of a headline."""
@@ -67,8 +68,9 @@ class HeadlineRadius:
     def of(cls, run: Run) -> HeadlineRadius:
         """The median radius rounded down to a multiple of the step; the first multiple if that is 0."""
         step = _step(run.manifest.plan.sigma)
-        radii = np.where(run.records.correct, run.records.radius, 0.0)
-        k = max(1, math.floor(float(np.median(radii)) / step)) if len(run.records) else 1
+        k = 1
+        if len(run.records):
+            k = max(1, math.floor(float(np.median(counted_radii(run.records))) / step))
         return cls(float(k * Decimal(repr(step))), down(RHO / (k * (k + 1))), step)
 
     def for_run(self, run: Run) -> HeadlineRadius:
@@ -81,13 +83,11 @@ class HeadlineRadius:
 
 
 def headline(run: Run, radius: HeadlineRadius) -> Headline:
-    """The run's statement at a radius."""
+    """The run's statement at a radius; where nothing follows for other inputs, what is counted among its own."""
     if not len(run.records):
         return Headline("Nothing has been certified yet: ", "no figures", ".", ())
     certified, total = certified_count(run.records, radius.value), len(run.records)
     ball = f"{norm_name(run.norm)} norm below {all_digits(radius.value)}"
-    share_of_these = f"{percent_down(Fraction(certified, total))} %"
-    counted = f"{certified} of these {total} inputs ({share_of_these}) are right and certified"
     if run.shortfall is not None:
         return Headline(
             "So far nothing is stated about other inputs: ",
@@ -95,63 +95,64 @@ def headline(run: Run, radius: HeadlineRadius) -> Headline:
             f" inputs done are classified correctly and certified against changes of {ball}.",
             (
                 f"It holds {run.shortfall}.",
-                "Inputs that are decided quickly come first, so those done are no fair sample, and whoever looks again "
-                "and again finds a lucky moment: the statement waits until all are done.",
+                "Inputs that are decided quickly come first, so those done are no fair sample, and looking again and "
+                "again finds a lucky moment: the statement waits until all are done.",
             ),
         )
+    share = f"{percent_down(Fraction(certified, total))} %"
+    at_radius = f"certified at radius {all_digits(radius.value)}"
+    counted = f"{certified} of these {total} inputs ({share}) are right and {at_radius}"
+    return _counted_alone(run, ball, share, counted) or _proved(run, radius, ball, counted)
+
+
+def _counted_alone(run: Run, ball: str, share: str, counted: str) -> Headline | None:
+    """What a run says that proves nothing about other inputs, and why; None for one that does."""
+    total = len(run.records)
+    of_these = f"Of these {total} inputs, "
+    said = f" are said to be classified correctly with no possible change of {ball} altering that."
+    in_memory = run.manifest.subject == "memory"
     if run.manifest.plan.alpha is None:
-        return Headline(
-            f"Of the {total} inputs of this log, ",
-            share_of_these,
-            f" are said to be classified correctly with no possible change of {ball} altering that.",
-            (
-                f"{counted} at radius {all_digits(radius.value)}.",
-                "What can't be said: the run states no failure probability α, so no probability belongs to this "
-                "figure, and nothing follows from it for other inputs. If you know α, import the log with --alpha.",
-            ),
+        lead, rest = f"Of the {total} inputs of this log, ", said
+        why = (
+            "What can't be said: the run states no failure probability α, so no probability belongs to this "
+            "figure, and nothing follows from it for other inputs. If you know α, import the log with --alpha."
         )
-    if run.manifest.subject == "memory":
-        return Headline(
-            f"Of these {total} inputs, ",
-            share_of_these,
+    elif in_memory:
+        lead = of_these
+        rest = (
             f" are answered correctly by this memory, which from now on answers every point within {ball} of them "
-            "alike.",
-            (
-                f"{counted} at radius {all_digits(radius.value)}.",
-                "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
-                "order of questions could have given other answers. Nothing follows for other inputs.",
-            ),
-            proved=True,
+            "alike."
         )
-    if learnt_from(run):
-        return Headline(
-            f"Of these {total} inputs, ",
-            share_of_these,
-            f" are classified correctly and certified against changes of {ball}.",
-            (
-                f"{counted} at radius {all_digits(radius.value)}.",
-                "What can't be said: they are of the train split, from which the model may have learnt, so nothing "
-                "follows for other inputs. Certify the test split.",
-            ),
+        why = (
+            "Stateful: it holds for questions asked of the memory afterwards, while it is complete, and another "
+            "order of questions could have given other answers. Nothing follows for other inputs."
         )
-    ceiling, largest = radius_ceiling(run), float(certain_radii(run).max())
-    if ceiling is not None and largest > at_most(ceiling):
-        return Headline(
-            f"Of the {total} inputs of this run, ",
-            share_of_these,
-            f" are said to be classified correctly with no possible change of {ball} altering that.",
-            (
-                f"{counted} at radius {all_digits(radius.value)}.",
-                f"What can't be said: radii up to {largest:g} are more than the noise, n, α and bound it states allow "
-                f"({ceiling:.6g}), so it was made with others or altered, and no probability belongs to this figure.",
-            ),
+    elif learnt_from(run):
+        lead, rest = of_these, f" are classified correctly and certified against changes of {ball}."
+        why = (
+            "What can't be said: they are of the train split, from which the model may have learnt, so nothing "
+            "follows for other inputs. Certify the test split."
         )
-    share = population_lower_bound(
-        certain_count(run, radius.value), total, run.manifest.plan.alpha, radius.rho
-    )
+    elif (ceiling := radius_ceiling(run)) is not None and (
+        largest := float(certain_radii(run).max())
+    ) > at_most(ceiling):
+        lead, rest = f"Of the {total} inputs of this run, ", said
+        why = (
+            f"What can't be said: radii up to {largest:g} are more than the noise, n, α and bound it states allow "
+            f"({ceiling:.6g}), so it was made with others or altered, and no probability belongs to this figure."
+        )
+    else:
+        return None
+    return Headline(lead, share, rest, (f"{counted}.", why), proved=in_memory)
+
+
+def _proved(run: Run, radius: HeadlineRadius, ball: str, counted: str) -> Headline:
+    """What follows for the inputs that the run's were drawn from."""
+    total, alpha = len(run.records), run.manifest.plan.known(PlanStatement.alpha)
+    share = population_lower_bound(certain_count(run, radius.value), total, alpha, radius.rho)
     notes = [
-        f"{counted} at radius {all_digits(radius.value)}; the headline is lower because other inputs are drawn, and "
-        f"because each certificate may fail with probability {all_digits(run.manifest.plan.alpha)}.",
+        f"{counted}; the headline is lower because other inputs are drawn, and because each certificate may fail with "
+        f"probability {all_digits(alpha)}.",
         f"It takes the {total} inputs to be independent draws from what the classifier will meet, and the seed to be "
         "chosen without looking.",
     ]
@@ -219,12 +220,8 @@ def guarantee(run: Run) -> str:
 
 def _complement(probability: float) -> str:
     """1 − a stated probability in percent, with all its digits: 0.001, whatever its binary value, leaves 99.9 %."""
-    return f"{percent_down(1 - Fraction(repr(probability)), _digits(probability))} %"
-
-
-def _digits(alpha: float) -> int:
-    """Decimals that show 1 − α in percent."""
-    return max(0, -int(Decimal(repr(alpha)).normalize().as_tuple().exponent) - 2)
+    digits = -int(Decimal(repr(probability)).normalize().as_tuple().exponent) - 2
+    return f"{percent_down(1 - Fraction(repr(probability)), max(0, digits))} %"
 
 
 def _step(sigma: float | None) -> float:

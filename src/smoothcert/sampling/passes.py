@@ -12,7 +12,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -48,20 +47,6 @@ class Rows(Protocol):
 
     def fill(self, out: torch.Tensor, bits: BlockBits, /) -> None:
         """Write every row of the slot; rows that aren't asked about repeat a real one."""
-
-
-@dataclass(frozen=True)
-class _Given:
-    rows: torch.Tensor
-    index: int = 0
-
-    @property
-    def wanted(self) -> slice:
-        return slice(0, len(self.rows))
-
-    def fill(self, out: torch.Tensor, _bits: BlockBits, /) -> None:
-        out[: len(self.rows)] = self.rows
-        out[len(self.rows) :] = self.rows[-1]
 
 
 P = TypeVar("P", bound=Rows)
@@ -106,8 +91,12 @@ class Passes(Workers):
 
     def labels(self, pool: ThreadPoolExecutor, rows: torch.Tensor) -> NDArray[np.int64]:
         """The votes on rows that are noisy already."""
-        parts = [[_Given(part)] for part in torch.split(rows, self.layout.chunk)]
-        return np.concatenate([ballots.labels for ((_, ballots),) in pool.map(self.cast, parts)])
+
+        def labels(part: torch.Tensor) -> NDArray[np.int64]:
+            with torch.inference_mode(), naming(self._purpose, [0]):
+                return self._read(self.prepared.outputs_of(part.to(self.dtype))).labels
+
+        return np.concatenate(list(pool.map(labels, torch.split(rows, self.layout.chunk))))
 
     def cast_long(self, blocks: Sequence[Block]) -> list[tuple[Block, Ballots]]:
         """The votes of blocks of several passes, noise being drawn for several of them at a time and votes read once.

@@ -27,8 +27,8 @@ _TIMED = 3  # passes
 class Gauge(Protocol):
     """A device with a model on it."""
 
-    def seconds(self, rows: int) -> float:
-        """How long a pass takes; MemoryError where it doesn't fit."""
+    def seconds(self, rows: int) -> float | None:
+        """How long a pass takes; None where it doesn't fit."""
 
     def free(self) -> int | None:
         """Bytes that are left, None where the device doesn't tell."""
@@ -42,7 +42,7 @@ def measured(device: str) -> bool:
 def fastest_rows(gauge: Gauge) -> int:
     """A power of two: doubled until that brings less than 5 % or memory is short, halved where even it is too many."""
     rows, before = _FIRST, gauge.free()
-    while (seconds := _tried(gauge, rows)) is None:
+    while (seconds := gauge.seconds(rows)) is None:
         if rows == 1:
             raise ModelError(
                 "the device has no memory for a pass of a single row: free some, or use another (--device cpu)"
@@ -55,19 +55,11 @@ def fastest_rows(gauge: Gauge) -> int:
         free = gauge.free()
         if before is not None and free is not None and 2 * (before - free) > _SHARE * before:
             break
-        seconds = _tried(gauge, 2 * rows)
+        seconds = gauge.seconds(2 * rows)
         if seconds is None or 2 * rows / seconds < _GAIN * pace:
             break
         rows, pace = 2 * rows, 2 * rows / seconds
     return rows
-
-
-def _tried(gauge: Gauge, rows: int) -> float | None:
-    """Seconds, or None where memory is short."""
-    try:
-        return gauge.seconds(rows)
-    except MemoryError:
-        return None
 
 
 class TorchGauge:
@@ -77,7 +69,7 @@ class TorchGauge:
         self._module, self._row = private_copy(module, sharing_weights=True), row
         self._memory = row.device.type == "cuda"
 
-    def seconds(self, rows: int) -> float:
+    def seconds(self, rows: int) -> float | None:
         """The shortest of a few passes, after one that doesn't count: kernels are chosen in it."""
         try:
             batch = self._row.expand(rows, *self._row.shape[1:]).contiguous()
@@ -85,7 +77,7 @@ class TorchGauge:
         except torch.OutOfMemoryError:
             if self._memory:
                 torch.cuda.empty_cache()
-            raise MemoryError from None
+            return None
         except Exception as error:  # foreign code
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise ModelError(

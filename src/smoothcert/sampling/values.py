@@ -45,13 +45,9 @@ class _Scores(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         """One row of scores for each row, asked in passes of the shape that votes are cast in."""
         chunk, dtype = self.prepared.numerics.layout().chunk, self.prepared.numerics.noise_dtype()
-        found = []
         with torch.no_grad():
-            for part in torch.split(batch.to(dtype), chunk):
-                padding = part[-1:].expand(chunk - len(part), *part.shape[1:])
-                answers = self.prepared.outputs(torch.cat([part, padding]).contiguous())[: len(part)]
-                found.append(self._scores(answers))
-        return torch.cat(found).to(batch.dtype)
+            parts = torch.split(batch.to(dtype), chunk)
+            return torch.cat([self._scores(self.prepared.outputs_of(part)) for part in parts]).to(batch.dtype)
 
     def _scores(self, answers: Tensor) -> Tensor:
         kind, classes = self.prepared.kind, self.prepared.classes

@@ -147,7 +147,7 @@ class Prediction:
 
     @property
     def seed(self) -> int:
-        """The seed of the plan that its votes follow from: the operating system's unless somebody gave one."""
+        """The seed of the plan that its votes follow from: the operating system's unless one was given."""
         return self.tally.stream.seed if self.plan_seed is None else self.plan_seed
 
     @property

@@ -24,7 +24,7 @@ from smoothcert.training import Progress as StepProgress
 from smoothcert.training import Ramp, Recipe, find_recipe, make_recipe, shipped_recipes, train_into
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
-from smoothcert.training.recipe import SUFFIX
+from smoothcert.training.recipe import SUFFIX, parse_ramps
 
 _RAMP, _RAMPS = "ramp", "ramps"
 
@@ -177,7 +177,7 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
     of_plan = {each.name for each in fields(TrainPlan)} - {"objective", "sigma", "seed"}
     of_plan -= {each.name for each in fields(objective)}
     # The last ramp of a knob counts: a method's own before the sweep's, and that before the recipe's.
-    ramps = [*(() if found is None else found.plan.ramps), *_ramps(values.get(_RAMPS, ()))]
+    ramps = [*(() if found is None else found.plan.ramps), *parse_ramps(values.get(_RAMPS, ()))]
     changed, knobs = dict(values), dict[str, object]()
     for name, value in written_values(changes, f"method {method!r}"):
         if name == _RAMP:
@@ -188,8 +188,3 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
             knobs[name] = plain_value(value)
     changed[_RAMPS] = [str(ramp) for ramp in {ramp.knob: ramp for ramp in ramps}.values()]
     return make_recipe(changed, base, knobs) if found is None else found.changed(changed, knobs=knobs)
-
-
-def _ramps(texts: object) -> list[Ramp]:
-    assert isinstance(texts, (list, tuple))
-    return [Ramp.parse(text) for text in texts]

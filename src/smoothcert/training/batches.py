@@ -59,7 +59,7 @@ class EpochBatches:
         """The shards ``mine`` of each batch, the next batch being read while one is worked on."""
 
         def read(batch: _Drawn) -> list[Shard]:
-            return self._shards(*batch, mine, device)
+            return [self._shard(number, *batch, device) for number in mine]
 
         with closing(read_ahead(self._drawn(), read, ahead=1, threads=1)) as batches:
             for _, shards in batches:
@@ -67,27 +67,19 @@ class EpochBatches:
 
     def _drawn(self) -> Iterator[_Drawn]:
         """The inputs of each batch, and what is drawn for them, in the order of the batches."""
-        order = torch.randperm(len(self.inputs), generator=self._stream(Purpose.SHUFFLE)).numpy()
-        changes = self._stream(Purpose.AUGMENTATION)
-        size = self.plan.inputs_per_step
+        plan, size = self.plan, self.plan.inputs_per_step
+        shuffling, changing = (
+            stream(plan.seed, self.epoch, purpose) for purpose in (Purpose.SHUFFLE, Purpose.AUGMENTATION)
+        )
+        order = torch.randperm(len(self.inputs), generator=shuffling).numpy()
         for number in range(len(self)):
             chosen = self.inputs[order[number * size : (number + 1) * size]]
-            parts = self._draw_parts(len(chosen), changes)
-            yield chosen, parts, self._draw_changes(len(chosen), changes)
-
-    def _shards(
-        self,
-        chosen: NDArray[np.int64],
-        parts: NDArray[np.float64] | None,
-        changes: Changes | None,
-        mine: Sequence[int],
-        device: torch.device,
-    ) -> list[Shard]:
-        edges = [len(chosen) * shard // self.shards for shard in range(self.shards + 1)]
-        return [
-            self._shard(number, chosen, parts, changes, slice(edges[number], edges[number + 1]), device)
-            for number in mine
-        ]
+            parts = changes = None
+            if plan.random_crops:
+                parts = torch.rand(len(chosen), TRIES, 4, dtype=torch.float64, generator=changing).numpy()
+            if plan.flip or plan.shift:
+                changes = draw_changes(len(chosen), plan.flip, plan.shift, changing)
+            yield chosen, parts, changes
 
     def _shard(
         self,
@@ -95,26 +87,13 @@ class EpochBatches:
         chosen: NDArray[np.int64],
         parts: NDArray[np.float64] | None,
         changes: Changes | None,
-        part: slice,
         device: torch.device,
     ) -> Shard:
+        part = slice(*(len(chosen) * edge // self.shards for edge in (number, number + 1)))
         x, y = tensors(self.dataset, chosen[part], device, None if parts is None else parts[part])
         if changes is not None:
             x = change(x, changes.part(part))
         return Shard(number, x, y, len(y) / len(chosen), chosen[part])
-
-    def _draw_parts(self, images: int, generator: torch.Generator) -> NDArray[np.float64] | None:
-        if not self.plan.random_crops:
-            return None
-        return torch.rand(images, TRIES, 4, dtype=torch.float64, generator=generator).numpy()
-
-    def _draw_changes(self, images: int, generator: torch.Generator) -> Changes | None:
-        if not (self.plan.flip or self.plan.shift):
-            return None
-        return draw_changes(images, self.plan.flip, self.plan.shift, generator)
-
-    def _stream(self, purpose: Purpose) -> torch.Generator:
-        return stream(self.plan.seed, self.epoch, purpose)
 
 
 def tensors(

@@ -25,5 +25,5 @@ def settle_layout(model: nn.Module, sample: Tensor) -> torch.memory_format:
 
 
 def restore_layout(model: nn.Module) -> None:
-    """Lay the weights out as everybody else's are."""
+    """Lay the weights out in the usual way again."""
     model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

@@ -128,7 +128,11 @@ class _Trainer:
         sample, self.threads = _check_fit(model, dataset, plan, processes)
         self._network = WithPrecision(model, plan.precision, processes.device, settle_layout(model, sample))
         self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
-        self._validation = _choose_validation(dataset, self._inputs, held_out, test_set)
+        self._validation = _Validation("train", dataset, self._inputs)
+        if len(held_out):
+            self._validation = _Validation("holdout", dataset, held_out)
+        elif test_set is not None:
+            self._validation = _Validation("test", test_set, np.arange(len(test_set)))
         self._shards = plan.shards or processes.count
         if self._shards % processes.count:
             raise InvalidValueError(
@@ -284,16 +288,6 @@ class _Validation:
     kind: Literal["holdout", "test", "train"]
     dataset: Dataset
     inputs: NDArray[np.int64]
-
-
-def _choose_validation(
-    dataset: Dataset, training: NDArray[np.int64], held_out: NDArray[np.int64], test_set: Dataset | None
-) -> _Validation:
-    if len(held_out):
-        return _Validation("holdout", dataset, held_out)
-    if test_set is not None:
-        return _Validation("test", test_set, np.arange(len(test_set)))
-    return _Validation("train", dataset, training)
 
 
 def _check_fit(

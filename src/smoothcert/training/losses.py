@@ -53,7 +53,10 @@ class Losses:
             return
         pending, self._pending = self._pending, []
         self.reads += 1
-        for (step, _, inputs), value in zip(pending, _values([each.loss for each in pending])):
+        values = torch.stack(
+            [each.loss.double() for each in pending]
+        ).tolist()  # one transfer for all of them
+        for (step, _, inputs), value in zip(pending, values):
             if not math.isfinite(value):
                 self._refuse(step, value)
             if step != self._step:
@@ -74,8 +77,3 @@ class Losses:
             self._total += self._step_total / self._step_inputs * self._step_inputs
             self._inputs += self._step_inputs
         self._step_total, self._step_inputs = 0.0, 0
-
-
-def _values(losses: list[Tensor]) -> list[float]:
-    """One transfer for all of them."""
-    return [float(value) for value in torch.stack([loss.double() for loss in losses]).cpu().tolist()]

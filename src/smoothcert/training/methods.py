@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from smoothcert.knobs import help_of
+from smoothcert.knobs import Knob, knobs_of
 from smoothcert.objectives import OBJECTIVES, Passes
 from smoothcert.training.recipe import shipped_recipes
-
-
-@dataclass(frozen=True)
-class Knob:
-    """One knob and its default."""
-
-    name: str
-    default: object
-    help: str
 
 
 @dataclass(frozen=True)
@@ -45,8 +36,9 @@ class Method:
         return ", ".join(parts) + f" × {passes.rows} row{'s' if passes.rows > 1 else ''}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
+        """Plain values; of each knob its name, default and help."""
+        knobs = [{"name": knob.name, "default": knob.default, "help": knob.help} for knob in self.knobs]
+        return asdict(replace(self, knobs=())) | {"knobs": knobs}
 
 
 def describe(name: str) -> Method:
@@ -59,7 +51,7 @@ def describe(name: str) -> Method:
         text="\n\n".join(" ".join(part.split()) for part in text.replace("``", "").split("\n\n")),
         paper=cls.paper,
         passes=cls().passes(),
-        knobs=tuple(Knob(field.name, field.default, help_of(field)) for field in fields(cls)),
+        knobs=tuple(knobs_of(cls)),
         recipes=tuple(
             recipe.name for recipe in shipped_recipes().values() if recipe.plan.objective_name == name
         ),
@@ -84,15 +76,11 @@ def markdown_rows() -> str:
                 method.cost,
                 ", ".join(f"`{knob.name}` {knob.default}" for knob in method.knobs) or "–",
                 method.paper,
-                ", ".join(_families(method.recipes)) or "–",
+                # Without their σ, each once.
+                ", ".join(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in method.recipes)) or "–",
             )
         )
         + " |"
         for method in descriptions()
     ]
     return "\n".join([header, "|---|---|---|---|---|---|", *rows]) + "\n"
-
-
-def _families(recipes: tuple[str, ...]) -> list[str]:
-    """Names of recipes without their σ, each once."""
-    return list(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in recipes))

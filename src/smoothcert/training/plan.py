@@ -12,7 +12,7 @@ from smoothcert.noise import NOISES
 from smoothcert.objectives import Objective, objective_name
 from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.objectives.gaussian import Gaussian
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name, unknown_name
 from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
@@ -114,9 +114,9 @@ class TrainPlan:
         for name in ("shards", "threads"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        _check_choice("optimizer", self.optimizer, get_args(OptimizerName))
-        _check_choice("schedule", self.schedule, get_args(Schedule))
-        _check_choice("precision", self.precision, get_args(Precision))
+        check_name("optimizer", self.optimizer, get_args(OptimizerName))
+        check_name("schedule", self.schedule, get_args(Schedule))
+        check_name("precision", self.precision, get_args(Precision))
         NOISES[self.noise]  # an unknown name is an error that lists the known ones
         for milestone in self.milestones:
             check_count("milestones", milestone)
@@ -213,8 +213,3 @@ def _check_ramps(ramps: tuple[Ramp, ...]) -> None:
             raise InvalidValueError(f"ramps must name each knob once, {ramp.knob} has several")
         if ramp.knob in ("lr", "sigma"):
             check_not_negative(f"ramps: the start of {ramp}", ramp.start)
-
-
-def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise unknown_name(name, str(value), list(known))

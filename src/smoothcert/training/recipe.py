@@ -15,7 +15,7 @@ from typing import Any
 from smoothcert.errors import DataError, InvalidValueError, SmoothcertError, check_count
 from smoothcert.knobs import from_mapping
 from smoothcert.objectives import OBJECTIVES, Objective
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.ramps import Ramp
 
@@ -100,13 +100,12 @@ def _from_plain(values: Mapping[str, object], name: str) -> Recipe:
     in_plan = {each.name for each in fields(TrainPlan)}
     in_recipe = {each.name for each in fields(Recipe)} - {"plan", "name"}
     for key in given:
-        if key not in in_plan | in_recipe:
-            raise unknown_name("recipe field", key, sorted(in_plan | in_recipe))
+        check_name("recipe field", key, sorted(in_plan | in_recipe))
     for required in ("dataset", "sigma"):
         if required not in given:
             raise InvalidValueError(f"{required} is missing: give it in the recipe or on the command line")
     given[_OBJECTIVE] = _objective(given.get(_OBJECTIVE, {"name": "gaussian"}))
-    given[_RAMPS] = _ramps(given.get(_RAMPS, []))
+    given[_RAMPS] = parse_ramps(given.get(_RAMPS, []))
     plan = from_mapping(TrainPlan, {key: given[key] for key in given if key in in_plan}, "recipe")
     own = {key: given[key] for key in given if key in in_recipe}
     return from_mapping(Recipe, own | {"plan": plan, "name": name}, "recipe")
@@ -120,7 +119,8 @@ def _objective(table: object) -> Objective:
     return from_mapping(OBJECTIVES[name], knobs, name, OBJECTIVES.load())
 
 
-def _ramps(texts: object) -> list[Ramp]:
+def parse_ramps(texts: object) -> list[Ramp]:
+    """Ramps as a recipe file has them."""
     if not isinstance(texts, (list, tuple)) or not all(isinstance(each, str) for each in texts):
         raise InvalidValueError(f"ramps must be a list of texts such as 'epsilon:10', got {texts!r}")
     return [Ramp.parse(each) for each in texts]
@@ -152,10 +152,8 @@ def find_recipe(name: str) -> Recipe:
     """A recipe by the path of its file, or by the name of a shipped one."""
     if name.endswith(SUFFIX):
         return read_recipe(Path(name))
-    recipes = shipped_recipes()
-    if name not in recipes:
-        raise unknown_name("recipe", name, list(recipes))
-    return recipes[name]
+    check_name("recipe", name, shipped_recipes())
+    return shipped_recipes()[name]
 
 
 def _parse(file: Path | Traversable, name: str) -> Recipe:

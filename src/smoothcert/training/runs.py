@@ -40,7 +40,6 @@ _LATER = (
     "random_crops",
     "sigma_training_mode",
 )
-
 _THREADS = "threads"
 _MOST_THREADS = 1024
 
@@ -158,10 +157,9 @@ def _settled_threads(out: Path, plan: TrainPlan) -> int | None:
 def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelSpec, str | None]:
     """The model to train, its spec, and a hash of its weights where they come from another run."""
     if recipe.start is None:
-        spec = _spec(
-            replace(recipe, architecture=recipe.architecture or default_architecture(dataset.input_shape)),
-            dataset,
-        )
+        architecture = recipe.architecture or default_architecture(dataset.input_shape)
+        statistics = normalisation_for(dataset.name, dataset.input_shape[0]) if recipe.normalise else None
+        spec = ModelSpec(architecture, dataset.input_shape, dataset.classes, *(statistics or ()))
         return initialise(spec, recipe.plan.seed), spec, None
     model, spec = load_model(recipe.start, architecture=recipe.architecture)
     if spec.input_shape != dataset.input_shape or len(spec.classes) != len(dataset.classes):
@@ -170,13 +168,6 @@ def _starting_point(recipe: Recipe, dataset: Dataset) -> tuple[nn.Module, ModelS
             f"{dataset.name} has {dataset.input_shape} in {len(dataset.classes)}: start from a model of its own kind"
         )
     return model, spec, TorchClassifier(model).fingerprint(spec.input_shape)
-
-
-def _spec(recipe: Recipe, dataset: Dataset) -> ModelSpec:
-    statistics = normalisation_for(dataset.name, dataset.input_shape[0]) if recipe.normalise else None
-    mean, std = statistics or (None, None)
-    assert recipe.architecture is not None
-    return ModelSpec(recipe.architecture, dataset.input_shape, dataset.classes, mean, std)
 
 
 def _manifest(

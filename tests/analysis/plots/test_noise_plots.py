@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from smoothcert.analysis.plots import features, plot_clean_accuracy, plot_features, plot_noise
+from smoothcert.analysis import figures
+from smoothcert.analysis.plots import plot_clean_accuracy, plot_features, plot_noise
 from smoothcert.analysis.plots.noise import scaled_globally
 from smoothcert.errors import InvalidValueError
 
@@ -94,7 +95,7 @@ def test_every_bar_has_its_name_and_the_axis_its_meaning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[Any] = []
-    monkeypatch.setattr(features, "save_figure", lambda figure, _: drawn.append(figure))
+    monkeypatch.setattr(figures, "save_figure", lambda figure, *_: drawn.append(figure))
     long, meaning = (
         "a name that nobody would want to read twice",
         "a meaning far longer than the axis is wide " * 2,

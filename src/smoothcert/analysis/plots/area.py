@@ -12,7 +12,7 @@ from smoothcert.analysis.about import dataset_of, levels_of, sigma_mark
 from smoothcert.analysis.figures import check_picture_path
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
-from smoothcert.analysis.plots.sheets import COLOURS, DASHES, new_sheet
+from smoothcert.analysis.plots.sheets import draw_steps, dress_accuracy, new_sheet
 from smoothcert.analysis.plots.steps import Curve, step_curve
 from smoothcert.analysis.tables.naming import check_one_dataset
 from smoothcert.errors import InvalidValueError, check_count
@@ -94,19 +94,10 @@ def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: in
             sizes, accuracy = step_curve(
                 each, len(run.records), start=min(left, float(each[0])) if each.size else left
             )
-            handles += axes.step(
-                sizes,
-                100 * accuracy,
-                where="post",
-                color=COLOURS[k % len(COLOURS)],
-                linestyle=DASHES[k % len(DASHES)],
-                linewidth=sheet.look.line,
-            )
+            handles.append(draw_steps(axes, sizes, accuracy, k, sheet.look.line))
         axes.set_xlim(left, right + 0.02 * (right - left))
-        axes.set_ylim(0.0, 101.5)
-        axes.set_yticks(range(0, 101, 20))
         axes.set_xlabel(f"certified area: Σ ln of the region's {dimension} semi-axes")
-        axes.set_ylabel("certified accuracy (%)")
+        dress_accuracy(axes)
         above = axes.secondary_xaxis("top")
         radii = _radius_ticks(math.exp(left / dimension), math.exp(right / dimension))
         above.set_xticks([dimension * math.log(r) for r in radii], [f"{r:g}" for r in radii])

@@ -45,17 +45,10 @@ def confidence_of(run: Run) -> Confidence:
     A run without votes (an imported log) gives Φ(radius/σ), which is the bound only if p_B was taken as 1 − p_A: it
     must state the clopper-pearson bound and Gaussian noise. Its abstentions are unknown.
     """
-    right: list[float] = []
-    wrong: list[float] = []
-    abstained: list[float] = []
-    unknown = 0
-    for record in run.records:
-        lower = _lower(run, record)
-        if lower is None:
-            unknown += 1
-            continue
-        (abstained if record.abstained else right if record.correct else wrong).append(lower)
-    return Confidence(np.array(right), np.array(wrong), np.array(abstained), unknown)
+    lower = np.array([_lower(run, record) for record in run.records], dtype=np.float64)
+    known, correct, abstained = ~np.isnan(lower), run.records.correct, run.records.abstained
+    wrong, unknown = known & ~correct & ~abstained, int((~known).sum())
+    return Confidence(lower[known & correct], lower[wrong], lower[known & abstained], unknown)
 
 
 @register("confidence", "how the lower bounds of p_A are spread, right and wrong answers apart")
@@ -86,7 +79,9 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
                 -wrong - abstained, edges, baseline=-wrong, fill=True, facecolor=GREY, alpha=0.55, lw=0
             )
             axes.axhline(0.0, color=INK, linewidth=0.6)
-            add_title(axes, sheet.look, run.name, _facts(run))
+            share = acr_share_of_top(run.records)
+            carried = None if share is None else f"surest tenth: {100 * share:.0f} % of the ACR"
+            add_title(axes, sheet.look, run.name, partial_inputs(run), carried)
             ticks = [p for p in _TICKS if edges[0] <= ndtri(p) <= edges[-1]]
             axes.set_xticks([float(ndtri(p)) for p in ticks], [f"{p:g}" for p in ticks])
             axes.set_xlim(edges[0], edges[-1])
@@ -101,13 +96,6 @@ def plot_confidence(runs: Sequence[Run], out: Path, width: str = "page") -> None
                 Patch(facecolor=GREY, alpha=0.55),
             ]
         )
-
-
-def _facts(run: Run) -> str:
-    parts = [partial_inputs(run)]
-    if (share := acr_share_of_top(run.records)) is not None:
-        parts.append(f"surest tenth: {100 * share:.0f} % of the ACR")
-    return "".join(f", {part}" for part in parts if part)
 
 
 def _edges(found: Sequence[Confidence]) -> NDArray[np.float64]:

@@ -15,7 +15,14 @@ from smoothcert.analysis.figures import GREY, INK, check_picture_path
 from smoothcert.analysis.metrics import check_same_indices, check_same_norm
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, radius_label, run_labels, told_apart
-from smoothcert.analysis.plots.sheets import COLOURS, DASHES, LIMIT_DASHES, Look, new_sheet
+from smoothcert.analysis.plots.sheets import (
+    COLOURS,
+    LIMIT_DASHES,
+    Look,
+    draw_steps,
+    dress_accuracy,
+    new_sheet,
+)
 from smoothcert.analysis.plots.steps import (
     Curve,
     certified_accuracy_steps,
@@ -108,14 +115,14 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
         reach = 0.0
         for k, run in enumerate(runs):
             radii, accuracy = certified_accuracy_steps(run.records)
-            handles.append(_step(axes, radii, accuracy, k, 0.55 * sheet.look.line))
+            handles.append(draw_steps(axes, radii, accuracy, k, 0.55 * sheet.look.line))
             reach = max(reach, float(radii[-1]))
         radii, best = envelope_steps(runs)
         # Pale and broad behind the runs: a line on top would hide which of them it is.
         (envelope,) = axes.step(
             radii, 100 * best, where="post", color=INK, alpha=0.28, linewidth=4 * sheet.look.line, zorder=1.5
         )
-        _dress(axes, radius_label(summaries[0].norm), reach)
+        _dress(axes, summaries[0].norm, reach)
         sheet.add_legend([envelope, *handles])
 
 
@@ -137,7 +144,7 @@ def _draw(
             handles.append(Patch(facecolor=GREY, alpha=0.3, linewidth=0))
         if has_ceiling:
             handles.append(Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES))
-        _dress(axes, radius_label(norm), reach)
+        _dress(axes, norm, reach)
         sheet.add_legend(handles)
 
 
@@ -148,18 +155,10 @@ def _paint(axes: Axes, curve: _Drawn, k: int, look: Look) -> Artist:
         axes.fill_between(curve.radii, low, high, step="post", color=colour, alpha=0.2, lw=0)
     if curve.ceiling is not None:
         axes.axvline(curve.ceiling, color=colour, linewidth=0.9, linestyle=LIMIT_DASHES, zorder=1)
-    return _step(axes, curve.radii, curve.accuracy, k, look.line)
+    return draw_steps(axes, curve.radii, curve.accuracy, k, look.line)
 
 
-def _step(axes: Axes, radii: Curve, accuracy: Curve, k: int, line: float) -> Artist:
-    colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
-    (handle,) = axes.step(radii, 100 * accuracy, where="post", color=colour, linewidth=line, linestyle=dashes)
-    return handle
-
-
-def _dress(axes: Axes, label: str, reach: float) -> None:
+def _dress(axes: Axes, norm: str, reach: float) -> None:
     axes.set_xlim(0.0, 1.04 * reach if reach > 0 else 1.0)
-    axes.set_ylim(0.0, 101.5)
-    axes.set_yticks(range(0, 101, 20))
-    axes.set_xlabel(label)
-    axes.set_ylabel("certified accuracy (%)")
+    axes.set_xlabel(radius_label(norm))
+    dress_accuracy(axes)

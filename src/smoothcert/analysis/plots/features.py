@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from smoothcert.analysis.figures import BLUE, GREY, PALE, check_picture_path, new_figure, save_figure
-from smoothcert.analysis.plots.sheets import LOOKS
+from smoothcert.analysis.figures import BLUE, GREY, add_axes, dress, picture
+from smoothcert.analysis.plots.sheets import look_of
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
 
 _MOST_BARS = 60
 _BAR = 0.19
@@ -19,28 +18,18 @@ def plot_features(
     names: Sequence[str], values: Sequence[float], meaning: str, out: Path, width: str = "page"
 ) -> None:
     """A bar for each name from above on a logarithmic axis; of more than 60 the first 30 and the last 30."""
-    check_picture_path(out)
-    if width not in LOOKS:
-        raise unknown_name("width", width, list(LOOKS))
+    look = look_of(width)
     if not names or len(names) != len(values):
         raise InvalidValueError(
             f"a bar needs a name and a value, got {len(names)} names, {len(values)} values"
         )
-    look = LOOKS[width]
     shown = range(len(names))
     half = _MOST_BARS // 2
     places = [*shown] if len(names) <= _MOST_BARS else [*shown[:half], *shown[-half:]]
     left = 0.15 + min(_LONGEST, max(len(names[k]) for k in places)) * 0.55 * look.legend / 72
     height = len(places) * _BAR + 0.65
-    with new_figure(look.width, height, look.legend) as figure:
-        axes = figure.add_axes(
-            (
-                left / look.width,
-                0.5 / height,
-                (look.width - left - 0.2) / look.width,
-                (height - 0.6) / height,
-            )
-        )
+    with picture(out, look.width, height, look.legend) as figure:
+        axes = add_axes(figure, left, 0.5, look.width - left - 0.2, height - 0.6)
         rows = range(len(places))
         axes.barh(list(rows), [values[k] for k in places], color=BLUE, height=0.7)
         axes.set_ylim(len(places) - 0.4, -0.6)
@@ -51,11 +40,8 @@ def plot_features(
         if min(values) > 0 and max(values) > 20 * min(values):
             axes.set_xscale("log")
         axes.set_xlabel(meaning, loc="right")  # longer than the axis, it has room on the left
-        axes.grid(axis="x", color=PALE, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
+        dress(axes, grid="x")
         axes.tick_params(axis="y", length=0)
-        save_figure(figure, out)
 
 
 def _short(name: str) -> str:

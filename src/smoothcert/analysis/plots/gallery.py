@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    INK,
-    PALE,
-    VERMILION,
-    check_picture_path,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, INK, PALE, VERMILION, picture
 from smoothcert.analysis.plots.images import as_images
+from smoothcert.analysis.plots.sheets import plain_text
 from smoothcert.errors import InvalidValueError
 from smoothcert.rounding import decimal_down
 from smoothcert.runs import Record
@@ -63,7 +55,6 @@ def plot_gallery(
     its number (cut off, never rounded up) stand under each picture; wrong answers and abstentions are
     framed. Of more than 144 inputs, 144 evenly spaced ones are shown.
     """
-    check_picture_path(out)
     images = as_images(pictures)
     _check_alike(images, records, class_names)
     order = sorted(range(len(records)), key=lambda k: (records[k].radius, not records[k].abstained, k))
@@ -74,7 +65,7 @@ def plot_gallery(
         short_names=max(map(len, class_names)) <= _SHORT_NAME,
     )
     longest = max(record.radius for record in records)
-    with new_figure(layout.width + 2 * _MARGIN, layout.height + _HEADER + 2 * _MARGIN) as figure:
+    with picture(out, layout.width + 2 * _MARGIN, layout.height + _HEADER + 2 * _MARGIN) as figure:
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
         for place, k in enumerate(shown):
@@ -83,7 +74,6 @@ def plot_gallery(
         axes.set_aspect("auto")
         axes.set_xlim(-_MARGIN, layout.width + _MARGIN)
         axes.set_ylim(layout.height + _MARGIN, -_HEADER - _MARGIN)
-        save_figure(figure, out)
 
 
 @dataclass(frozen=True)
@@ -151,7 +141,7 @@ def _draw_tile(
     text_top = top + side + _TEXT_DISTANCE
     _write(axes, left, text_top, names, _CAPTION_SIZE, INK if record.correct else look.colour, weight)
     if layout.short_names:
-        _write(axes, left + side, text_top, found, _CAPTION_SIZE, look.colour, weight, align="right")
+        _write(axes, left + side, text_top, found, _CAPTION_SIZE, look.colour, weight, ha="right")
     else:
         _write(axes, left, text_top + _LINE, found, _CAPTION_SIZE, look.colour, weight)
 
@@ -181,18 +171,9 @@ def _add_box(
 
 
 def _write(
-    axes: Axes,
-    x: float,
-    y: float,
-    text: str,
-    size: float,
-    colour: str,
-    weight: str = "normal",
-    align: str = "left",
+    axes: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal", **style: Any
 ) -> None:
-    drawn = axes.text(x, y, "", fontsize=size, color=colour, weight=weight, ha=align, va="top")
-    drawn.set_parse_math(False)  # a class may be called "$"
-    drawn.set_text(text)
+    plain_text(axes, x, y, text, fontsize=size, color=colour, weight=weight, va="top", **style)
 
 
 def _look(record: Record) -> _Look:

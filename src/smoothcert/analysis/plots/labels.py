@@ -37,7 +37,11 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
     else:
         heading = ", ".join(fact for fact, same in zip(facts[0], shared) if same and fact) or None
         own = [tuple(fact for fact, same in zip(each, shared) if not same) for each in facts]
-    return heading, [_label(run, summary, each) for run, summary, each in zip(runs, summaries, own)]
+    labels = []
+    for run, summary, each in zip(runs, summaries, own):
+        parts = [*each, f"ACR {summary.acr:.3f}", partial_inputs(run)]
+        labels.append(f"{summary.run}  ({', '.join(part for part in parts if part)})")
+    return heading, labels
 
 
 def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:
@@ -48,11 +52,6 @@ def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:
     return [
         data_in_words(row.dataset or "data set not stated", row.split if splits else None) for row in rows
     ]
-
-
-def _label(run: Run, summary: RunSummary, facts: Sequence[str | None]) -> str:
-    parts = [*facts, f"ACR {summary.acr:.3f}", partial_inputs(run)]
-    return f"{summary.run}  ({', '.join(part for part in parts if part)})"
 
 
 def partial_inputs(run: Run) -> str | None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.about import levels_of
 from smoothcert.analysis.figures import GREY, INK, check_picture_path
 from smoothcert.analysis.levels import LIMITS, decided_levels
+from smoothcert.analysis.metrics import counted_radii
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs, radius_label
 from smoothcert.analysis.plots.sheets import COLOURS, add_title, new_sheet
@@ -51,7 +52,7 @@ def ranked_radii(run: Run) -> RankedRadii:
         raise InvalidValueError(
             f"{run.path} has no σ levels; name a run made by certify --sigma-levels with a chooser"
         )
-    counted = np.where(run.records.correct, run.records.radius, 0.0)
+    counted = counted_radii(run.records)
     order = np.argsort(-counted, kind="stable")
     order = order[counted[order] > 0]
     home = np.array([one.home for one in evidence], dtype=np.int64)
@@ -94,8 +95,7 @@ def plot_levels(runs: Sequence[Run], out: Path, width: str = "page", against: Pa
             if other is not None:
                 _draw_other(axes, other, sheet.look.line)
             _draw(axes, ranked)
-            covered = partial_inputs(run)
-            add_title(axes, sheet.look, run.name, f", {covered}" if covered else "")
+            add_title(axes, sheet.look, run.name, partial_inputs(run))
             axes.set_ylabel(radius_label(run.norm))
             axes.set_xlim(0.0, 100.0)
             axes.set_ylim(0.0, None)
@@ -137,6 +137,6 @@ def _draw(axes: Axes, ranked: RankedRadii) -> None:
 
 
 def _draw_other(axes: Axes, other: Run, line: float) -> None:
-    radii = np.sort(np.where(other.records.correct, other.records.radius, 0.0))[::-1]
+    radii = np.sort(counted_radii(other.records))[::-1]
     shares = np.linspace(0.0, 100.0, len(radii) + 1)
     axes.stairs(radii, shares, color=GREY, linewidth=line, baseline=None)

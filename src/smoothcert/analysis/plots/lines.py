@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import (
-    BLUE,
-    GREY,
-    INK,
-    PALE,
-    VERMILION,
-    check_picture_path,
-    new_figure,
-    save_figure,
-)
+from smoothcert.analysis.figures import BLUE, GREY, INK, VERMILION, add_axes, dress, picture
 from smoothcert.analysis.plots.images import as_images
 from smoothcert.errors import InvalidValueError
 
@@ -58,12 +49,11 @@ def plot_confidence_lines(
     another model, where ``before`` has its turning ratios and its number of rows. Below: where lines begin and end,
     the first four of ``ends``.
     """
-    check_picture_path(out)
     if label_shares.ndim != 2 or not len(label_shares):
         raise InvalidValueError("no input is right without attack, so there is no line to draw")
     below = _CAPTION + _SIDE + 2 * _GAP if ends else 0.0
     bottom, height = ((below + 0.165 * _HEIGHT) / (_HEIGHT + below), 0.79 * _HEIGHT / (_HEIGHT + below))
-    with new_figure(_WIDTH, _HEIGHT + below) as figure:
+    with picture(out, _WIDTH, _HEIGHT + below) as figure:
         left = figure.add_axes((0.085, bottom, 0.4, height))
         for shares, colour, name in (
             (label_shares, BLUE, "label"),
@@ -109,21 +99,18 @@ def plot_confidence_lines(
         for axes in (left, right):
             axes.set_xlim(0, 1)
             axes.set_ylim(0, 101.5)
-            axes.grid(color=PALE, lw=0.6)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
+            dress(axes)
         for place, pair in enumerate(ends[:MOST_ENDS]):
             _draw_ends(figure, pair, 0.085 * _WIDTH + place * (2 * _SIDE + 3 * _GAP))
-        save_figure(figure, out)
 
 
 def _draw_ends(figure: Figure, pair: Ends, left: float) -> None:
-    width, height = figure.get_size_inches()
     for number, image in enumerate(as_images(np.stack([pair.first, pair.last]))):
-        corner = left + number * (_SIDE + _GAP)
-        axes = figure.add_axes((corner / width, _GAP / height, _SIDE / width, _SIDE / height))
+        axes = add_axes(figure, left + number * (_SIDE + _GAP), _GAP, _SIDE, _SIDE)
         axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_axis_off()
-    drawn = figure.text(left / width, (_SIDE + 2 * _GAP) / height, "", fontsize=6.5, va="bottom")
-    drawn.set_parse_math(False)  # a class may be called "$"
-    drawn.set_text(pair.caption)
+    width, height = figure.get_size_inches()
+    place = left / width, (_SIDE + 2 * _GAP) / height
+    figure.text(
+        *place, pair.caption, fontsize=6.5, va="bottom", parse_math=False
+    )  # a class may be called "$"

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import BLUE, GREY, PALE, check_picture_path, new_figure, save_figure
+from smoothcert.analysis.figures import BLUE, GREY, add_axes, check_picture_path, dress, picture
 from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.sheets import LOOKS, Look, plain_text
+from smoothcert.analysis.plots.sheets import LOOKS, Look, look_of, plain_text
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Sigmas = NDArray[np.float64]
 
@@ -42,12 +40,11 @@ def scaled_globally(sigmas: Sigmas) -> Sigmas:
 def plot_noise(named: Sequence[tuple[str, Sigmas]], out: Path, width: str = "page") -> None:
     """Draw each (name, σ in the shape of an input): images as pictures, other inputs as a bar for each number."""
     check_picture_path(out)
-    if width not in LOOKS:
-        raise unknown_name("width", width, list(LOOKS))
+    look_of(width)
     if not 0 < len(named) <= _MOST_PICTURES:
         raise InvalidValueError(f"a page holds 1 to {_MOST_PICTURES} σ vectors, got {len(named)}: name fewer")
     pictures = [_picture(sigmas) for _, sigmas in named]
-    if all(picture is not None for picture in pictures):
+    if all(image is not None for image in pictures):
         _draw_pictures(
             [(name, sigmas, p) for (name, sigmas), p in zip(named, pictures) if p is not None], out, width
         )
@@ -69,26 +66,19 @@ def _draw_pictures(named: Sequence[tuple[str, Sigmas, Sigmas]], out: Path, width
     columns = min(_COLUMNS[width], len(named))
     rows = math.ceil(len(named) / columns)
     side = min(_WIDEST, (look.width - 2 * _MARGIN - (columns - 1) * _GAP) / columns)
-    tall = side * max(picture.shape[0] / picture.shape[1] for _, _, picture in named)
+    tall = side * max(image.shape[0] / image.shape[1] for _, _, image in named)
     total_width = columns * side + (columns - 1) * _GAP + 2 * _MARGIN
     height = rows * (tall + _CAPTION) + (rows - 1) * _GAP + 2 * _MARGIN
-    with new_figure(total_width, height, look.font) as figure:
-        for k, (name, sigmas, picture) in enumerate(named):
+    with picture(out, total_width, height, look.font) as figure:
+        for k, (name, sigmas, image) in enumerate(named):
             row, column = divmod(k, columns)
             left = _MARGIN + column * (side + _GAP)
             top = height - _MARGIN - row * (tall + _CAPTION + _GAP)
-            axes = _placed(figure, (left, top - tall, side, tall), total_width, height)
-            axes.imshow(picture, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
+            axes = add_axes(figure, left, top - tall, side, tall)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.imshow(image, cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest")
             _caption(axes, look, side, name, f"{sigmas.min():.3g} (dark) … {sigmas.max():.3g}")
-        save_figure(figure, out)
-
-
-def _placed(figure: Figure, inches: tuple[float, float, float, float], width: float, height: float) -> Axes:
-    left, bottom, across, up = inches
-    axes = figure.add_axes((left / width, bottom / height, across / width, up / height))
-    axes.set_xticks([])
-    axes.set_yticks([])
-    return axes
 
 
 def _caption(axes: Axes, look: Look, side: float, name: str, span: str) -> None:
@@ -110,26 +100,16 @@ def _draw_bars(named: Sequence[tuple[str, Sigmas]], out: Path, width: str) -> No
     look = LOOKS[width]
     panel, gap = 0.55 * look.panel, 0.45
     height = len(named) * (panel + gap) + 0.35
-    with new_figure(look.width, height, look.font) as figure:
+    with picture(out, look.width, height, look.font) as figure:
         for k, (name, sigmas) in enumerate(named):
             bottom = height - (k + 1) * (panel + gap) + 0.1
-            axes = figure.add_axes(
-                (
-                    look.left / look.width,
-                    bottom / height,
-                    (look.width - look.left - 0.16) / look.width,
-                    panel / height,
-                )
-            )
+            axes = add_axes(figure, look.left, bottom, look.width - look.left - 0.16, panel)
             flat = sigmas.ravel()
             axes.bar(np.arange(flat.size), flat, width=0.8 if flat.size <= 200 else 1.0, color=BLUE)
             if flat.max() > 20 * flat.min():
                 axes.set_yscale("log")
             axes.axhline(float(np.exp(np.log(flat).mean())), color=GREY, linewidth=0.8)
-            axes.grid(axis="y", color=PALE, linewidth=0.6)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
+            dress(axes, grid="y")
             axes.set_ylabel("σ")
             axes.set_xlabel("number of the input (line: geometric mean)")
             plain_text(axes, 0.0, 1.04, name, transform=axes.transAxes, fontsize=look.legend)
-        save_figure(figure, out)

@@ -15,20 +15,21 @@ from smoothcert.analysis.figures import (
     GREEN,
     INK,
     ORANGE,
-    PALE,
     PURPLE,
     SKY,
     VERMILION,
-    check_picture_path,
-    new_figure,
-    save_figure,
+    add_axes,
+    dress,
+    picture,
 )
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
 
 Dashes = Any  # matplotlib's line styles: a name, or an offset and lengths
 
@@ -70,6 +71,12 @@ LOOKS: dict[str, Look] = {
     "column": Look(width=3.3, panel=1.95, left=0.5, font=7.5, legend=6.8, line=1.2),
 }
 """Of a page, and of a column of a two-column paper (3.3 inches)."""
+
+
+def look_of(width: str) -> Look:
+    """The look that a width names."""
+    check_name("width", width, LOOKS)
+    return LOOKS[width]
 
 
 @dataclass(frozen=True)
@@ -126,10 +133,7 @@ def new_sheet(
 
     ``heading`` stands above the labels: what they have in common.
     """
-    check_picture_path(out)
-    if width not in LOOKS:
-        raise unknown_name("width", width, list(LOOKS))
-    look = LOOKS[width]
+    look = look_of(width)
     wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
     above = (
         None
@@ -141,25 +145,18 @@ def new_sheet(
     panel, gap = look.panel * panel_height, 2.2 * look.font * _POINT
     below = legend_height + 3.6 * look.font * _POINT
     height = below + panels * panel + (panels - 1) * gap + top
-    with new_figure(look.width, height, look.font) as figure:
+    with picture(out, look.width, height, look.font, dpi=200 if width == "page" else 300) as figure:
         left = look.left + more_left
         axes = tuple(
-            figure.add_axes(
-                (
-                    left / look.width,
-                    (below + (panels - 1 - k) * (panel + gap)) / height,
-                    (look.width - left - right) / look.width,
-                    panel / height,
-                )
-            )
+            add_axes(figure, left, below + (panels - 1 - k) * (panel + gap), look.width - left - right, panel)
             for k in range(panels)
         )
         for each in axes:
-            _dress(each)
+            dress(each)
+            each.tick_params(length=3, width=0.6)
         for each in axes[:-1]:
             each.tick_params(labelbottom=False)
         yield Sheet(figure, axes, look, wrapped, above)
-        save_figure(figure, out, dpi=200 if width == "page" else 300)
 
 
 def _bound_together(label: str) -> str:
@@ -167,15 +164,25 @@ def _bound_together(label: str) -> str:
     return _TOGETHER.sub(lambda found: found[0].replace(" ", "\u00a0"), label)
 
 
-def _dress(axes: Axes) -> None:
-    axes.grid(color=PALE, linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(length=3, width=0.6)
+def draw_steps(
+    axes: Axes, sizes: NDArray[np.float64], share: NDArray[np.float64], k: int, line: float
+) -> Artist:
+    """The k-th curve of a picture: a share (0 to 1) in percent, which holds from each size to the next."""
+    colour, dashes = COLOURS[k % len(COLOURS)], DASHES[k % len(DASHES)]
+    (handle,) = axes.step(sizes, 100 * share, where="post", color=colour, linewidth=line, linestyle=dashes)
+    return handle
 
 
-def add_title(axes: Axes, look: Look, name: str, facts: str) -> None:
+def dress_accuracy(axes: Axes) -> None:
+    """The vertical axis of certified accuracy."""
+    axes.set_ylim(0.0, 101.5)
+    axes.set_yticks(range(0, 101, 20))
+    axes.set_ylabel("certified accuracy (%)")
+
+
+def add_title(axes: Axes, look: Look, name: str, *about: str | None) -> None:
     """Above a panel: a run's name, its beginning cut off if need be, and what there is to say of it."""
+    facts = "".join(f", {fact}" for fact in about if fact)
     room = int((look.width - look.left - 0.16) / (_LETTER * look.legend * _POINT)) - len(facts)
     shown = name if len(name) <= room else f"…{name[-max(room - 1, 8) :]}"
     plain_text(axes, 0.0, 1.03, shown + facts, transform=axes.transAxes, fontsize=look.legend)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.figures import BLUE, GREY, INK, check_picture_path
+from smoothcert.analysis.metrics import counted_radii
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import LIMIT_DASHES, add_title, new_sheet
@@ -19,7 +20,6 @@ from smoothcert.runs import Run, read_run
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
 
 _BINS = 30
 _MOST_PANELS = 8
@@ -47,11 +47,7 @@ def improved_sigmas(run: Run, against: Run) -> NDArray[np.float64]:
             f"{against.path} has no input {missing[0]}, which {run.path} has; name a run of the same inputs"
         )
     places = np.searchsorted(against.records.index, run.records.index)
-    return run.records.sigma[_counted(run) > _counted(against)[places]]
-
-
-def _counted(run: Run) -> NDArray[np.float64]:
-    return np.where(run.records.correct, run.records.radius, 0.0)
+    return run.records.sigma[counted_radii(run.records) > counted_radii(against.records)[places]]
 
 
 @register(
@@ -76,6 +72,7 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
     check_panels(runs)
     sigmas = [input_sigmas(run) for run in runs]
     edges = np.linspace(min(s.min() for s in sigmas), max(s.max() for s in sigmas), _BINS + 1)
+    margin = 0.03 * (edges[-1] - edges[0])
     plans = [run.manifest.plan for run in runs]
     stated = [plan.sigma if plan.sigma_levels is None else None for plan in plans]  # no level is the plan's
     labels = ["median", "σ of the plan"][: 1 + any(s is not None for s in stated)]
@@ -94,11 +91,10 @@ def plot_sigma(runs: Sequence[Run], out: Path, width: str = "page", against: Pat
             axes.axvline(float(np.median(values)), color=INK, linewidth=sheet.look.line)
             if start is not None:
                 axes.axvline(start, color=INK, linewidth=0.9, linestyle=LIMIT_DASHES)
-            covered = partial_inputs(run)
-            add_title(axes, sheet.look, run.name, f", {covered}" if covered else "")
+            add_title(axes, sheet.look, run.name, partial_inputs(run))
             axes.set_ylabel("inputs (%)")
             axes.set_ylim(0.0, None)
-        _share_x(sheet.panels, float(edges[0]), float(edges[-1]))
+            axes.set_xlim(edges[0] - margin, edges[-1] + margin)
         sheet.panels[-1].set_xlabel("σ of an input")
         marks: list[Artist] = [Line2D([], [], color=INK, linewidth=sheet.look.line)]
         if any(s is not None for s in stated):
@@ -114,9 +110,3 @@ def check_panels(runs: Sequence[Run]) -> None:
         raise InvalidValueError(
             f"each run gets a panel of its own, at most {_MOST_PANELS} of them; got {len(runs)} runs: name fewer"
         )
-
-
-def _share_x(panels: Sequence[Axes], low: float, high: float) -> None:
-    margin = 0.03 * (high - low)
-    for axes in panels:
-        axes.set_xlim(low - margin, high + margin)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.analysis.intervals import rate_interval
-from smoothcert.analysis.metrics import certified_accuracy, correct_radii
+from smoothcert.analysis.metrics import accuracy_beyond_jumps, correct_radii
 from smoothcert.runs import Run
 from smoothcert.runs.columns import Rows
 from smoothcert.runs.record_figures import step_counts
@@ -37,8 +37,5 @@ def pointwise_band(accuracy: Curve, inputs: int) -> tuple[Curve, Curve]:
 
 def envelope_steps(runs: Sequence[Run]) -> tuple[Curve, Curve]:
     """Radii at which any run's certified accuracy drops, from 0 on, and the highest value beyond each of them."""
-    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
-    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
-    beyond = [0.0, *np.nextafter(jumps, np.inf)]
-    best = np.max([certified_accuracy(run.records, beyond) for run in runs], axis=0)
-    return np.concatenate([[0.0], jumps]), best
+    radii, curves = accuracy_beyond_jumps(runs)
+    return radii, curves.max(axis=0)

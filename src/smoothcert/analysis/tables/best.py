@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from smoothcert.analysis.about import data_in_words, dataset_of, split_of
 from smoothcert.analysis.metrics import check_same_indices, check_same_norm, summarise
-from smoothcert.analysis.tables.cells import csv_escaped, markdown_escaped, markdown_table
+from smoothcert.analysis.tables.cells import (
+    csv_escaped,
+    csv_text,
+    json_text,
+    markdown_escaped,
+    markdown_table,
+    stated,
+)
 from smoothcert.analysis.tables.naming import check_one_dataset, method_of
 from smoothcert.plain_text import norm_name
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.runs import Run
 
 
@@ -60,8 +64,7 @@ def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
 
 def render_best(rows: Sequence[BestRow], radii_as_typed: Sequence[str], norm: str, format: str) -> str:
     """The rows in one of :data:`BEST_FORMATS`."""
-    if format not in BEST_FORMATS:
-        raise unknown_name("format of this layout", format, list(BEST_FORMATS))
+    check_name("format of this layout", format, BEST_FORMATS)
     return BEST_FORMATS[format](rows, radii_as_typed, norm)
 
 
@@ -86,24 +89,22 @@ def _markdown(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
 
 
 def _csv(rows: Sequence[BestRow], radii: Sequence[str], _norm: str) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "runs", "inputs", "acr", *radii, "dataset", "split"])
-    for row in rows:
-        figures = [row.acr[0], *(accuracy for accuracy, _ in row.accuracy)]
-        data = [csv_escaped(text or "") for text in (row.dataset, row.split)]
-        writer.writerow([csv_escaped(row.method), row.runs, row.inputs, *figures, *data])
-    return stream.getvalue()
+    lines = [
+        [
+            csv_escaped(row.method),
+            *(row.runs, row.inputs),
+            *(best for best, _ in (row.acr, *row.accuracy)),
+            *(csv_escaped(text or "") for text in (row.dataset, row.split)),
+        ]
+        for row in rows
+    ]
+    return csv_text(["method", "runs", "inputs", "acr", *radii, "dataset", "split"], lines)
 
 
 def _json(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
     plain = [
         {
-            "dataset": row.dataset,
-            "split": row.split,
-            "method": row.method,
-            "runs": row.runs,
-            "inputs": row.inputs,
+            **stated(row, ("dataset", "split", "method", "runs", "inputs")),
             "acr": {"best": row.acr[0], "run": row.acr[1]},
             "certified_accuracy": {
                 radius: {"best": best, "run": path} for radius, (best, path) in zip(radii, row.accuracy)
@@ -111,9 +112,7 @@ def _json(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
         }
         for row in rows
     ]
-    return (
-        json.dumps({"norm": norm, "radii": list(radii), "rows": plain}, indent=2, ensure_ascii=False) + "\n"
-    )
+    return json_text({"norm": norm, "radii": list(radii), "rows": plain})
 
 
 BEST_FORMATS: dict[str, Callable[[Sequence[BestRow], Sequence[str], str], str]] = {

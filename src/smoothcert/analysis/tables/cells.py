@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from smoothcert.analysis.metrics import RunFacts
 from smoothcert.plain_text import norm_name, shown_name
@@ -81,6 +85,23 @@ def csv_escaped(text: str) -> str:
     """Text of one line that no spreadsheet takes for a formula."""
     text = shown_name(text)
     return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A line for the header and for each row."""
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
+    return stream.getvalue()
+
+
+def json_text(value: object) -> str:
+    """Indented, and in the letters of its texts."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def stated(row: object, names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names."""
+    return {name: getattr(row, name) for name in names}
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: set[int]) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import RunSummary, check_same_norm
@@ -16,22 +12,29 @@ from smoothcert.analysis.tables.cells import (
     acr_text,
     csv_about,
     csv_escaped,
+    csv_text,
     inputs_text,
+    json_text,
     latex_escaped,
     latex_norm,
     markdown_table,
     percentage,
     sigma_text,
+    stated,
 )
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
+
+_FIELDS = (
+    *("run", "dataset", "split", "sigma", "sigma_search", "sigma_per", "sigma_levels", "chooser", "norm"),
+    *("bound", "n", "alpha", "inputs", "planned", "complete", "acr", "abstained"),
+)
 
 
 def render_table(summaries: Sequence[RunSummary], radii_as_typed: Sequence[str], format: str) -> str:
     """The table in one of :data:`TABLE_FORMATS`: ACR, and certified accuracy at each radius."""
-    if format not in TABLE_FORMATS:
-        raise unknown_name("table format", format, list(TABLE_FORMATS))
+    check_name("table format", format, TABLE_FORMATS)
     if not summaries or not radii_as_typed:
         raise InvalidValueError(
             f"a table needs at least one run and one radius, got {len(summaries)} and {len(radii_as_typed)}"
@@ -47,21 +50,18 @@ def render_table(summaries: Sequence[RunSummary], radii_as_typed: Sequence[str],
 
 
 def _csv(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["run", "sigma", "inputs", "acr", *radii, *ABOUT])
-    for summary in summaries:
-        writer.writerow(
-            [
-                csv_escaped(summary.run),
-                sigma_text(summary.sigma, unknown=""),
-                summary.inputs,
-                acr_text(summary.acr),
-                *map(percentage, summary.accuracy),
-                *csv_about(summary),
-            ]
-        )
-    return stream.getvalue()
+    rows = [
+        [
+            csv_escaped(summary.run),
+            sigma_text(summary.sigma, unknown=""),
+            summary.inputs,
+            acr_text(summary.acr),
+            *map(percentage, summary.accuracy),
+            *csv_about(summary),
+        ]
+        for summary in summaries
+    ]
+    return csv_text(["run", "sigma", "inputs", "acr", *radii, *ABOUT], rows)
 
 
 def _markdown(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
@@ -97,31 +97,11 @@ def _latex(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
 
 
 def _json(summaries: Sequence[RunSummary], radii: Sequence[str]) -> str:
-    runs: list[dict[str, Any]] = [
-        {
-            "run": summary.run,
-            "dataset": summary.dataset,
-            "split": summary.split,
-            "sigma": summary.sigma,
-            "sigma_search": summary.sigma_search,
-            "sigma_per": summary.sigma_per,
-            "sigma_levels": summary.sigma_levels,
-            "chooser": summary.chooser,
-            "norm": summary.norm,
-            "bound": summary.bound,
-            "n": summary.n,
-            "alpha": summary.alpha,
-            "inputs": summary.inputs,
-            "planned": summary.planned,
-            "complete": summary.complete,
-            "acr": summary.acr,
-            "abstained": summary.abstained,
-            "certified_accuracy": dict(zip(radii, summary.accuracy)),
-        }
+    runs = [
+        stated(summary, _FIELDS) | {"certified_accuracy": dict(zip(radii, summary.accuracy))}
         for summary in summaries
     ]
-    table = {"norm": summaries[0].norm, "radii": list(radii), "runs": runs}
-    return json.dumps(table, indent=2, ensure_ascii=False) + "\n"
+    return json_text({"norm": summaries[0].norm, "radii": list(radii), "runs": runs})
 
 
 TABLE_FORMATS: dict[str, Callable[[Sequence[RunSummary], Sequence[str]], str]] = {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterator, Sequence
 
 from smoothcert.analysis.about import data_in_words
@@ -15,19 +12,24 @@ from smoothcert.analysis.tables.cells import (
     acr_text,
     csv_about,
     csv_escaped,
+    csv_text,
+    json_text,
     latex_escaped,
     latex_norm,
     markdown_escaped,
     markdown_table,
     sigma_text,
+    stated,
 )
 from smoothcert.analysis.tables.paper import DatasetBlock, PaperTable, SigmaBlock
 from smoothcert.plain_text import norm_name
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
+_FIELDS = (
+    *("dataset", "split", "sigma", "sigma_search", "sigma_per", "sigma_levels", "chooser", "method", "seeds"),
+    *("inputs", "planned", "complete", "bound", "n", "alpha"),
+)
 _LATEX_NOTE = r"% needs \usepackage{booktabs}; a bold value is the best of its \sigma, ties included"
-
-
 _LATEX_CHARACTERS = {"±": r"$\pm$", "σ": r"$\sigma$", "α": r"$\alpha$", "η": r"$\eta$", UNKNOWN: "--"}
 
 
@@ -38,8 +40,7 @@ def render_paper_table(table: PaperTable, format: str) -> str:
     and name σ on the first row of its block only: no ``multirow`` is needed. CSV and JSON mark nothing and repeat σ;
     standard deviations of the percentages are in JSON alone.
     """
-    if format not in PAPER_FORMATS:
-        raise unknown_name("table format", format, list(PAPER_FORMATS))
+    check_name("table format", format, PAPER_FORMATS)
     return PAPER_FORMATS[format](table)
 
 
@@ -86,10 +87,8 @@ def _latex(table: PaperTable) -> str:
 
 
 def _csv(table: PaperTable) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
     header = ["dataset", "sigma", "method", "seeds", "inputs", "acr", "acr_sd"]
-    writer.writerow([*header, *table.radii, *ABOUT[1:]])
+    rows: list[list[object]] = []
     for block in table.datasets:
         for part in block.sigmas:
             sigma = sigma_text(part.sigma, unknown="")
@@ -98,41 +97,24 @@ def _csv(table: PaperTable) -> str:
                 spread = "" if row.acr.sd is None else acr_text(row.acr.sd)
                 dataset, *about = csv_about(row)
                 named = [dataset, sigma, csv_escaped(row.method), row.seeds, row.inputs]
-                writer.writerow([*named, acr, spread, *shares, *about])
-    return stream.getvalue()
+                rows.append([*named, acr, spread, *shares, *about])
+    return csv_text([*header, *table.radii, *ABOUT[1:]], rows)
 
 
 def _json(table: PaperTable) -> str:
     rows = [
         {
-            "dataset": block.dataset,
-            "split": row.split,
+            **stated(row, _FIELDS),
             "sigma": part.sigma,
-            "sigma_search": row.sigma_search,
-            "sigma_per": row.sigma_per,
-            "sigma_levels": row.sigma_levels,
-            "chooser": row.chooser,
-            "method": row.method,
-            "seeds": row.seeds,
-            "inputs": row.inputs,
-            "planned": row.planned,
-            "complete": row.complete,
-            "bound": row.bound,
-            "n": row.n,
-            "alpha": row.alpha,
             "acr": row.acr.mean,
             "acr_sd": row.acr.sd,
-            "certified_accuracy": {
-                radius: {"mean": spread.mean, "sd": spread.sd}
-                for radius, spread in zip(table.radii, row.accuracy)
-            },
+            "certified_accuracy": row.spreads(table.radii),
         }
         for block in table.datasets
         for part in block.sigmas
         for row in part.rows
     ]
-    plain = {"norm": table.norm, "radii": list(table.radii), "rows": rows}
-    return json.dumps(plain, indent=2, ensure_ascii=False) + "\n"
+    return json_text({"norm": table.norm, "radii": list(table.radii), "rows": rows})
 
 
 PAPER_FORMATS: dict[str, Callable[[PaperTable], str]] = {

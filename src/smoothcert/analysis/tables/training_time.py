@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import summarise
-from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, markdown_table, sigma_text
+from smoothcert.analysis.tables.cells import (
+    UNKNOWN,
+    csv_escaped,
+    csv_text,
+    json_text,
+    markdown_table,
+    sigma_text,
+)
 from smoothcert.analysis.tables.naming import method_of
 from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 from smoothcert.runs import Run
 
 
@@ -58,8 +62,7 @@ def training_time(run: Run) -> TrainingTime:
 
 def render_training_times(rows: Sequence[TrainingTime], format: str) -> str:
     """The rows in one of :data:`TIME_FORMATS`."""
-    if format not in TIME_FORMATS:
-        raise unknown_name("format of this layout", format, list(TIME_FORMATS))
+    check_name("format of this layout", format, TIME_FORMATS)
     return TIME_FORMATS[format](rows)
 
 
@@ -82,17 +85,19 @@ def _markdown(rows: Sequence[TrainingTime]) -> str:
 
 
 def _csv(rows: Sequence[TrainingTime]) -> str:
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["method", "sigma", "epochs", "seconds", "acr", "dataset", "split"])
-    for row in rows:
-        data = [csv_escaped(text or "") for text in (row.dataset, row.split)]
-        writer.writerow([csv_escaped(row.method), row.sigma, row.epochs, row.seconds, row.acr, *data])
-    return stream.getvalue()
+    lines = [
+        [
+            csv_escaped(row.method),
+            *(row.sigma, row.epochs, row.seconds, row.acr),
+            *(csv_escaped(text or "") for text in (row.dataset, row.split)),
+        ]
+        for row in rows
+    ]
+    return csv_text(["method", "sigma", "epochs", "seconds", "acr", "dataset", "split"], lines)
 
 
 def _json(rows: Sequence[TrainingTime]) -> str:
-    return json.dumps([asdict(row) for row in rows], indent=2, ensure_ascii=False) + "\n"
+    return json_text([asdict(row) for row in rows])
 
 
 TIME_FORMATS: dict[str, Callable[[Sequence[TrainingTime]], str]] = {

@@ -95,6 +95,12 @@ class Prepared:
                 found.append(answers.clone())
         return found if self.order is None else [self._in_order(answers) for answers in found]
 
+    def outputs_of(self, rows: torch.Tensor) -> torch.Tensor:
+        """The answers to at most a pass of rows, padded to its shape by the last of them."""
+        chunk = self.numerics.layout().chunk
+        padding = rows[-1:].expand(chunk - len(rows), *rows.shape[1:])
+        return self.outputs(torch.cat([rows, padding]).contiguous())[: len(rows)]
+
     def _in_order(self, answers: torch.Tensor) -> torch.Tensor:
         order = torch.tensor(self.order)
         if self.kind != "labels":
@@ -111,8 +117,7 @@ class Prepared:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
         with one_openmp_thread(), torch.inference_mode():
-            rows = row.expand(self.numerics.layout().chunk, *row.shape).contiguous()
-            return int(read_ballots(self.outputs(rows), self.kind, self.classes, "hard").labels[0])
+            return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
