@@ -655,6 +655,30 @@ def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_pat
     assert run.records.digest == whole.records.digest
 
 
+def test_nor_is_one_with_searched_sigmas_whose_model_changed_under_noise_alone(tmp_path: Path) -> None:
+    """Without noise the inputs that are done have the class they had."""
+    values = np.array([[1e6 + 0.3, 0], [1e6 - 0.3, 0], [1e6 + 5, 0], [1e6 - 5, 0]])
+    data = Dataset("far", values, np.array([1, 0, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> SmoothedClassifier:
+        model = adapt(far_away(1e6 + border), "hard", "labels", 2)
+        return SmoothedClassifier(model, sigma=1.0, n0=50, n=200, seed=0, search=SEARCHES["ladder"]())
+
+    def begun(name: str) -> Path:
+        def stop(record: Any) -> None:
+            if record.index >= 1:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            certify_dataset(classifier(0.0), data, tmp_path / name, progress=Progress(record=stop))
+        return tmp_path / name
+
+    with pytest.raises(RunError, match="isn't the model that the run was begun with"):
+        certify_dataset(classifier(0.25), data, begun("changed"))
+    run = certify_dataset(classifier(0.0), data, begun("same"))
+    assert run.records.digest == certify_dataset(classifier(0.0), data, tmp_path / "whole").records.digest
+
+
 @pytest.mark.parametrize("changed", ["chooser", "lower"])
 def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: Path, changed: str) -> None:
     """Of levels only the largest one's model was asked, and that without noise: two choosers made one run."""

@@ -118,8 +118,8 @@ def certify_dataset(
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
-            cast = held is None and classifier.plan.search is None
-            check_same_model(classifier, dataset, journal.some(LOOKED_AT), out, evidence, cast=cast)
+            records = journal.some(LOOKED_AT)
+            check_same_model(classifier, dataset, records, out, evidence, cast=held is None)
         del evidence  # of every input: not to be held while the others are certified
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
+from smoothcert.noise import NOISES
 from smoothcert.runs import Record
 from smoothcert.runs.columns import Records
 from smoothcert.sampling import Draw, Execution, Job, one_draw
@@ -38,7 +39,8 @@ def check_same_model(
     """Ask again about the least certain of the inputs that are done; refuse a model that answers otherwise.
 
     A fingerprint is of answers to fixed probes: at the scale of the data, a function may be another one. ``cast``:
-    whether the votes that chose the class can be cast again, at the plan's own noise; else the model is asked without.
+    whether the votes that chose the class can be cast again, at the noise of the record's σ; else the model is asked
+    without, as of inputs for which a search found a noise that isn't one σ.
     ``evidence``: with σ levels, the votes of the chooser and of every level, each perhaps of a model of its own.
     """
 
@@ -51,7 +53,7 @@ def check_same_model(
         if record.base is not None and classifier.base_class(x) != record.base:
             found = str(classifier.base_class(x))
             raise _refusal(out, record, "the model", f"class {record.base} without noise", found)
-        if not cast:
+        if not cast or (classifier.plan.search is not None and record.volume_radius is not None):
             continue
         for whose, stated, again in _chosen_again(classifier, record, x, evidence.get(record.index)):
             if _moved(stated, again) > max(1, stated.n // _ROUNDED):
@@ -78,9 +80,10 @@ def _chosen_again(
             yield from classifier.chosen_again(record.index, x, evidence)
         return
     plan, draw = classifier.plan, Draw(Phase.SELECTION, classifier.plan.n0)
+    noise = plan.noise if plan.search is None else NOISES[plan.noise.name](record.sigma)
     here = Execution(classifier.execution.device, classifier.execution.workers)
     engine = engine_for(plan, classifier.prepared(x.shape), here)
-    (again,) = engine.run([Job(record.index, x, plan.noise, one_draw(draw))])
+    (again,) = engine.run([Job(record.index, x, noise, one_draw(draw))])
     assert record.selection is not None
     yield "the model", record.selection, again.answer
 
