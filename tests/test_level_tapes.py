@@ -45,7 +45,7 @@ def test_a_taped_classifier_certifies_what_the_librarys_does(edges, tmp_path: Pa
 
 def test_a_fixed_level_has_that_levels_tape(tmp_path: Path) -> None:
     shelf = Shelf()
-    on_every_grid = [(index, np.round(4 * x) / 4) for index, x in inputs()]  # as pictures of 8 bits are
+    on_every_grid = [(index, np.round(x * 255 / 8) * 8 / 255) for index, x in inputs()]
     taped = TapedClassifier([adapt(Half(), "hard")], StatisticChooser("mean", (-9.0, 9.0)), **PLAN)
     taped.shelf = shelf
     list(taped.certify_each(on_every_grid))  # the mean is never beyond ±9: level 1 is everybody's home
