@@ -290,7 +290,9 @@ class _Bell:
     async def wait(self, until: float) -> bool:
         """Whether it was rung before the time was up."""
         try:
-            await asyncio.wait_for(self._event.wait(), max(0.0, until - self.now()))
+            # Not wait_for: in Python 3.11 it swallows a cancellation that meets the bell, as when a client leaves.
+            async with asyncio.timeout_at(until):
+                await self._event.wait()
         except TimeoutError:
             return False
         self._event.clear()
