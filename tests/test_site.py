@@ -55,8 +55,15 @@ def test_the_reference_is_made_from_docstrings_and_search_knows_it(site: Path) -
     assert "certify_stream" in (site / "search" / "search_index.js").read_text(encoding="utf-8")
 
 
+EVERY_DAY = "from-training-to-report"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=[] if path.stem == EVERY_DAY else pytest.mark.campaign) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 @pytest.mark.filterwarnings("ignore")  # of the notebook's packages
 def test_the_notebook_runs(path: Path, tmp_path: Path) -> None:
     nbformat = pytest.importorskip("nbformat")

@@ -67,7 +67,8 @@ def job(place: Path, number: int, kind: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["slurm", pytest.param("kubernetes", marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
 def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(
     place: Path, kind: str
 ) -> None:
