@@ -31,16 +31,22 @@ def certify_command(model: Path, out: Path, *more: str) -> list[str]:
     return command("certify", model, "--dataset", "digits", "--sigma", "0.25", "--quiet", "--out", out, *more)
 
 
+def begun(out: Path) -> bool:
+    """Whether there is a journal with its tables: the file is there, and empty, a moment before."""
+    journal = out / "journal.sqlite"
+    return journal.exists() and (journal.stat().st_size > 0 or (out / "journal.sqlite-wal").exists())
+
+
 def kill_until_done(words: list[str], out: Path, most_kills: int, seed: int) -> int:
     """Start the command, kill -9 it at a random moment, start it again …; returns the number of kills."""
     rng = random.Random(seed)
     for kills in range(most_kills):
-        before = len(read_run(out).records) if (out / "journal.sqlite").exists() else 0
+        before = len(read_run(out).records) if begun(out) else 0
         process = subprocess.Popen(words)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
-            if not (out / "journal.sqlite").exists():
+            if not begun(out):
                 continue
             if len(read_run(out).records) >= before + 3:
                 time.sleep(rng.uniform(0, 0.15))
