@@ -3,8 +3,8 @@
 A row each for every fixed level; for the best level of each input, which is nobody's classifier and the ceiling; for
 the level frozen at each input by its selection votes (data-dependent smoothing), and the same with a memory, asked
 about the inputs in their order; for a chooser smoothed by majority with the smaller of two radii (dual smoothing, arXiv
-2512.01782); and for the chooser smoothed by its median. Votes are taped (``--tapes FOLDER``), so that another chooser
-needs only its own.
+2512.01782); and for the chooser smoothed by its median, after what its levels would be worth if the median stayed there
+everywhere. Votes are taped (``--tapes FOLDER``), so that another chooser needs only its own.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from benchmarks.level_tapes import Shelf, TapedClassifier
 from smoothcert import datasets
 from smoothcert.analysis.tables import markdown_table
+from smoothcert.architectures.weights import load_model
 from smoothcert.commands.model_argument import load_named_model
 from smoothcert.commands.options import ModelOptions
 from smoothcert.datasets.base import Dataset
@@ -231,22 +234,53 @@ def majority(trial: Trial, chooser: Any, sigma: float | None, most: int | None) 
     )
 
 
-def median(trial: Trial, chooser: Any, sigma: float | None, most: int | None) -> Row:
-    """The library's classifier."""
+def median(
+    trial: Trial,
+    chooser: Any,
+    sigma: float | None,
+    most: int | None,
+    levels: Sequence[dict[int, Certification]],
+) -> list[Row]:
+    """The library's classifier; before it what the chooser knows, its levels' radii if the median stayed everywhere."""
     found = trial.certified(chooser, sigma, most)
-    evidence = [one.levels for one in found.values() if one.levels is not None]
-    return Row(
-        "median",
-        trial.label_radii(found),
-        float(np.mean([one.n for one in evidence])),
-        ONE,
-        {
-            "homes": _shares([one.home for one in evidence], len(trial.sigmas)),
-            "limits": dict(Counter(one.limit for one in evidence)),
-            "levels looked at": float(np.mean([len(one.votes) for one in evidence])),
-            "chooser's votes": float(np.mean([one.chooser.n if one.chooser else 0 for one in evidence])),
-        },
-    )
+    evidence = {index: one.levels for index, one in found.items() if one.levels is not None}
+    at_home = {index: levels[one.home][index] for index, one in evidence.items()}
+    votes = float(np.mean([one.n for one in evidence.values()]))
+    notes = {
+        "homes": _shares([one.home for one in evidence.values()], len(trial.sigmas)),
+        "limits": dict(Counter(one.limit for one in evidence.values())),
+        "levels looked at": float(np.mean([len(one.votes) for one in evidence.values()])),
+        "chooser's votes": float(np.mean([one.chooser.n if one.chooser else 0 for one in evidence.values()])),
+    }
+    return [
+        Row("the median's levels alone", trial.label_radii(at_home), votes, NOBODY),
+        Row("median", trial.label_radii(found), votes, ONE, notes),
+    ]
+
+
+class Confidence(nn.Module):
+    """A chooser between two levels: the larger one where a network gives its likeliest class more than ``least``."""
+
+    def __init__(self, network: nn.Module, least: float) -> None:
+        super().__init__()
+        self.network, self.least = network, least
+
+    def forward(self, x: Tensor) -> Tensor:
+        """A score for each level."""
+        likeliest = self.network(x).float().softmax(-1).amax(-1)
+        return torch.stack([torch.full_like(likeliest, self.least), likeliest], -1)
+
+
+def _chooser(name: str, model: str) -> tuple[Any, float | None]:
+    """The chooser of a name, and the σ of its noise where it states one; ``model`` is the largest level's."""
+    kind, _, least = name.partition(":")
+    if kind == "confidence":
+        return Confidence(load_model(model)[0], float(least)).eval(), None
+    if (known := chooser_named(name)) is not None:
+        return known, None
+    fitted = read_chooser_statement(Path(name))
+    chooser = load_named_model(name, ModelOptions(), "hard").classifier
+    return chooser, None if fitted is None else fitted[1]
 
 
 def _shares(homes: Any, levels: int) -> list[float]:
@@ -282,7 +316,12 @@ def main() -> None:
     )
     parser.add_argument("models", nargs="+", help="one for all levels, or one for each, smallest σ first")
     parser.add_argument("--sigma-levels", type=float, nargs="+", help="default: the first chooser's")
-    parser.add_argument("--chooser", nargs="+", default=[], help="made by fit-levels, or spread:0.3,0.4, …")
+    parser.add_argument(
+        "--chooser",
+        nargs="+",
+        default=[],
+        help="made by fit-levels, confidence:0.4 (of the last model), spread:0.3,0.4, …",
+    )
     parser.add_argument("--chooser-sigma", type=float)
     parser.add_argument("--chooser-n", type=int)
     parser.add_argument("--dataset")
@@ -324,15 +363,11 @@ def main() -> None:
     best, most = max(levels, key=lambda row: row.acr), ceiling(levels)
     rows = [*levels, most, *frozen(trial, certified)]
     for name in options.chooser:
-        chooser: Any = chooser_named(name)
-        fitted = read_chooser_statement(Path(name)) if chooser is None else None
-        if chooser is None:
-            chooser = load_named_model(name, ModelOptions(), "hard").classifier
-        sigma = options.chooser_sigma or (None if fitted is None else fitted[1])
+        chooser, stated_sigma = _chooser(name, options.models[-1])
+        asked = (trial, chooser, options.chooser_sigma or stated_sigma, options.chooser_n)
         several = f", {Path(name).name}" if len(options.chooser) > 1 else ""
-        for way in (majority, median):
-            row = way(trial, chooser, sigma, options.chooser_n)
-            rows.append(Row(f"{row.name}{several}", row.radii, row.votes, row.promise, row.notes))
+        for row in (majority(*asked), *median(*asked, certified)):
+            rows.append(replace(row, name=f"{row.name}{several}"))
             print(f"{rows[-1].name}: ACR {row.acr:.4f}, {row.votes:.0f} votes, {row.notes}", flush=True)
     text = table(rows, best, most.acr - best.acr, trial.fixed_votes, options.radii)
     print(f"\n{len(trial.chosen)} inputs, n = {options.n}, α = {options.alpha:g}\n\n{text}")

@@ -30,6 +30,7 @@ KEPT = Path(__file__).parents[1] / "docs" / "results" / "mnist"
 EVERY = 20
 """The inputs of a control: those of any run with ``--skip 20`` or a multiple of it."""
 DIGITS = 6
+_HEADS = ("σ", "recipe", "epochs", "trained in", "inputs", "ACR on them", "adjusted ± s. e.")
 
 PUBLISHED = {
     0.25: {
@@ -172,36 +173,23 @@ def keep_control(log: Path, sigma: float, directory: Path) -> Path:
 
 def table(directory: Path) -> str:
     """Every log kept that was certified as published, beside the published figure."""
-    heads = ["σ", "recipe", "epochs", "trained in", "inputs", "ACR on them", "adjusted ± s. e.", "published"]
-    rows = []
-    for kept, records in _logs(directory):
-        if kept.as_published:
-            published = PUBLISHED[kept.sigma][kept.method]
-            rows.append(_row(kept, records, _adjusted(records, kept.sigma, directory), published))
-    return markdown_table([*heads, "difference"], rows, text_columns={1, 3})
+    rows = [
+        _row(kept, records, _adjusted(records, kept.sigma, directory), PUBLISHED[kept.sigma][kept.method])
+        for kept, records in _logs(directory)
+        if kept.as_published
+    ]
+    return markdown_table([*_HEADS, "published", "difference"], rows, text_columns={1, 3})
 
 
 def beyond(directory: Path) -> str:
     """Every log kept that was certified otherwise, beside the best published figure of its σ."""
-    heads = [
-        "σ",
-        "recipe",
-        "epochs",
-        "trained in",
-        "inputs",
-        "ACR on them",
-        "adjusted ± s. e.",
-        "best published",
-    ]
     rows = []
     for kept, records in _logs(directory):
         if not kept.as_published:
             best = max(PUBLISHED[kept.sigma].values())
-            cells = _row(kept, records, _adjusted(records, kept.sigma, directory), best)
-            rows.append([*cells[:2], kept.way, *cells[2:]])
-    return markdown_table(
-        [*heads[:2], "certified by", *heads[2:], "difference"], rows, text_columns={1, 2, 4}
-    )
+            rows.append([kept.way, *_row(kept, records, _adjusted(records, kept.sigma, directory), best)])
+    heads = ["certified by", *_HEADS, "best published", "difference"]
+    return markdown_table(heads, rows, text_columns={0, 2, 4})
 
 
 def _logs(directory: Path) -> Iterator[tuple[Kept, list[Record]]]:

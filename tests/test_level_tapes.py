@@ -70,8 +70,13 @@ def test_a_tape_is_cut_where_votes_were_counted() -> None:
         tape.tally(Phase.ESTIMATION, 0, 70)
 
 
+@pytest.mark.parametrize("chooser", ["spread:0.4", "confidence:0.5"])
 def test_the_table(
-    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    digits_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    chooser: str,
 ) -> None:
     words = [
         digits_model,
@@ -79,7 +84,7 @@ def test_the_table(
         "0.12",
         "0.25",
         "--chooser",
-        "spread:0.4",
+        chooser,
         "--chooser-sigma",
         "0.25",
     ]
@@ -91,6 +96,10 @@ def test_the_table(
     assert all(name in shown for name in rows)
     fixed = np.array([rows["σ = 0.12"]["radii"], rows["σ = 0.25"]["radii"]])
     assert np.array_equal(rows["best level of each input"]["radii"], fixed.max(axis=0))
+    known = np.array(rows["the median's levels alone"]["radii"])
+    assert (np.array(rows["median"]["radii"]) <= known).all()
+    assert (np.isin(known, fixed)).all()
+    assert sum(rows["the same with a memory"]["notes"]["answers"].values()) == len(known)
     for name in ("median", "majority (dual smoothing)", "σ frozen at each input (DS)"):
         assert (np.array(rows[name]["radii"]) <= fixed.max(axis=0)).all()
     assert sum(rows["median"]["notes"]["homes"]) == pytest.approx(1.0)
