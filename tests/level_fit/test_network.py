@@ -11,7 +11,7 @@ import torch
 from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.errors import ModelError
 from smoothcert.level_fit import LevelFitPlan
-from smoothcert.level_fit.network import chooser_spec, chosen_inputs, fitted_chooser
+from smoothcert.level_fit.network import _take_over, chooser_spec, chosen_inputs, fitted_chooser
 from smoothcert.level_fit.report import reported
 from smoothcert.level_fit.votes import counted_votes
 from smoothcert.noise import NOISES
@@ -108,3 +108,16 @@ def test_it_starts_from_a_network_for_the_same_inputs_only() -> None:
         chooser_spec(data, PLAN, other)
     with pytest.raises(ModelError, match="the chooser is lenet"):
         chooser_spec(data, replace(PLAN, network="lenet"), replace(other, input_shape=data.input_shape))
+
+
+class ByConvolution(torch.nn.Module):
+    """Its classes come from a convolution, after a linear layer that doesn't give them."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.scale, self.classes = torch.nn.Linear(1, 1), torch.nn.Conv2d(1, classes, 1)
+
+
+def test_a_network_whose_classes_come_from_elsewhere_is_refused() -> None:
+    with pytest.raises(ModelError, match="can't start from ByConvolution: its classes aren't the outputs"):
+        _take_over(ByConvolution(2), ByConvolution(10))

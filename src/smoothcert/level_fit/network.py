@@ -56,8 +56,8 @@ def chooser_spec(dataset: Dataset, plan: LevelFitPlan, start: ModelSpec | None =
         return replace(start, classes=level_names(plan.sigmas))
     large = len(shape) == 3 and min(shape[1:]) >= _LENET_SIDE
     mean, std = normalisation_for(dataset.name, shape[0]) or (None, None)
-    names = level_names(plan.sigmas)
-    return ModelSpec(plan.network or ("lenet" if large else "small-cnn"), shape, names, mean, std)
+    network = plan.network or ("lenet" if large else "small-cnn")
+    return ModelSpec(network, shape, level_names(plan.sigmas), mean, std)
 
 
 def fitted_chooser(
@@ -116,10 +116,16 @@ def fitted_chooser(
 
 def _take_over(model: nn.Module, start: nn.Module) -> None:
     """Give a network the weights of another one of its architecture, all but those of the last layer."""
+    own, taken = model.state_dict(), start.state_dict()
+    other = [name for name, value in own.items() if value.shape != taken[name].shape]
     last = _last_layer(model)
-    own = model.state_dict()
-    taken = {name: value for name, value in start.state_dict().items() if name.rpartition(".")[0] != last}
-    model.load_state_dict(own | taken)
+    if last is None or any(name.rpartition(".")[0] != last for name in other):
+        raise ModelError(
+            f"the chooser can't start from {type(start).__name__}: its classes aren't the outputs of a last linear layer"
+        )
+    model.load_state_dict(
+        {name: own[name] if name.rpartition(".")[0] == last else value for name, value in taken.items()}
+    )
 
 
 @torch.no_grad()
@@ -132,7 +138,7 @@ def _lean(model: nn.Module, level: int) -> None:
 
 
 def _last_layer(model: nn.Module) -> str | None:
-    """The name of the linear layer that gives the logits."""
+    """The name of the last linear layer, which gives the logits of the usual networks."""
     names = [name for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
     return names[-1] if names else None
 
