@@ -121,7 +121,8 @@ def _take_over(model: nn.Module, start: nn.Module) -> None:
     last = _last_layer(model)
     if last is None or any(name.rpartition(".")[0] != last for name in other):
         raise ModelError(
-            f"the chooser can't start from {type(start).__name__}: its classes aren't the outputs of a last linear layer"
+            f"the chooser can't start from {type(start).__name__}: its classes aren't the outputs of a last linear "
+            "layer"
         )
     model.load_state_dict(
         {name: own[name] if name.rpartition(".")[0] == last else value for name, value in taken.items()}

@@ -1,0 +1,214 @@
+"""A run, and a memory, is of one model: what tells two apart, and what a run that is continued asks again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import LevelledClassifier, SmoothedClassifier
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import RunError
+from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.certification import Progress
+from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
+from smoothcert.sampling import Execution, adapt
+from smoothcert.sigma_search import SEARCHES
+from tests.guarantees.toys import POINTS, Hooked, Kept, Signed, scores
+
+
+def points(count: int = 6) -> Dataset:
+    values = np.random.default_rng(1).normal(size=(count, 2)).astype(np.float32)
+    return Dataset("points", values, (values[:, 0] <= 0).astype(np.int64), ("0", "1"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Signed(1.0), Signed(-1.0)),
+        (Signed(1.0), Signed(1.001)),
+        (lambda b: scores(b), lambda b: -scores(b)),
+        (lambda b: scores(b), lambda b: 3 * scores(b)),
+    ],
+)
+def test_a_run_or_a_memory_of_one_model_is_never_continued_with_another(
+    one: Any, other: Any, tmp_path: Path
+) -> None:
+    def classifier(model: Any) -> SmoothedClassifier:
+        return SmoothedClassifier(model, sigma=0.5, n0=20, n=100, seed=0, alpha=0.05)
+
+    certify_dataset(classifier(one), points(), tmp_path / "run", Choice(most=3))
+    with pytest.raises(RunError, match=r"model\.sha256"):
+        certify_dataset(classifier(other), points(), tmp_path / "run")
+    RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(one), (2,))).close()
+    with pytest.raises(StoreError, match="model_sha256"):
+        RegionMemory.open(tmp_path / "memory", MemoryStatement.of(classifier(other), (2,)))
+
+
+def far_away(border: float) -> Callable[[np.ndarray], np.ndarray]:
+    """Labels that all probes get are the same, wherever the border is."""
+
+    def labels(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0] > border).astype(np.int64)
+
+    return labels
+
+
+def begun(classifier: Any, data: Dataset, out: Path) -> Path:
+    """A run that was interrupted after two inputs."""
+
+    def stop(record: Any) -> None:
+        if record.index >= 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        certify_dataset(classifier, data, out, progress=Progress(record=stop))
+    return out
+
+
+def check_continued(
+    classifier: Callable[[float], Any], data: Dataset, folder: Path, moved: float, whose: str = "the model"
+) -> None:
+    """What was begun with classifier(0) goes on with it, to the bits of a whole run, and not with classifier(moved)."""
+    with pytest.raises(RunError, match=f"{whose} gives.*isn't the model that the run was begun with"):
+        certify_dataset(classifier(moved), data, begun(classifier(0.0), data, folder / "changed"))
+    run = certify_dataset(classifier(0.0), data, begun(classifier(0.0), data, folder / "same"))
+    assert run.records.digest == certify_dataset(classifier(0.0), data, folder / "whole").records.digest
+
+
+@pytest.mark.parametrize("way", ["plain", "search", "held"])
+def test_a_run_whose_model_changed_where_no_probe_looks_is_not_continued(tmp_path: Path, way: str) -> None:
+    values = np.array([[1e6 - 3, 0], [1e6 + 0.3, 0], [1e6 + 5, 0], [1e6 - 0.2, 0]])
+    data = Dataset("far", values, np.array([0, 1, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> Any:
+        smoothed = SmoothedClassifier(
+            far_away(1e6 + border),
+            sigma=1.0,
+            n0=50,
+            n=200,
+            seed=0,
+            outputs="labels",
+            classes=2,
+            search=SEARCHES["ladder"]() if way == "search" else None,
+        )
+        return smoothed.holding([1]) if way == "held" else smoothed
+
+    assert adapt(far_away(1e6), "hard", "labels", 2).fingerprint((2,)) == adapt(
+        far_away(1e6 + 0.5), "hard", "labels", 2
+    ).fingerprint((2,))
+    check_continued(classifier, data, tmp_path, 0.5)
+
+
+def test_nor_is_one_with_searched_sigmas_whose_model_changed_under_noise_alone(tmp_path: Path) -> None:
+    """Without noise the inputs that are done have the class they had."""
+    values = np.array([[1e6 + 0.3, 0], [1e6 - 0.3, 0], [1e6 + 5, 0], [1e6 - 5, 0]])
+    data = Dataset("far", values, np.array([1, 0, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> SmoothedClassifier:
+        model = adapt(far_away(1e6 + border), "hard", "labels", 2)
+        return SmoothedClassifier(model, sigma=1.0, n0=50, n=200, seed=0, search=SEARCHES["ladder"]())
+
+    check_continued(classifier, data, tmp_path, 0.25)
+
+
+@pytest.mark.parametrize("changed", ["chooser", "lower"])
+def test_nor_is_one_with_levels_whose_chooser_or_lower_model_changed(tmp_path: Path, changed: str) -> None:
+    """Of levels only the largest one's model was asked, and that without noise: two choosers made one run."""
+    values = np.array([[1e6 - 3, 0], [1e6 + 0.3, 0], [1e6 + 5, 0], [1e6 - 0.2, 0]])
+    data = Dataset("far", values, np.array([0, 1, 1, 0]), ("a", "b"))
+
+    def classifier(moved: float) -> LevelledClassifier:
+        lower, chooser = (moved, 0.0) if changed == "lower" else (0.0, moved)
+        models = [adapt(far_away(1e6 + border), "hard", "labels", 2) for border in (lower, 0.0)]
+        # Near enough to both levels for either to be looked at.
+        choosing = adapt(far_away(1e6 + chooser), "hard", "labels", 2)
+        return LevelledClassifier(models, choosing, sigmas=(0.5, 1.0), n0=50, n=200, seed=0)
+
+    whose = {"chooser": "its chooser", "lower": "the model of level 0"}[changed]
+    check_continued(classifier, data, tmp_path, 0.5, whose)
+
+
+def test_two_fits_of_one_estimator_differ() -> None:
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    x = np.random.default_rng(0).normal(size=(200, 2))
+
+    def fitted(strength: float) -> str:
+        estimator = linear_model.LogisticRegression(C=strength).fit(x, x[:, 0] > 0)
+        return adapt(estimator, "hard").fingerprint((2,))
+
+    assert fitted(1.0) == fitted(1.0)
+    assert fitted(1.0) != fitted(1.01)
+
+
+def test_a_model_may_refuse_what_is_out_of_its_range() -> None:
+    def bounded(batch: np.ndarray) -> np.ndarray:
+        if np.abs(batch).max() > 4:
+            raise ValueError("out of range")
+        return scores(batch)
+
+    class Bounded(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.dtype != torch.float32 or float(x.abs().max()) > 4:
+                raise ValueError("out of range")
+            return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+    for model in (bounded, Bounded()):
+        answer = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify_batch(np.ones((1, 2)), index=0)[
+            0
+        ]
+        assert answer.predicted == 0
+        assert len(adapt(model, "hard").fingerprint((2,))) == 64
+    assert adapt(bounded, "hard").fingerprint((2,)) != adapt(scores, "hard").fingerprint((2,))
+
+
+@pytest.mark.parametrize("model", [Signed(1.0), Kept(), Hooked(), scores])
+def test_a_fingerprint_is_the_same_before_and_after_use(model: Any) -> None:
+    base = adapt(model, "hard")
+    before = base.fingerprint((2,))
+    classifier = SmoothedClassifier(base, sigma=1.0, n=500, seed=0, execution=Execution(workers=4))
+    classifier.certify_batch(POINTS, index=0)
+    assert base.fingerprint((2,)) == before
+    assert adapt(model, "hard").fingerprint((2,)) == before
+
+
+def test_a_fingerprint_is_the_same_in_another_process_and_with_other_threads() -> None:
+    code = """
+import torch
+from torch import nn
+from smoothcert.sampling import adapt
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
+net.extra_repr = lambda: repr(object())  # an address
+function = lambda batch: batch[:, 0, 0, :3]
+found = [adapt(model, "hard").fingerprint((2, 8, 8)) for model in (net, function)]
+"""
+    here: dict[str, Any] = {}
+    exec(code, here)
+    there = subprocess.run(
+        [sys.executable, "-c", code + "print(*found)"],
+        env=os.environ | {"OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.split() == here["found"]
+
+
+def test_a_last_bit_doesnt_change_a_fingerprint() -> None:
+    """Functions may be evaluated by other machines, which round differently."""
+
+    def shaken(batch: np.ndarray) -> np.ndarray:
+        return scores(batch) * (1 + 2e-16)
+
+    base, other = adapt(lambda b: scores(b).astype(np.float64), "hard"), adapt(shaken, "hard")
+    base.name = other.name = "same"
+    assert base.fingerprint((2,)) == other.fingerprint((2,))

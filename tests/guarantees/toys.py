@@ -1,0 +1,77 @@
+"""Models on the plane that answer by the sign of the first coordinate, and how they vote."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.sampling import Execution, Numerics
+
+POINTS = np.array([[2.0, 0.0], [-2.0, 0.0]] * 4, dtype=np.float32)
+
+
+class Kept(nn.Module):
+    """Class 0 where x₀ > 0: the first layer's input waits on the module while others are computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Linear(2, 2) for _ in range(6)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.kept = x[:, :1]
+        rest = self.body(x).sum(1, keepdim=True)
+        return torch.cat([self.kept, -self.kept], 1) + 0 * rest
+
+
+class Hooked(nn.Module):
+    """The same by a hook that has the module in its closure, and a list that holds what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(*[nn.Linear(2, 2) for _ in range(6)])
+        self.seen: list[torch.Tensor] = []
+        seen = self.seen
+        self.body[0].register_forward_hook(lambda _module, inputs, _output: seen.append(inputs[0]))
+        self.body[-1].register_forward_hook(lambda *_: self.close())
+
+    def close(self) -> None:
+        self.last = self.seen.pop()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rest = self.body(x).sum(1, keepdim=True)
+        return torch.cat([self.last[:, :1], -self.last[:, :1]], 1) + 0 * rest
+
+
+class Signed(nn.Module):
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign = sign
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.sign * torch.cat([x[:, :1], -x[:, :1]], 1)
+
+
+def scores(batch: np.ndarray) -> np.ndarray:
+    return np.stack([batch[:, 0], -batch[:, 0]], 1)
+
+
+def votes(model: Any, workers: int, **options: Any) -> list[tuple[int, ...]]:
+    classifier = SmoothedClassifier(
+        model,
+        sigma=1.0,
+        n=4000,
+        seed=0,
+        numerics=Numerics(chunk=32, block=32),
+        execution=Execution(workers=workers),
+        **options,
+    )
+    return [answer.estimation.counts for answer in classifier.certify_batch(POINTS, index=0)]
+
+
+def mirrored(found: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:
+    """Classes exchanged, but for noisy copies that are exactly 0: a tie, which goes to the first class either way."""
+    return all(abs(a[0] - b[1]) <= 25 for a, b in zip(found, expected))
