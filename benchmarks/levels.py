@@ -28,6 +28,7 @@ from benchmarks.level_tapes import Shelf, TapedClassifier
 from smoothcert import datasets
 from smoothcert.analysis.tables import markdown_table
 from smoothcert.architectures.weights import load_model
+from smoothcert.commands.level_options import load_chooser
 from smoothcert.commands.model_argument import load_named_model
 from smoothcert.commands.options import ModelOptions
 from smoothcert.datasets.base import Dataset
@@ -37,7 +38,7 @@ from smoothcert.region_memory import MemoryAnswer, MemoryStatement, RegionMemory
 from smoothcert.sampling import BaseClassifier, Execution
 from smoothcert.sampling.models import class_order
 from smoothcert.sampling.numerics import DTYPES, Numerics
-from smoothcert.sigma_levels import ConstantChooser, chooser_named
+from smoothcert.sigma_levels import ConstantChooser
 from smoothcert.sigma_levels.fitted import read_chooser_statement
 from smoothcert.smoothing import Certification
 from smoothcert.smoothing.level_plans import chooser_plan, home_plan, stage_seed
@@ -276,11 +277,8 @@ def _chooser(name: str, model: str) -> tuple[Any, float | None]:
     kind, _, least = name.partition(":")
     if kind == "confidence":
         return Confidence(load_model(model)[0], float(least)).eval(), None
-    if (known := chooser_named(name)) is not None:
-        return known, None
     fitted = read_chooser_statement(Path(name))
-    chooser = load_named_model(name, ModelOptions(), "hard").classifier
-    return chooser, None if fitted is None else fitted[1]
+    return load_chooser(name), None if fitted is None else fitted[1]
 
 
 def _shares(homes: Any, levels: int) -> list[float]:

@@ -32,11 +32,8 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
         if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
             tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
         return np.asarray(tensor.numpy())
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # rows of several lengths, a sparse tensor, lazy signs
+    # Rows of several lengths, a sparse tensor, lazy signs.
+    except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
 

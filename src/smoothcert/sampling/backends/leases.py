@@ -24,9 +24,6 @@ from smoothcert.sampling.models.probes import probe_rows
 from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import one_openmp_thread
 
-Lease = Task
-"""Each input is sent once, whatever the number of its blocks."""
-
 
 @dataclass(frozen=True)
 class WorkerSpec:
@@ -67,7 +64,7 @@ class LeasedVoters(ABC):
         return promised
 
     @abstractmethod
-    def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
+    def _send(self, lease: Task, promised: Future[list[Cast]]) -> None:
         """Send a lease and keep the promise when its results come."""
 
 
@@ -89,7 +86,7 @@ class RemoteWorker:
         """What is wrong, if anything."""
         return self._passes if isinstance(self._passes, ModelError) else None
 
-    def cast(self, lease: Lease) -> list[Cast] | ModelError:
+    def cast(self, lease: Task) -> list[Cast] | ModelError:
         """The results of a lease's blocks, or what went wrong: an exception would come back wrapped."""
         if isinstance(self._passes, ModelError):
             return self._passes

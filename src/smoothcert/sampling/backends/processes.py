@@ -17,9 +17,10 @@ from contextlib import closing, contextmanager, suppress
 
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.leases import LeasedVoters, RemoteWorker, WorkerSpec
 from smoothcert.sampling.backends.sending import arriving, portable
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.passes import Passes
 
 _MOST_LOSSES = 3  # of workers one after another with nothing done between them
@@ -61,7 +62,7 @@ class _Processes(LeasedVoters):
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self.count, context, _begin, (self._spec,))
 
-    def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
+    def _send(self, lease: Task, promised: Future[list[Cast]]) -> None:
         with self._lock:
             if self._closed:
                 promised.cancel()
@@ -79,7 +80,7 @@ class _Processes(LeasedVoters):
     def _receive(
         self,
         pool: ProcessPoolExecutor,
-        lease: Lease,
+        lease: Task,
         promised: Future[list[Cast]],
         done: Future[list[Cast]],
     ) -> None:
@@ -131,7 +132,7 @@ def end_with_parent() -> None:
         os._exit(1)
 
 
-def _cast(lease: Lease) -> list[Cast]:
+def _cast(lease: Task) -> list[Cast]:
     assert _worker is not None  # the pool runs _begin before anything else
     found = _worker.cast(lease)
     if isinstance(found, ModelError):

@@ -18,9 +18,10 @@ from typing import Any
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
 from smoothcert.sampling.backends.base import BACKENDS, Cast, Voters
-from smoothcert.sampling.backends.leases import Lease, LeasedVoters, RemoteWorker, WorkerSpec
+from smoothcert.sampling.backends.leases import LeasedVoters, RemoteWorker, WorkerSpec
 from smoothcert.sampling.backends.sending import unsendable
 from smoothcert.sampling.execution import Execution
+from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.passes import Passes
 
 # Of actors one after another with nothing done between them, or so many for each: a node takes all of its own along.
@@ -121,7 +122,7 @@ class _Actors(LeasedVoters):
         for one in self._actors:
             self._ray.kill(one)
 
-    def _send(self, lease: Lease, promised: Future[list[Cast]]) -> None:
+    def _send(self, lease: Task, promised: Future[list[Cast]]) -> None:
         with self._lock:
             present = self._lock.wait_for(
                 lambda: self._closed or len(self._away) < self.count, _SECONDS_TO_BEGIN
@@ -143,7 +144,7 @@ class _Actors(LeasedVoters):
         reference.future().add_done_callback(partial(self._receive, place, lease, promised))
 
     def _receive(
-        self, place: int, lease: Lease, promised: Future[list[Cast]], done: Future[list[Cast] | ModelError]
+        self, place: int, lease: Task, promised: Future[list[Cast]], done: Future[list[Cast] | ModelError]
     ) -> None:
         with self._lock:
             self._held[place] -= 1
