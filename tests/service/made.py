@@ -62,6 +62,13 @@ def asked(engine: VotingEngine, caller: str, x: np.ndarray, **wanted: Any) -> As
     return ask
 
 
+def service(classifier: SmoothedClassifier, seed: int = 0, **settings: Any) -> Any:
+    """A service whose votes are the same in every run of the tests: few pilot votes name the wrong class at times."""
+    from smoothcert.service.service import Service
+
+    return Service(classifier, SHAPE, secret=Secret.of_seed(seed), **settings)
+
+
 class Live:
     """A server in a thread of this process, at a port of its own."""
 
@@ -118,11 +125,8 @@ def live(
     limits: Any = None,
     **fields: Any,
 ) -> Iterator[Live]:
-    from smoothcert.service.service import Service
-
     memory = fields.pop("memory", None)
-    service = Service(smoothed(model, **fields), SHAPE, limits=limits, memory=memory)
-    server = Live(service, keys, hosts)
+    server = Live(service(smoothed(model, **fields), limits=limits, memory=memory), keys, hosts)
     try:
         yield server
     finally:

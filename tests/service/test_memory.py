@@ -20,6 +20,7 @@ from smoothcert.service.limits import Limits
 from smoothcert.service.service import Service, Wanted
 from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.sigma_search.parsing import parse_search
+from tests.service import made
 from tests.service.made import SHAPE, Edge, live, smoothed
 
 FAR = np.array([-1.0, 0.0])
@@ -31,7 +32,7 @@ def certified(service: Service, *points: Any, caller: str = "a", **wanted: Any) 
 
 
 def test_an_answer_is_stored_and_given_again_inside_its_region(tmp_path: Path) -> None:
-    service = Service(smoothed(), SHAPE, memory=str(tmp_path / "memory"))
+    service = made.service(smoothed(), memory=str(tmp_path / "memory"))
     (first,) = certified(service, FAR)
     assert first["source"] == "certified"
     assert first["record"] == 1
@@ -53,7 +54,7 @@ def test_an_answer_is_stored_and_given_again_inside_its_region(tmp_path: Path) -
 
 def test_each_input_has_a_sigma_of_its_own_and_streams_too(tmp_path: Path) -> None:
     model = smoothed(search=parse_search("ladder:rungs=3,votes=32"), n=1024)
-    service = Service(model, SHAPE, memory=str(tmp_path / "memory"))
+    service = made.service(model, memory=str(tmp_path / "memory"))
     found = certified(service, [-1.0, 0.0], [0.45, 0.0], [-6.0, 0.0])
     assert len({one["sigma"] for one in found}) > 1
 
@@ -73,7 +74,7 @@ def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_
     model = Edge()
     limits = Limits(engine=EngineLimits(queue=2, per_caller=1))
     fields = {"search": parse_search("ladder:rungs=3,votes=32"), "n": 256}
-    service = Service(smoothed(model, **fields), SHAPE, memory=str(tmp_path / "memory"), limits=limits)
+    service = made.service(smoothed(model, **fields), memory=str(tmp_path / "memory"), limits=limits)
     model.open.clear()
     waiting = threading.Thread(
         target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 50.0}
@@ -123,13 +124,14 @@ def test_what_callers_are_told_of_a_memory_that_fails_says_nothing_of_where_it_i
 
 def test_a_search_without_a_memory_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="--memory"):
-        Service(smoothed(search=parse_search("ladder")), SHAPE)
+        made.service(smoothed(search=parse_search("ladder")))
 
 
 def test_two_servers_on_one_memory_never_contradict_each_other(tmp_path: Path) -> None:
     """Models that disagree would be refused; here the same one is asked by many callers at its edge, σ searched."""
     fields = {"search": parse_search("ladder:rungs=3,votes=16"), "n": 256, "alpha": 0.01}
-    servers = [Service(smoothed(Edge(), **fields), SHAPE, memory=str(tmp_path / "memory")) for _ in range(2)]
+    memory = str(tmp_path / "memory")
+    servers = [made.service(smoothed(Edge(), **fields), seed, memory=memory) for seed in range(2)]
     rng = np.random.default_rng(0)
     points = rng.uniform([-0.2, 0.0], [1.2, 3.0], (48, 2))
     answers: list[tuple[np.ndarray, dict[str, Any]]] = []

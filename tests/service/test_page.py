@@ -15,6 +15,7 @@ pytest.importorskip("fastapi")
 from smoothcert.architectures.weights import load_model
 from smoothcert.sampling import Execution
 from smoothcert.service.limits import Limits
+from smoothcert.service.randomness import Secret
 from smoothcert.service.service import Service
 from smoothcert.smoothing import SmoothedClassifier
 from tests.service.made import Live, live
@@ -45,7 +46,8 @@ def digits(digits_model: Path) -> Iterator[Live]:
     model = SmoothedClassifier(
         module, sigma=0.25, n=20_000, bound="mixture-two-class", execution=Execution(workers=1)
     )
-    server = Live(Service(model, spec.input_shape, limits=Limits(deadline=60)))
+    service = Service(model, spec.input_shape, secret=Secret.of_seed(0), limits=Limits(deadline=60))
+    server = Live(service)
     yield server
     server.stop()
 
