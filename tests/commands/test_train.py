@@ -311,3 +311,20 @@ def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data: 
     main(words(data, tmp_path / "straight", "--quiet", epochs=60))
     assert weights(tmp_path / "killed") == weights(tmp_path / "straight")
     assert len(metrics.read_text().splitlines()) == 60
+
+
+def test_the_acr_while_it_trains_and_its_picture(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    words = ["train", data, "--sigma", "0.1", "--epochs", "3", "--out", str(out), "--json"]
+    main([*words, "--acr-every", "2", "--acr-inputs", "5", "--acr-votes", "50"])
+    told = json.loads(capsys.readouterr().out)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert ["acr" in line for line in lines] == [False, True, True]
+    assert told["acr"] == lines[-1]["acr"]
+    main(["plot", str(out), "--kind", "training", "--out", str(tmp_path / "acr.png")])
+    assert (tmp_path / "acr.png").stat().st_size > 1000
+    assert "acr_every must be" in refusal(capsys, *words[:-1], "--acr-every", "0")
+    elsewhere = refusal(capsys, "plot", tmp_path, "--kind", "training", "--out", tmp_path / "acr.png")
+    assert "metrics.jsonl" in elsewhere

@@ -24,8 +24,8 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from smoothcert.sigma_levels.evidence import read_evidence
 from smoothcert.sigma_search.log import read_found
+from smoothcert.training import EpochMetrics, State
 from smoothcert.training.checkpoint import load_state, save_state
-from smoothcert.training.loop import EpochMetrics, State
 from smoothcert.verification import verify_run
 from tests.guarantees import damages, kills
 from tests.guarantees.damages import _classifier, certified, outcome, points

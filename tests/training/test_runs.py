@@ -41,7 +41,7 @@ def test_a_run_holds_what_was_done_and_the_model(tmp_path):
         "run.json",
     }
     assert set(contents(tmp_path)) == names
-    assert metrics(tmp_path) == [dataclasses.asdict(each) for each in history]
+    assert metrics(tmp_path) == [each.as_json() for each in history]
     model, spec = load_model(tmp_path)
     assert torch.equal(flat(model), flat(load_into(tmp_path)))
     assert (spec.architecture, spec.input_shape, spec.classes) == (

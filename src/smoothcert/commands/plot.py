@@ -36,7 +36,7 @@ def plot(
     ----------
     runs
         Run directories made by certify or import-log; an unfinished one is drawn as far as it goes. For clean-accuracy
-        and noise: directories made by fit-noise.
+        and noise: directories made by fit-noise; for training, by train.
     out
         Picture to write: .png, .svg or .pdf.
     width
@@ -101,7 +101,10 @@ def _read(path: Path, reads: str) -> list[Any]:
     from smoothcert.commands.fit_noise import split_of
     from smoothcert.noise_fit import ladder_points, read_ladder
     from smoothcert.runs import read_run
+    from smoothcert.runs.epochs import read_epochs
 
+    if reads == "trainings":
+        return [(path.resolve().name, read_epochs(path))]
     if reads == "ladders":
         fits = read_ladder(path)
         return [(f"{path.resolve().name}, {split_of(fits[0])}", ladder_points(fits))]

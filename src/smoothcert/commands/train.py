@@ -48,6 +48,9 @@ def train(
     data_dir: Path | None = None,
     device: str = "cpu",
     tensorboard: bool = False,
+    acr_every: int | None = None,
+    acr_inputs: int = 100,
+    acr_votes: int = 1000,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Train a classifier under noise and save it with everything needed to certify it.
@@ -84,17 +87,25 @@ def train(
         Where to train: cpu, cuda, mps.
     tensorboard
         Also write TensorBoard events to OUT/tensorboard.
+    acr_every
+        After every so many epochs, and the last, certify some validation inputs and note their ACR in metrics.jsonl;
+        `smoothcert plot --kind training` draws it. Changes nothing of the training.
+    acr_inputs
+        How many inputs that is, the same each time.
+    acr_votes
+        Votes for each of them: more give larger radii, at all epochs alike.
     """
     from smoothcert import datasets
     from smoothcert.commands.console import note, progress_bar
     from smoothcert.hints import certify_trained
     from smoothcert.sampling.execution import check_device
-    from smoothcert.training import find_recipe, make_recipe, train_into
+    from smoothcert.training import AcrCheck, find_recipe, make_recipe, train_into
     from smoothcert.training.memory import keep_freed_memory
     from smoothcert.training.processes import connect
     from smoothcert.training.tensorboard import TensorBoard
 
     check_device(device)
+    acr_check = None if acr_every is None else AcrCheck(acr_every, acr_inputs, acr_votes)
     keep_freed_memory()
     values = given(
         plan,
@@ -128,18 +139,19 @@ def train(
             listeners=listeners,
             processes=processes,
             data_dir=data_dir,
+            acr_check=acr_check,
         )
     last = history[-1]
     if output.json and processes.is_first:
-        print(
-            json.dumps({"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy})
-        )
+        told = {"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy}
+        print(json.dumps(told if last.acr is None else told | {"acr": last.acr}))
     split = "train" if (test_set or _test_split(chosen, data_dir)) is None else None
     named = None if chosen.dataset in DATASETS else chosen.dataset
     after = certify_trained(out, named, data_dir, split, noisy=chosen.plan.sigma > 0)
+    acr = "" if last.acr is None else f"; ACR {last.acr:.3f} of a few of them, with few votes"
     note(
         f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
-        f"{last.validated_on} inputs\nNext: {after}",
+        f"{last.validated_on} inputs{acr}\nNext: {after}",
         quiet,
     )
 

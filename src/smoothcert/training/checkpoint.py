@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from smoothcert.runs.checkpoints import load_checkpoint, save_checkpoint
-from smoothcert.training.loop import EpochMetrics, State
+from smoothcert.runs.epochs import EpochMetrics
+from smoothcert.training.loop import State
 
 
 def save_state(directory: Path, state: State) -> None:
     """Replace the checkpoint."""
-    history = [asdict(metrics) for metrics in state.history]
+    history = [metrics.as_json() for metrics in state.history]
     save_checkpoint(directory, {"history": history, **state.tensors})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,9 @@ from smoothcert.datasets.read_ahead import read_ahead
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
+from smoothcert.runs.epochs import EpochMetrics, ValidationInputs
 from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
+from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.augmentation import check_augmentable
 from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
 from smoothcert.training.data_dependent import SigmaTable
@@ -45,18 +47,6 @@ class TrainingDivergedError(SmoothcertError):
 
 
 @dataclass(frozen=True)
-class EpochMetrics:
-    """What one epoch did; ``accuracy`` is that of the base classifier after it, on noisy validation inputs."""
-
-    epoch: int
-    loss: float
-    accuracy: float
-    validated_on: Literal["holdout", "test", "train"]
-    learning_rate: float
-    seconds: float
-
-
-@dataclass(frozen=True)
 class State:
     """Training between two epochs: all that is needed to go on exactly."""
 
@@ -75,6 +65,7 @@ def train(
     after_epoch: Callable[[State], None] | None = None,
     state: State | None = None,
     processes: Processes | None = None,
+    acr_check: AcrCheck | None = None,
 ) -> tuple[EpochMetrics, ...]:
     """Train ``model`` in place and leave it in eval mode on the processes' device.
 
@@ -82,10 +73,10 @@ def train(
     stream is left as it was. So on one machine's CPU the same initial weights, data and plan give the same weights,
     whether or not training was interrupted between two epochs and continued from its ``state``, and however many
     threads torch may use: small networks train with one. Sums of large networks are split among several, and round
-    differently for another number: ``plan.threads`` fixes it. Validation only reports: on the holdout, or else the test
-    set if given, or else training inputs.
+    differently for another number: ``plan.threads`` fixes it. Validation, an ``acr_check`` too, only reports: on the
+    holdout, or else the test set if given, or else training inputs.
     """
-    trainer = _Trainer(model, dataset, plan, test_set, progress, processes or Processes())
+    trainer = _Trainer(model, dataset, plan, test_set, progress, processes or Processes(), acr_check)
     state = state or State()
     with openmp_threads(trainer.threads):
         trainer.restore(state)
@@ -117,8 +108,10 @@ class _Trainer:
         test_set: Dataset | None,
         progress: Progress | None,
         processes: Processes,
+        acr_check: AcrCheck | None,
     ) -> None:
         self.plan, self.processes, self._progress = plan, processes, progress
+        self._acr_check = acr_check if processes.is_first else None
         self._model = model.to(processes.device)
         self._dataset = dataset
         check_augmentable(dataset.input_shape, plan.flip, plan.shift)
@@ -143,6 +136,8 @@ class _Trainer:
                 f"shards must not exceed the {min(plan.inputs_per_step, len(self._inputs))} inputs of a batch, "
                 f"got {self._shards}"
             )
+        if self._acr_check is not None:
+            self._acr_check.try_out(model, dataset, plan, processes.device)
         self._optimizer = make_optimizer(model.parameters(), plan)
         self._sigmas = SigmaTable(len(dataset), plan) if plan.data_dependent else None
         self._scaler = torch.amp.GradScaler(processes.device.type, enabled=plan.precision == "float16")
@@ -175,9 +170,9 @@ class _Trainer:
         self._share_statistics()
         self._check_weights(epoch, settings)
         accuracy = self._noisy_accuracy(epoch, settings.of(settings.sigma))
-        return EpochMetrics(
-            epoch + 1, loss, accuracy, self._validation.kind, settings.lr, time.perf_counter() - started
-        )
+        seconds = time.perf_counter() - started
+        metrics = EpochMetrics(epoch + 1, loss, accuracy, self._validation.kind, settings.lr, seconds)
+        return replace(metrics, acr=self._acr(epoch + 1))
 
     def _train(self, epoch: int, settings: Settings) -> float:
         batches = EpochBatches(self._dataset, self._inputs, self.plan, epoch, self._shards)
@@ -263,6 +258,13 @@ class _Trainer:
             right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
         return int(right) / len(sample)
 
+    def _acr(self, epoch: int) -> float | None:
+        check, on = self._acr_check, self._validation
+        if check is None or not check.due(epoch, self.plan.epochs):
+            return None
+        device = self.processes.device
+        return check.measure(self._model, on.dataset, on.inputs, self.plan, device, self.threads)
+
 
 @dataclass
 class _Draws:
@@ -285,7 +287,7 @@ class _Draws:
 
 @dataclass(frozen=True)
 class _Validation:
-    kind: Literal["holdout", "test", "train"]
+    kind: ValidationInputs
     dataset: Dataset
     inputs: NDArray[np.int64]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,18 +16,12 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
 from smoothcert.files import write_atomically
 from smoothcert.runs import Manifest, claim_run
-from smoothcert.runs.json_lines import write_lines
+from smoothcert.runs.epochs import EpochMetrics, write_epochs
 from smoothcert.runs.layout import RunFiles
 from smoothcert.sampling.models import TorchClassifier
+from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.checkpoint import load_state, save_state
-from smoothcert.training.loop import (
-    EpochMetrics,
-    Progress,
-    State,
-    TrainingDivergedError,
-    train,
-    training_threads,
-)
+from smoothcert.training.loop import Progress, State, TrainingDivergedError, train, training_threads
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
@@ -64,13 +58,14 @@ def train_into(
     listeners: Sequence[EpochListener] = (),
     processes: Processes | None = None,
     data_dir: Path | None = None,
+    acr_check: AcrCheck | None = None,
 ) -> tuple[EpochMetrics, ...]:
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
     uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
-    refused. The statement keeps, for the record, the range of the inputs, and ``data_dir``, where the data set's files
-    were said to be.
+    refused. An ``acr_check`` only reports, and may be another one when a run goes on. The statement keeps, for the
+    record, the range of the inputs, and ``data_dir``, where the data set's files were said to be.
     """
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
@@ -82,6 +77,8 @@ def train_into(
     manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
+        if acr_check is not None:
+            acr_check.try_out(model, dataset, recipe.plan, processes.device)
     # One process writes; the others must not read before it has claimed the run.
     with claim_run(out, manifest) if processes.is_first else nullcontext():
         if processes.is_first:
@@ -92,7 +89,7 @@ def train_into(
         def record(state: State) -> None:
             if processes.is_first:
                 save_state(out, state)
-                write_lines(files.metrics, map(asdict, state.history))
+                write_epochs(out, state.history)
                 for listener in listeners:
                     listener(state.history[-1])
 
@@ -106,11 +103,12 @@ def train_into(
                 after_epoch=record,
                 state=state,
                 processes=processes,
+                acr_check=acr_check,
             )
         except TrainingDivergedError as error:
             raise TrainingDivergedError(f"{error}. {_what_is_left(out)}") from None
         if processes.is_first:
-            write_lines(files.metrics, map(asdict, history))
+            write_epochs(out, history)
             save_model(model.cpu(), spec, out)
         processes.wait()
     return history

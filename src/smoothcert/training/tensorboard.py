@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from smoothcert.extras import require
-from smoothcert.training.loop import EpochMetrics
+from smoothcert.runs.epochs import EpochMetrics
 
 
 class TensorBoard:
@@ -22,8 +22,9 @@ class TensorBoard:
     def __call__(self, metrics: EpochMetrics) -> None:
         """Write one epoch; it is on disk when this returns."""
         self._writer = self._writer or self._make_writer()  # type: ignore[no-untyped-call]
-        for name in ("loss", "accuracy", "learning_rate", "seconds"):
-            self._writer.add_scalar(name, getattr(metrics, name), metrics.epoch)
+        for name in ("loss", "accuracy", "learning_rate", "seconds", "acr"):
+            if (value := getattr(metrics, name)) is not None:
+                self._writer.add_scalar(name, value, metrics.epoch)
         self._writer.flush()
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from smoothcert.analysis.plots import PLOTS
 from smoothcert.commands.written_knobs import members
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs import Run, read_run
+from smoothcert.runs.epochs import EpochMetrics
 from tests.levelled_runs import certified
 
 from ..made_runs import FIVE_AND_TWO, made_run
@@ -45,6 +46,10 @@ THINGS: dict[str, Callable[[], list[Any]]] = {
     "scales": lambda: [
         ("one", np.linspace(0.1, 1.0, 64).reshape(1, 8, 8)),
         ("other", np.full((1, 8, 8), 0.3)),
+    ],
+    "trainings": lambda: [
+        (name, [EpochMetrics(k, 1 / k, 0.2 * k, "test", 0.01, 1.0, acr=0.1 * k) for k in (1, 2, 3)])
+        for name in ("$one$", "other")
     ],
 }
 

@@ -28,11 +28,13 @@ from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, strips, vote_numbers
 from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas, plot_sigma
 from smoothcert.analysis.plots.steps import pointwise_band
+from smoothcert.analysis.plots.training import plot_training
 from smoothcert.bounds import BOUNDS
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Gaussian, Uniform
 from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run, create_run
+from smoothcert.runs.epochs import EpochMetrics
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
@@ -350,3 +352,18 @@ def test_points_of_six_runs_never_lie_on_each_other() -> None:
             assert abs(strip.centre - math.log10(n)) < 0.5  # nearer to its own n than to any tenfold
     (alone,) = strips([1000])
     assert alone.centre == 3.0
+
+
+def test_of_trainings_the_acr_is_drawn_where_all_have_one(tmp_path: Path) -> None:
+    checked = [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, acr=0.3 if k == 2 else None) for k in (1, 2)]
+    plain = [replace(one, acr=None) for one in checked]
+    plot_training([("a", checked)], tmp_path / "acr.svg")
+    plot_training([("a", checked), ("b", plain)], tmp_path / "accuracy.svg")
+    labels = {name: (tmp_path / f"{name}.svg").read_text() for name in ("acr", "accuracy")}
+    assert "ACR 0.300 on test inputs after epoch 2" in labels["acr"].replace("\u00a0", " ")
+    assert "50.0 % on test inputs after epoch 2" in labels["accuracy"].replace("\u00a0", " ")
+    with pytest.raises(InvalidValueError, match="b has no ACR"):
+        plot_training([("a", checked), ("b", plain)], tmp_path / "none.svg", figure="acr")
+    with pytest.raises(InvalidValueError, match="figure"):
+        plot_training([("a", checked)], tmp_path / "none.svg", figure="speed")
+    assert not (tmp_path / "none.svg").exists()

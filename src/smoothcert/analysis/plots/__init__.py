@@ -14,6 +14,7 @@ from smoothcert.analysis.plots.noise import plot_noise
 from smoothcert.analysis.plots.samples import plot_samples
 from smoothcert.analysis.plots.sigma import plot_sigma
 from smoothcert.analysis.plots.steps import certified_accuracy_steps, envelope_steps
+from smoothcert.analysis.plots.training import plot_training
 
 __all__ = [
     "PLOTS",
@@ -33,5 +34,6 @@ __all__ = [
     "plot_samples",
     "plot_seed_groups",
     "plot_sigma",
+    "plot_training",
     "radius_ceiling",
 ]

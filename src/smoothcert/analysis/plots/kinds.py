@@ -8,8 +8,8 @@ from typing import Literal, TypeVar
 
 from smoothcert.registry import Registry
 
-Reads = Literal["runs", "ladders", "scales"]
-"""What a plot is drawn from: runs, ladders of fits, or σ vectors."""
+Reads = Literal["runs", "ladders", "scales", "trainings"]
+"""What a plot is drawn from: runs, ladders of fits, σ vectors, or epochs of training runs."""
 
 Draw = TypeVar("Draw", bound=Callable[..., None])
 
