@@ -337,3 +337,22 @@ def test_a_model_that_writes_to_the_batches_it_kept_is_refused() -> None:
     for model in (Scrubbing(), scrubbing):
         with pytest.raises(ModelError, match="keeps the batch that it is given and writes to it"):
             SmoothedClassifier(model, sigma=0.5, n=1000, seed=0).certify(np.array([0.3, 0.0]))
+
+
+def test_the_callers_autocast_is_no_part_of_the_model() -> None:
+    """Votes, the class without noise and the fingerprint are those of the plan's type, inside and outside of it."""
+
+    def found() -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3)).eval()
+        classifier = SmoothedClassifier(model, sigma=0.05, n=1000, seed=0)
+        x = np.random.default_rng(0).random((1, 8, 8))
+        answer = classifier.certify(x, index=0)
+        known = classifier.base_class(x), classifier.base.fingerprint(x.shape)
+        return answer.predicted, answer.radius, *known
+
+    outside = found()
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = found()
+        assert torch.is_autocast_enabled("cpu")
+    assert inside == outside

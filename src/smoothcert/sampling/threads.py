@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ _WORK_OF_A_THREAD = 1 << 28
 Threads meet after every layer. With less to do between two meetings they gain little on an idle machine, and on a busy
 one, where one of them waits for its turn, they are many times slower than one alone.
 """
+
+_CASTING_DEVICES = ("cpu", "cuda", "mps")
 
 
 @contextmanager
@@ -45,6 +47,18 @@ class Workers:
 def one_openmp_thread() -> AbstractContextManager[None]:
     """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
     return openmp_threads(1)
+
+
+@contextmanager
+def as_a_worker() -> Iterator[None]:
+    """This thread evaluates a model as workers do: one OpenMP thread, no gradients, none of the caller's autocast."""
+    with ExitStack() as stack:
+        stack.enter_context(one_openmp_thread())
+        stack.enter_context(torch.inference_mode())
+        for kind in _CASTING_DEVICES:
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield
 
 
 @contextmanager

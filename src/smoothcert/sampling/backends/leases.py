@@ -22,7 +22,7 @@ from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.probes import probe_rows
 from smoothcert.sampling.passes import Passes
-from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.sampling.threads import as_a_worker, one_openmp_thread
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class RemoteWorker:
 def _answers(prepared: Prepared) -> str:
     numerics = prepared.numerics
     rows = probe_rows(numerics.layout().chunk, prepared.input_shape, numerics.noise_dtype())
-    with one_openmp_thread(), torch.inference_mode():
+    with as_a_worker():
         found = prepared.outputs(rows).cpu()
     digest = hashlib.sha256(f"{found.dtype} {tuple(found.shape)}".encode())
     digest.update(found.contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -28,7 +28,7 @@ from smoothcert.sampling.models.probes import (
     probe_rows,
 )
 from smoothcert.sampling.numerics import Numerics
-from smoothcert.sampling.threads import one_openmp_thread
+from smoothcert.sampling.threads import as_a_worker
 
 _REASON = 240  # characters of a foreign message
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
@@ -70,7 +70,7 @@ class Prepared:
 
     def reopened(self, device: str) -> Prepared:
         """The same, settled and checked elsewhere, for one worker on this device."""
-        with one_openmp_thread(), torch.inference_mode():
+        with as_a_worker():
             opened = self.base.open_route(self.numerics, self.input_shape, device)
         if opened.numerics != self.numerics:
             raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
@@ -116,7 +116,7 @@ class Prepared:
     def label_of(self, x: NDArray[Any]) -> int:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
-        with one_openmp_thread(), torch.inference_mode():
+        with as_a_worker():
             return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
 
 
@@ -165,7 +165,7 @@ class BaseClassifier(ABC):
         self.check_shape(input_shape)
         digest = hashlib.sha256(self.kind.encode())
         digest.update(self.identity())
-        with one_openmp_thread(), torch.inference_mode():
+        with as_a_worker():
             digest.update(self.answers(tuple(input_shape)))
         return digest.hexdigest()
 
@@ -175,7 +175,7 @@ class BaseClassifier(ABC):
         check_device(device)
         # Under the settings of the workers: compilers specialise on the number of threads.
         generator = torch.get_rng_state()
-        with one_openmp_thread(), torch.inference_mode():
+        with as_a_worker():
             opened = self.open_route(numerics, input_shape, device)
             lending = Lending(opened.make, self.most_workers)
 
