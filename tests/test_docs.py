@@ -43,6 +43,33 @@ def commands_of(page: Path) -> list[list[str]]:
     return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
 
 
+def run_commands(
+    commands: list[list[str]], cwd: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """Commands of a page one after the other in a new interpreter: one start for all of them.
+
+    ``verify`` may have something to say against a run.
+    """
+    script = (
+        "import json, sys\n"
+        "from smoothcert.commands import main\n"
+        "for name, *words in json.loads(sys.argv[1]):\n"
+        "    assert name == 'smoothcert', name\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as end:\n"
+        "        if end.code and words[0] != 'verify':\n"
+        "            raise\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", script, json.dumps(commands)],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> None:
     commands = commands_of(ROOT / "docs" / "papers.md")
     assert len(commands) > 150
@@ -104,17 +131,14 @@ def test_the_page_on_architecture_names_rooms_and_modules_that_are_there() -> No
 @pytest.mark.slow
 def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    page = (ROOT / "docs" / "add-an-objective.md").read_text(encoding="utf-8")
-    (source,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (commands,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    page = ROOT / "docs" / "add-an-objective.md"
+    text = page.read_text(encoding="utf-8")
+    (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert "export SMOOTHCERT_PLUGINS=softened.py\n" in text
     (tmp_path / "softened.py").write_text(source)
-    script = (
-        f'smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}\n{commands}smoothcert train --help-all\n'
-    )
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    commands = [*commands_of(page), ["smoothcert", "train", "--help-all"]]
+    done = run_commands(commands, tmp_path, environment | {"SMOOTHCERT_PLUGINS": "softened.py"})
     assert done.returncode == 0, done.stderr
     assert "share of the label that is spread over all classes [softened 0.1]" in done.stdout
     assert "share = 0.2" in (tmp_path / "runs" / "softened" / "recipe.toml").read_text()
@@ -144,8 +168,9 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"`(src/smoothcert/\S+\.py)`:\n\n```python\n(.*?)```", page, re.DOTALL))
+    page = ROOT / "CONTRIBUTING.md"
+    text = page.read_text(encoding="utf-8")
+    shown = dict(re.findall(r"`(src/smoothcert/\S+\.py)`:\n\n```python\n(.*?)```", text, re.DOTALL))
     assert sorted(shown) == ["src/smoothcert/noise/laplace.py", "src/smoothcert/stopping/patience.py"]
     shutil.copytree(
         ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -160,14 +185,8 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
         "COLUMNS": "200",
         "PYTHONIOENCODING": "utf-8",
     }
-    commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
-    script = f"""smoothcert() {{ "{sys.executable}" -m smoothcert "$@"; }}
-{commands}smoothcert certify --help-all
-smoothcert verify runs/laplace-certified || true
-"""
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    more = [["smoothcert", "certify", "--help-all"], ["smoothcert", "verify", "runs/laplace-certified"]]
+    done = run_commands([*commands_of(page), *more], tmp_path, environment)
     assert done.returncode == 0, done.stderr
     assert "laplace (of scale σ/√2; certifies an ℓ1 ball)" in done.stdout
     assert "patience:500 (give up after 500 votes without a certificate)" in done.stdout
