@@ -1,7 +1,8 @@
 """``python -m benchmarks.mnist_table``: SmoothMix's Table 5 (MNIST, ACR) re-made, from the logs kept in the repository.
 
 ``keep RUN`` adds a certified run to them: its log, and beside it what was trained and how it was certified. Runs that
-were certified otherwise than published (another bound, a σ for each input, a memory) make a table of their own.
+were certified otherwise than published (another bound, a σ for each input, a memory) make a table of their own, and
+with ``--training DIR``, a training run made with ``--acr-every``, so does the ACR over its epochs.
 ``control LOG --sigma S`` keeps what the table needs of a published log of the whole test set: its ACR and its radii on
 every twentieth input. A subset can be harder than the whole, and the published log says by how much: see
 ``benchmarks.adjusted_acr``.
@@ -22,6 +23,7 @@ from benchmarks.adjusted_acr import Adjusted, adjust
 from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.tables import markdown_table
 from smoothcert.runs import Record, Run, read_run
+from smoothcert.runs.epochs import EpochMetrics, read_epochs
 from smoothcert.runs.field_log import read_field_log, write_field_log
 from smoothcert.runs.statement import ModelStatement, OriginStatement, PlanStatement
 from smoothcert.training import find_recipe
@@ -89,6 +91,8 @@ class Kept:
     model_sha256: str
     sigma_search: str | None = None
     memory: bool = False
+    curve: tuple[tuple[int, float], ...] = ()
+    """The ACR during training, (epoch, ACR), of few inputs and votes."""
 
     @property
     def as_published(self) -> bool:
@@ -114,30 +118,34 @@ def main(arguments: Sequence[str] | None = None) -> None:
     commands = parser.add_subparsers(dest="command")
     keep_parser = commands.add_parser("keep", help="add a certified run")
     keep_parser.add_argument("run", type=Path)
+    keep_parser.add_argument(
+        "--training", type=Path, help="its model's training run, for the ACR over epochs"
+    )
     control_parser = commands.add_parser("control", help="add a published log of the whole test set")
     control_parser.add_argument("log", type=Path)
     control_parser.add_argument("--sigma", type=float, required=True)
     options = parser.parse_args(arguments)
     options.kept.mkdir(parents=True, exist_ok=True)
     if options.command == "keep":
-        print(keep(read_run(options.run), options.kept))
+        curve = () if options.training is None else read_epochs(options.training)
+        print(keep(read_run(options.run), options.kept, curve))
     elif options.command == "control":
         print(keep_control(options.log, options.sigma, options.kept))
     else:
-        print(f"{table(options.kept)}\n\n{beyond(options.kept)}")
+        print("\n\n".join(made for part in TABLES if (made := part(options.kept))))
 
 
-def keep(run: Run, directory: Path) -> Path:
+def keep(run: Run, directory: Path, epochs: Sequence[EpochMetrics] = ()) -> Path:
     """Write a run's log and statement; refuses one that isn't finished or of another recipe than published."""
     if not run.complete:
         raise SystemExit(f"{run.path}: not finished, give `smoothcert certify` again")
     plan, model, origin = run.manifest.plan, run.manifest.model, run.manifest.origin
     trained: dict[str, Any] = origin.trained or {}
     sigma = plan.known(PlanStatement.sigma)
-    recipe, epochs = _recipe_of(trained, origin.known(OriginStatement.method), sigma), int(trained["epochs"])
+    recipe = _recipe_of(trained, origin.known(OriginStatement.method), sigma)
     kept = Kept(
         recipe=recipe,
-        epochs=epochs,
+        epochs=int(trained["epochs"]),
         seed=trained["seed"],
         hours=round(trained["seconds"] / 3600, 2),
         precision=trained.get("precision", "float32"),
@@ -151,9 +159,10 @@ def keep(run: Run, directory: Path) -> Path:
         model_sha256=model.known(ModelStatement.sha256),
         sigma_search=plan.sigma_search,
         memory=plan.memory is not None,
+        curve=tuple((one.epoch, round(one.acr, 4)) for one in epochs if one.acr is not None),
     )
     full = find_recipe(recipe).plan
-    name = recipe.removeprefix("mnist-") + ("" if epochs == full.epochs else f"-{epochs}-epochs")
+    name = recipe.removeprefix("mnist-") + ("" if kept.epochs == full.epochs else f"-{kept.epochs}-epochs")
     name += "" if kept.precision == full.precision else f"-{kept.precision}"
     name += "" if kept.as_published else f"-{kept.way}"
     _write_log(directory / f"{name}.tsv.gz", list(run.records))
@@ -182,14 +191,32 @@ def table(directory: Path) -> str:
 
 
 def beyond(directory: Path) -> str:
-    """Every log kept that was certified otherwise, beside the best published figure of its σ."""
+    """Every log kept that was certified otherwise, beside the best published figure of its σ; empty without any."""
     rows = []
     for kept, records in _logs(directory):
         if not kept.as_published:
             best = max(PUBLISHED[kept.sigma].values())
             rows.append([kept.way, *_row(kept, records, _adjusted(records, kept.sigma, directory), best)])
     heads = ["certified by", *_HEADS, "best published", "difference"]
-    return markdown_table(heads, rows, text_columns={0, 2, 4})
+    return markdown_table(heads, rows, text_columns={0, 2, 4}) if rows else ""
+
+
+def curves(directory: Path) -> str:
+    """The ACR over the epochs of every training that has one; empty without any."""
+    kept = [each for each, _ in _logs(directory) if each.curve]
+    epochs = sorted({epoch for each in kept for epoch, _ in each.curve})
+    rows = [
+        [
+            f"{each.sigma:g}",
+            each.method,
+            *(f"{dict(each.curve)[k]:.3f}" if k in dict(each.curve) else "" for k in epochs),
+        ]
+        for each in kept
+    ]
+    return markdown_table(["σ", "after epoch", *map(str, epochs)], rows, text_columns={1}) if rows else ""
+
+
+TABLES = (table, beyond, curves)
 
 
 def _logs(directory: Path) -> Iterator[tuple[Kept, list[Record]]]:

@@ -29,6 +29,17 @@ def test_a_wrong_answer_counts_as_radius_zero():
     assert adjusted.acr == pytest.approx(0.75)
 
 
+def test_the_acr_over_epochs_is_in_columns_of_epochs(tmp_path: Path) -> None:
+    for log in ("gaussian-0.5.json", "gaussian-0.5.tsv.gz"):
+        (tmp_path / log).write_bytes((mnist_table.KEPT / log).read_bytes())
+    assert mnist_table.curves(tmp_path) == ""
+    stated = json.loads((tmp_path / "gaussian-0.5.json").read_text(encoding="utf-8"))
+    stated["curve"] = [[2, 0.25], [5, 1.0]]
+    (tmp_path / "gaussian-0.5.json").write_text(json.dumps(stated), encoding="utf-8")
+    *_, row = mnist_table.curves(tmp_path).splitlines()
+    assert [cell.strip() for cell in row.strip("|").split("|")] == ["0.5", "gaussian", "0.250", "1.000"]
+
+
 def test_every_published_row_has_a_recipe():
     for sigma, rows in mnist_table.PUBLISHED.items():
         for method in rows:
@@ -43,5 +54,9 @@ def test_the_table_is_made_of_the_files_in_the_repository():
     ]
     published = [stated for stated in told if mnist_table.Kept(**stated).as_published]
     assert len(mnist_table.table(mnist_table.KEPT).splitlines()) == len(published) + 2
-    assert len(mnist_table.beyond(mnist_table.KEPT).splitlines()) == len(logs) - len(published) + 2
+    others = len(logs) - len(published)
+    assert len(mnist_table.beyond(mnist_table.KEPT).splitlines()) == (others + 2 if others else 0)
+    page = (mnist_table.KEPT.parent / "mnist.md").read_text(encoding="utf-8")
+    for made in mnist_table.TABLES:
+        assert made(mnist_table.KEPT) in page, "paste what `python -m benchmarks.mnist_table` prints"
     assert all((stated["n0"], stated["n"], stated["alpha"]) == (100, 100_000, 0.001) for stated in told)
