@@ -39,6 +39,15 @@ def test_one_is_explained_with_its_knobs_and_recipes(name: str, capsys: pytest.C
     assert f"cost of a step: {method.cost}" in shown
 
 
+@pytest.mark.parametrize("columns", ["50", "60", "80"])
+def test_no_word_is_cut_on_a_narrow_terminal(
+    columns: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    main(["methods"])
+    assert "…" not in capsys.readouterr().out
+
+
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     main(["methods", "--json"])
     assert set(json.loads(capsys.readouterr().out)) == set(OBJECTIVES)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+_WIDE = 80  # columns that hold the papers, too; one method's page has them in any width
+
 
 def methods(
     name: str | None = None,
@@ -42,9 +44,10 @@ def methods(
         print(json.dumps({method.name: method.to_json() for method in chosen}, ensure_ascii=False))
         return
     if name is None:
-        table = Table("objective", "what it optimises", "cost of a step", "paper")
+        wide = console.width >= _WIDE
+        table = Table("objective", "what it optimises", "cost of a step", *(["paper"] if wide else []))
         for method in chosen:
-            table.add_row(method.name, method.summary, method.cost, method.paper)
+            table.add_row(method.name, method.summary, method.cost, *([method.paper] if wide else []))
         console.print(table)
         console.print(f"Knobs of one: {command('methods', 'smoothmix')}")
         return
