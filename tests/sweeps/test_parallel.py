@@ -77,6 +77,7 @@ def spawned() -> list[psutil.Process]:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_processes_have_the_bits_of_one_after_another_though_one_is_killed(
     expected: dict[str, tuple[str, bytes]], tmp_path: Path
 ) -> None:

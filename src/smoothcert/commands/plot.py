@@ -35,14 +35,13 @@ def plot(
     Parameters
     ----------
     runs
-        Run directories made by certify or import-log; an unfinished one is drawn as far as it goes. For clean-accuracy
-        and noise: directories made by fit-noise; for training, by train.
+        Runs of certify or import-log; of fit-noise (clean-accuracy, noise) or train (training).
     out
         Picture to write: .png, .svg or .pdf.
     width
-        page (6.4 inches) or column (3.3 inches, of a two-column paper); type is legible at that size.
+        Of a page (6.4 inches) or a column (3.3 inches) of a paper.
     labels
-        What to call the runs, one name for each in their order (default: the names of their directories).
+        What to call the runs, in order (default: by directory).
     title
         A title above the picture.
     """

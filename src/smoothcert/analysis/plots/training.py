@@ -25,9 +25,9 @@ _AXES: dict[Figure, str] = {
 
 @register(
     "training",
-    "a figure of each epoch of training runs, such as their ACR",
+    "the ACR, say, over the epochs of training runs",
     reads="trainings",
-    options={"figure": "what is drawn: acr (of train --acr-every), accuracy, loss or learning_rate"},
+    options={"figure": "what is drawn"},
 )
 def plot_training(
     trainings: Sequence[tuple[str, Sequence[EpochMetrics]]],
