@@ -12,9 +12,11 @@ from torch import nn
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.runs.record_figures import average_certified_radius
 from smoothcert.sampling import Execution, Numerics
 from smoothcert.sampling.numerics import Dtype
 from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing.certifications import record_of
 from smoothcert.training.plan import Precision, TrainPlan
 
 _DTYPES: dict[Precision, Dtype] = {
@@ -65,8 +67,9 @@ class AcrCheck:
         places = np.linspace(0, len(inputs) - 1, min(self.inputs, len(inputs))).round().astype(np.int64)
         chosen = [int(index) for index in inputs[places]]
         answers = self._classifier(model, dataset, plan, device, workers).certify_each(dataset.each(chosen))
-        right = [one.radius for one in answers if one.predicted == dataset.labels[one.index]]
-        return float(np.sum(right)) / len(chosen)
+        return average_certified_radius(
+            [record_of(one, one.index, int(dataset.labels[one.index])) for one in answers]
+        )
 
     def _classifier(
         self, model: nn.Module, dataset: Dataset, plan: TrainPlan, device: torch.device, workers: int

@@ -362,6 +362,13 @@ def test_of_trainings_the_acr_is_drawn_where_all_have_one(tmp_path: Path) -> Non
     labels = {name: (tmp_path / f"{name}.svg").read_text() for name in ("acr", "accuracy")}
     assert "ACR 0.300 on test inputs after epoch 2" in labels["acr"].replace("\u00a0", " ")
     assert "50.0 % on test inputs after epoch 2" in labels["accuracy"].replace("\u00a0", " ")
+    under_way = [*checked, replace(plain[0], epoch=3, loss=-1.0)]
+    plot_training([("a", under_way)], tmp_path / "under-way.svg")
+    told = (tmp_path / "under-way.svg").read_text().replace("\u00a0", " ")
+    assert "ACR 0.300 on test inputs after epoch 2" in told, "when it was measured"
+    plot_training([("a", under_way)], tmp_path / "loss.svg", figure="loss")
+    with pytest.raises(InvalidValueError, match="a has no ACR"):
+        plot_training([("a", checked), ("a", plain)], tmp_path / "none.svg", figure="acr")
     with pytest.raises(InvalidValueError, match="b has no ACR"):
         plot_training([("a", checked), ("b", plain)], tmp_path / "none.svg", figure="acr")
     with pytest.raises(InvalidValueError, match="figure"):

@@ -38,22 +38,17 @@ def plot_training(
     """Draw each (name, epochs) as a line; the ACR where all have one, unless another figure is named."""
     if not trainings:
         raise InvalidValueError("name at least one training run")
-    measured = [name for name, epochs in trainings if any(one.acr is not None for one in epochs)]
-    chosen: Figure = figure or ("acr" if len(measured) == len(trainings) else "accuracy")
+    measured = all(_points(epochs, "acr") for _, epochs in trainings)
+    chosen: Figure = figure or ("acr" if measured else "accuracy")
     check_name("figure", chosen, get_args(Figure))
-    missing = [name for name, _ in trainings if name not in measured]
-    if chosen == "acr" and missing:
-        raise InvalidValueError(f"{missing[0]} has no ACR: train with --acr-every, or draw --figure accuracy")
-    with new_sheet(out, width, [_label(name, epochs, chosen) for name, epochs in trainings]) as sheet:
+    lines = [(name, epochs, _points(epochs, chosen)) for name, epochs in trainings]
+    for name, _, points in lines:
+        if not points:
+            raise InvalidValueError(f"{name} has no ACR: train with --acr-every, or draw --figure accuracy")
+    with new_sheet(out, width, [_label(*line, chosen) for line in lines]) as sheet:
         (axes,) = sheet.panels
         handles = []
-        for k, (_, epochs) in enumerate(trainings):
-            points = [(one.epoch, getattr(one, chosen)) for one in epochs]
-            points = [
-                (epoch, 100 * value if chosen == "accuracy" else value)
-                for epoch, value in points
-                if value is not None
-            ]
+        for k, (_, _, points) in enumerate(lines):
             handles += axes.plot(
                 *zip(*points),
                 color=COLOURS[k % len(COLOURS)],
@@ -67,14 +62,22 @@ def plot_training(
         axes.set_ylabel(_AXES[chosen])
         if chosen == "learning_rate":
             axes.set_yscale("log")
-        else:
+        elif chosen != "loss":  # which may be negative
             axes.set_ylim(bottom=0)
         sheet.add_legend(handles)
 
 
-def _label(name: str, epochs: Sequence[EpochMetrics], figure: Figure) -> str:
-    """A line's name, with the last value and the inputs that it is of."""
-    last = [value for one in epochs if (value := getattr(one, figure)) is not None][-1]
-    shown = {"acr": f"ACR {last:.3f}", "accuracy": f"{100 * last:.1f} %"}.get(figure, f"{last:.3g}")
+def _points(epochs: Sequence[EpochMetrics], figure: Figure) -> list[tuple[int, float]]:
+    """(epoch, value) where there is one, accuracy in percent."""
+    unit = 100 if figure == "accuracy" else 1
+    return [(one.epoch, unit * value) for one in epochs if (value := getattr(one, figure)) is not None]
+
+
+def _label(
+    name: str, epochs: Sequence[EpochMetrics], points: Sequence[tuple[int, float]], figure: Figure
+) -> str:
+    """A line's name, with its last value, when that was, and the inputs that it is of."""
+    epoch, last = points[-1]
+    shown = {"acr": f"ACR {last:.3f}", "accuracy": f"{last:.1f} %"}.get(figure, f"{last:.3g}")
     on = f" on {epochs[-1].validated_on} inputs" if figure in ("acr", "accuracy") else ""
-    return f"{name}: {shown}{on} after epoch {epochs[-1].epoch}"
+    return f"{name}: {shown}{on} after epoch {epoch}"
