@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks import mnist_table
+from benchmarks import adjusted_check, mnist_table
 from benchmarks.adjusted_acr import adjust
 
 from smoothcert.runs import Record
@@ -27,6 +27,25 @@ def test_a_harder_subset_is_adjusted_by_the_mean_paired_difference():
 def test_a_wrong_answer_counts_as_radius_zero():
     adjusted = adjust([record(0, 0.5, correct=False), record(1, 0.5)], [record(0, 0.5), record(1, 0.5)], 1.0)
     assert adjusted.acr == pytest.approx(0.75)
+
+
+def test_how_honest_a_standard_error_is_follows_from_subsets_of_logs_whose_acr_is_known():
+    control = [record(k, 1.0) for k in range(4)]
+    log = [record(0, 1.1), record(1, 1.1), record(2, 1.5), record(3, 1.3)]  # on all 1.25
+    found = adjusted_check.check([log], control, 2)
+    # Inputs 0 and 2: 1.3, off by 0.05, stated (0.4/√2)/√2 = 0.2. Inputs 1 and 3: 1.2, off by 0.05, stated 0.1.
+    assert found.subsets == 2
+    assert found.error == pytest.approx(0.05)
+    assert found.stated == pytest.approx(0.15)
+    assert found.covered == 1.0
+    # With nothing but noise in every other input, the others' standard error of 0 covers nothing.
+    half = [record(0, 1.0), record(1, 1.1), record(2, 1.0), record(3, 1.5)]
+    assert adjusted_check.check([half], control, 2).covered == 0.5
+
+
+def test_logs_without_the_control_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no consistency log of σ = 0.5"):
+        adjusted_check.main([str(tmp_path), "--sigma", "0.5"])
 
 
 def test_the_acr_over_epochs_is_in_columns_of_epochs(tmp_path: Path) -> None:
