@@ -1,8 +1,8 @@
 """``python -m benchmarks.adjusted_check LOGS``: is the standard error of an adjusted ACR honest?
 
-LOGS is a folder of published logs of the whole MNIST test set (``mnist-sigmaS-METHOD.tsv.gz``). Each stands in for a run in
-turn: its radii on every K-th input, from each of the K places where that can begin, are adjusted by the consistency log of
-the same σ, as ``benchmarks.mnist_table`` does, and held against its ACR on all inputs, which is known.
+LOGS is a folder of published logs of the whole MNIST test set (``mnist-sigmaS-METHOD.tsv.gz``). Each stands in for a
+run in turn: its radii on every K-th input, from each of the K places where that can begin, are adjusted by the
+consistency log of the same σ, as ``benchmarks.mnist_table`` does, and held against its ACR on all inputs.
 """
 
 from __future__ import annotations

@@ -74,7 +74,12 @@ def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> No
     commands = commands_of(ROOT / "docs" / "papers.md")
     assert len(commands) > 150
     app = make_app()
-    for program, *tokens in commands:
+    # Loops make commands that differ in numbers alone; where a number names no recipe, one of them is enough.
+    shapes = {
+        tuple(words if words[1] != "certify" else (re.sub(r"\d+", "0", word) for word in words)): words
+        for words in commands
+    }
+    for program, *tokens in shapes.values():
         if program == "python":
             assert tokens[0] == "-m"
             benchmark = importlib.import_module(tokens[1])

@@ -39,6 +39,7 @@ def test_each_figure_is_the_best_of_a_methods_runs_at_that_radius() -> None:
     first, second = best_rows(RUNS, [0.0, 0.4, 0.45, 1.2])
     assert (first.method, first.runs, first.inputs) == ("x", 2, 3)
     assert first.acr == (0.5, "large")  # 1.5 / 3 beats 1.4 / 3
+    assert first.oracle == pytest.approx((1.5 + 0.5 + 0.4) / 3)  # each input by its own best run
     assert [(round(3 * best), run) for best, run in first.accuracy] == [
         (3, "small"),
         (3, "small"),
@@ -46,6 +47,13 @@ def test_each_figure_is_the_best_of_a_methods_runs_at_that_radius() -> None:
         (1, "large"),
     ]
     assert second.acr == (pytest.approx(2 / 3), "other")
+    assert second.oracle == pytest.approx(2 / 3)  # of one run there is nothing to choose
+
+
+def test_a_wrong_answer_adds_nothing_to_the_oracle() -> None:
+    wrong = made_run("wrong", (Record(0, 0, 1, 9.0, 0.25, 1.0), Record(1, 0, 0, 0.25, 0.25, 1.0)))
+    (row,) = best_rows([wrong], [0.0])
+    assert row.oracle == pytest.approx(0.125)
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])
@@ -53,9 +61,12 @@ def test_the_envelope_in_every_format(format: str) -> None:
     text = render_best(best_rows(RUNS, [0.0, 1.2]), ["0", "1.2"], "l2", format)
     if format == "json":
         rows = json.loads(text)["rows"]
+        assert rows[0]["oracle_acr"] == pytest.approx(0.8)
         assert rows[0]["certified_accuracy"]["1.2"] == {"best": pytest.approx(1 / 3), "run": "large"}
     else:
         assert "0.500" in text or "0.5," in text
+        assert "oracle" in text
+        assert "0.800" in text or ",0.79999" in text or ",0.8," in text
     with pytest.raises(InvalidValueError, match="latex"):
         render_best([], [], "l2", "latex")
 

@@ -9,7 +9,18 @@ import smoothcert.architectures
 from smoothcert.architectures import ARCHITECTURES, ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 
-HELPERS = {"__init__", "base", "lookup", "normalize", "packages", "residual", "spec", "statistics", "weights"}
+HELPERS = {
+    "__init__",
+    "base",
+    "checkpoints",
+    "lookup",
+    "normalize",
+    "packages",
+    "residual",
+    "spec",
+    "statistics",
+    "weights",
+}
 
 
 def test_every_family_file_registers_a_builder():

@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from smoothcert.analysis.trained import Departures
+from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.commands import main
-from smoothcert.runs import Manifest
+from smoothcert.runs import Manifest, read_run
 
 NOISE = "the model was trained with σ = 0.5, and is used with σ = 0.25"
 RANGE = "the model was trained on inputs in [0, 1], and these lie in [0, 255]"
@@ -136,3 +138,31 @@ def test_a_constant_data_set_is_no_mistake() -> None:
 def test_other_noise() -> None:
     (sentence,) = departures(noise="uniform")
     assert "trained with gaussian noise of σ = 0.5, and is used with uniform noise of σ = 0.5" in sentence
+
+
+def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spec = ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789"))
+    payload = {"arch": "cifar_resnet20", "state_dict": initialise(spec, seed=0).state_dict()}
+    torch.save(payload, tmp_path / "c.pth.tar")
+    np.savez(tmp_path / "d.npz", x=np.full((2, 3, 32, 32), 0.2, np.float32), y=np.arange(2))
+    words = [
+        "certify",
+        str(tmp_path / "c.pth.tar"),
+        "-d",
+        f"npz:{tmp_path}/d.npz",
+        "--sigma",
+        "0.25",
+        "--n",
+        "20",
+    ]
+    _, noted = told(capsys, *words, "--n0", "10", "--out", str(tmp_path / "standard"))
+    assert "doesn't say how its first layer normalises" in noted
+    assert "--normalisation centre" in noted
+    centred = [*words, "--n0", "10", "--normalisation", "centre"]
+    _, noted = told(capsys, *centred, "--out", str(tmp_path / "centred"))
+    assert "normalises" not in noted
+    standard, centre = (read_run(tmp_path / name).manifest for name in ("standard", "centred"))
+    assert standard.model.sha256 != centre.model.sha256  # another function, and known as such
+    assert centre.origin.value("normalisation") == "centre"  # the report's command says it again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -30,6 +30,8 @@ class ModelSpec:
     classes: tuple[str, ...]
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    assumed: str | None = field(default=None, compare=False)
+    """In words, what of this a checkpoint left open and was taken to be so."""
 
     def __post_init__(self) -> None:
         if not self.classes:

@@ -10,14 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
-import pickletools
-import re
-import warnings
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
 
 import safetensors
 import safetensors.torch
@@ -25,33 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from smoothcert.architectures.base import ARCHITECTURES
-from smoothcert.architectures.lookup import check_architecture
+from smoothcert.architectures.checkpoints import CHECKPOINT_SUFFIXES, Normalisation, read_checkpoint
 from smoothcert.architectures.spec import ModelSpec, build, initialise
-from smoothcert.architectures.statistics import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD
 from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, ModelError, OutputError, SmoothcertError
-from smoothcert.files import ALWAYS_ADMITTED, MOST_TEXT, opened_file, parse_json, read_file, write_atomically
+from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
 
 FORMAT_VERSION = 1
 WEIGHTS_NAME = "model.safetensors"
-CHECKPOINT_SUFFIXES = (".pth", ".pt", ".tar")
-
-# The image side that published weights of an architecture are for, and the mean and standard deviation its
-# normalisation layer had where the checkpoint doesn't hold them. (LeNet: SmoothMix has an identity there.)
-_PUBLISHED: dict[str, tuple[int, tuple[float, ...] | None, tuple[float, ...] | None]] = {
-    "lenet": (28, None, None),
-    "cifar_resnet18": (32, CIFAR10_MEAN, CIFAR10_STD),
-    "cifar_resnet18_7x7": (32, CIFAR10_MEAN, CIFAR10_STD),
-    "cifar_resnet20": (32, CIFAR10_MEAN, CIFAR10_STD),
-    "cifar_resnet110": (32, CIFAR10_MEAN, CIFAR10_STD),
-    "resnet50": (224, IMAGENET_MEAN, IMAGENET_STD),
-}
-_STATISTICS_NAMES = (("0.means", "0.sds"), ("0.mean", "0.std"))
-_STATE_KEYS = ("state_dict", "net")
 
 _MOST_WEIGHTS = 2**36
-_ALWAYS_STATED = 2**24  # counters of steps and the like, which are no sizes
-_LEADING_PICKLES = 5  # magic number, version, machine, the object, the names of its storages
 
 
 def save_model(model: nn.Module, spec: ModelSpec, path: str | os.PathLike[str]) -> Path:
@@ -86,12 +63,15 @@ def load_model(
     architecture: str | None = None,
     input_shape: tuple[int, ...] | None = None,
     trust_pickle: bool = False,
+    normalisation: Normalisation | None = None,
 ) -> tuple[nn.Module, ModelSpec]:
     """The model at ``path``, in eval mode on the CPU, and its spec.
 
     ``path`` is a directory or .safetensors file that ``save_model`` wrote, or a published checkpoint
     (.pth, .pt, .tar) with an ``arch`` and a ``state_dict``. ``architecture`` and ``input_shape`` are for
-    checkpoints that don't say or imply them. ``trust_pickle`` lets a checkpoint run code of its own.
+    checkpoints that don't say or imply them. ``trust_pickle`` lets a checkpoint run code of its own. ``normalisation``
+    is what a checkpoint's first layer did where the file doesn't hold it: by default (x − mean) / sd, as in Cohen et
+    al.'s models, and nothing where the network stands alone; "centre" is Salman et al.'s.
     """
     source = Path(path)
     if source.is_dir():
@@ -106,8 +86,10 @@ def load_model(
         spec, state = _read_saved(source)
         _check_agreement(source, "architecture", spec.architecture, architecture)
         _check_agreement(source, "input_shape", spec.input_shape, input_shape)
+        if normalisation is not None:
+            raise ModelError(f"{source} says how it normalises: leave normalisation out")
     elif source.suffix in CHECKPOINT_SUFFIXES:
-        spec, state = _read_checkpoint(source, architecture, input_shape, trust_pickle)
+        spec, state = read_checkpoint(source, architecture, input_shape, trust_pickle, normalisation)
     else:
         raise ModelError(
             f"{source} is not a model file: expected .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
@@ -207,142 +189,3 @@ def _check_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], wh
 
 def _form(tensor: Tensor) -> str:
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
-
-
-def _read_checkpoint(
-    source: Path, architecture: str | None, input_shape: tuple[int, ...] | None, trust_pickle: bool
-) -> tuple[ModelSpec, dict[str, Tensor]]:
-    if not trust_pickle:
-        _check_claims(source)
-    payload = _unpickle(source, trust_pickle)
-    state: object = payload.state_dict() if isinstance(payload, nn.Module) else payload
-    if isinstance(payload, Mapping):
-        architecture = architecture or payload.get("arch")
-        state = next((payload[key] for key in _STATE_KEYS if key in payload), payload)
-    if not _is_state(state):
-        raise ModelError(
-            f"{source} holds no weights: expected a state_dict, or a dict with 'arch' and 'state_dict'"
-        )
-    # A tensor may repeat one number as often as it says, and becomes as large when it is used.
-    claimed = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-    if any(tensor.layout != torch.strided for tensor in state.values()) or claimed > max(
-        ALWAYS_ADMITTED, 2 * source.stat().st_size
-    ):
-        raise ModelError(
-            f"{source} claims {claimed} bytes of weights, far more than it holds: it is damaged or hostile"
-        )
-    if not isinstance(architecture, str):
-        raise ModelError(
-            f"{source} doesn't name its architecture: give architecture=, one of {', '.join(ARCHITECTURES)}"
-        )
-    if architecture not in ARCHITECTURES and architecture.lower() in ARCHITECTURES:
-        architecture = architecture.lower()
-    try:
-        check_architecture(architecture)
-    except SmoothcertError as error:
-        raise ModelError(f"{source}: {error}") from error
-    return _interpret_state(source, state, architecture, input_shape)
-
-
-def _is_state(value: object) -> TypeGuard[Mapping[str, Tensor]]:
-    if not isinstance(value, Mapping) or not value:
-        return False
-    return all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in value.items())
-
-
-def _interpret_state(
-    source: Path, published: Mapping[str, Tensor], architecture: str, input_shape: tuple[int, ...] | None
-) -> tuple[ModelSpec, dict[str, Tensor]]:
-    """The spec that published weights imply, and the weights under the names ``build`` gives them."""
-    state = {
-        # DataParallel adds a "module" wherever it wraps; training in half precision saves half precision.
-        ".".join(part for part in name.split(".") if part != "module"): (
-            tensor.float() if tensor.is_floating_point() else tensor
-        )
-        for name, tensor in published.items()
-    }
-    side, mean, std = _PUBLISHED.get(architecture, (None, None, None))
-    if any(name.startswith("1.") for name in state):
-        for mean_name, std_name in _STATISTICS_NAMES:
-            if mean_name in state and std_name in state:
-                mean = tuple(state.pop(mean_name).flatten().tolist())
-                std = tuple(state.pop(std_name).flatten().tolist())
-    else:
-        # A network by itself, not Sequential(normalisation, network): nothing was normalised in the model.
-        state, mean, std = {f"1.{name}": tensor for name, tensor in state.items()}, None, None
-    linear = [tensor for tensor in state.values() if tensor.ndim == 2]
-    if not linear:
-        raise ModelError(f"{source} doesn't hold weights of {architecture}: is it of another architecture?")
-    if input_shape is None:
-        first = state.get("1.conv1.weight")
-        if side is None or first is None or first.ndim != 4:
-            raise ModelError(
-                f"{source} doesn't show the shape of {architecture}'s inputs: give "
-                "input_shape=(channels, height, width), or the right architecture"
-            )
-        input_shape = (first.shape[1], side, side)
-    classes = tuple(str(label) for label in range(len(linear[-1])))
-    try:
-        return ModelSpec(architecture, input_shape, classes, mean, std), state
-    except SmoothcertError as error:
-        raise ModelError(f"{source}: {error}") from error
-
-
-def load_tensors(path: Path) -> Any:
-    """What a checkpoint in our own format holds, trusted or not: tensors and plain values. No code in it is run."""
-    with opened_file(path, links=False):
-        _check_claims(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def _check_claims(source: Path) -> None:
-    """Refuse a checkpoint that claims more bytes than it has, before room is made for them."""
-    size = source.stat().st_size
-    try:
-        if zipfile.is_zipfile(source):
-            with zipfile.ZipFile(source) as archive:
-                claimed = sum(one.file_size for one in archive.infolist())
-                packed = any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist())
-        else:
-            claimed, packed = _largest_number(source), False
-    except (ValueError, OSError, zipfile.BadZipFile, NotImplementedError):
-        return  # whatever it is, the loader says so
-    if packed or claimed > max(size, _ALWAYS_STATED):
-        raise ModelError(
-            f"{source} claims {claimed} bytes of weights but has {size}, or packs them as no checkpoint does: it is "
-            "cut short, damaged or hostile; fetch it again"
-        )
-
-
-def _largest_number(source: Path) -> int:
-    """Of the pickles that a checkpoint of PyTorch before 1.6 begins with: the sizes of its tensors are among them."""
-    largest = 0
-    with source.open("rb") as file:
-        for place in range(_LEADING_PICKLES):
-            for _, argument, _ in pickletools.genops(file):
-                if isinstance(argument, int) and place:  # the first is a magic number, and large
-                    largest = max(largest, argument)
-    return largest
-
-
-def _unpickle(source: Path, trust_pickle: bool) -> object:
-    try:
-        with warnings.catch_warnings():
-            # About old pickle protocols; what matters of them becomes an error below.
-            warnings.simplefilter("ignore")
-            return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
-    # A damaged or hostile pickle can raise anything at all.
-    except Exception as error:
-        forbidden = re.search(r"GLOBAL (\S+)", str(error))
-        refused = not trust_pickle and isinstance(error, pickle.UnpicklingError)
-        if refused and (forbidden or zipfile.is_zipfile(source)):
-            reason = f"it holds {forbidden[1]}" if forbidden else "its pickle is not of the plain kind"
-            raise ModelError(
-                f"{source} can only be loaded by running code that the file chooses ({reason}), "
-                "so it was not loaded. If you trust where it comes from: trust_pickle=True, or "
-                "--trust-pickle on the command line"
-            ) from error
-        raise ModelError(
-            f"{source} can't be read as a checkpoint, it is cut short, damaged or something else "
-            f"({type(error).__name__}): fetch it again"
-        ) from error

@@ -38,11 +38,13 @@ class NamedModel:
     """The smallest and the largest number among the inputs that it was trained on."""
     input_shape: tuple[int, ...] | None = None
     """Of an input, where the model says."""
+    assumed: str | None = None
+    """What a checkpoint left open, and how it was read."""
 
     def departures(self, noise: str | None, sigma: float | None, inputs: Dataset) -> list[str]:
-        """In words, how the noise and the inputs differ from those of its training."""
+        """In words, what was assumed of it, and how the noise and the inputs differ from those of its training."""
         asked = Departures(noise, sigma, inputs.value_range(), self.trained, self.trained_range)
-        return asked.in_words()
+        return [*([] if self.assumed is None else [self.assumed]), *asked.in_words()]
 
     def noise_or(self, given: str | None) -> str:
         """The noise asked for, else the kind that the model was trained with, else Gaussian."""
@@ -115,7 +117,12 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         )
     if ":" in name and not path.exists():
         return NamedModel(_adapted(_imported(name), options, votes))
-    module, spec = load_model(path, architecture=options.architecture, trust_pickle=options.trust_pickle)
+    module, spec = load_model(
+        path,
+        architecture=options.architecture,
+        trust_pickle=options.trust_pickle,
+        normalisation=options.normalisation,
+    )
     for option in ("output", "classes", "input_dtype", "constants"):
         if getattr(options, option) is not None:
             raise InvalidValueError(
@@ -138,6 +145,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
         training_facts(path),
         trained_range(path),
         spec.input_shape,
+        spec.assumed,
     )
 
 
@@ -156,6 +164,10 @@ def level_classifiers(
 def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifier:
     from smoothcert.sampling import adapt
 
+    if options.normalisation is not None:
+        raise InvalidValueError(
+            "--normalisation is for published checkpoints: normalise inside this model, or leave it out"
+        )
     if options.sharpen is not None:
         raise InvalidValueError(
             "--sharpen is for models that smoothcert loads itself: multiply the scores inside this one, or leave it out"

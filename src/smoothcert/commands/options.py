@@ -82,6 +82,9 @@ class ModelOptions:
 
     architecture: str | None = None
     """Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …)."""
+    normalisation: Literal["standard", "centre", "none"] | None = None
+    """What the first layer of a published checkpoint did, where the file doesn't hold it: standard, (x − mean) / sd
+    (default); centre, x − mean (Salman et al.'s models); none, nothing."""
     outputs: Literal["labels", "scores", "probabilities"] | None = None
     """What the model returns (default: scores; estimators: labels)."""
     output: str | None = None

@@ -19,7 +19,7 @@ class FitPlan:
     """One fit from one starting constant. Defaults are the paper's for MNIST; the validation is smaller.
 
     The paper's others: lr 0.005, decay 0.8, ten sub-epochs and 32 inputs a step for CIFAR-10; the same with 2 inputs
-    for KITTI; lr 0.001, decay 0.8, ten sub-epochs and 2 inputs for ImageNet; decay 0.8 for Fashion-MNIST.
+    for KITTI; lr 0.001, decay 0.8, ten sub-epochs and 2 inputs for ImageNet. docs/nonuniform.md has what its code does.
     """
 
     init: float

@@ -20,6 +20,7 @@ _ORIGIN_OPTIONS = (
     "split",
     "data_dir",
     "architecture",
+    "normalisation",
     "outputs",
     "output",
     "classes",

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from smoothcert.architectures.weights import load_tensors
+from smoothcert.architectures.checkpoints import load_tensors
 from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
 from smoothcert.files import read_file, write_atomically

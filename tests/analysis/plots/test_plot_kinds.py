@@ -26,6 +26,7 @@ from smoothcert.analysis.plots.ablation import ablation_lines
 from smoothcert.analysis.plots.area import certified_areas, input_dimension
 from smoothcert.analysis.plots.confidence import confidence_of
 from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, strips, vote_numbers
+from smoothcert.analysis.plots.sheets import draw_steps
 from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas, plot_sigma
 from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.analysis.plots.training import plot_training
@@ -83,6 +84,28 @@ def test_the_envelope_is_the_best_at_each_radius() -> None:
     radii, best = envelope_steps([made_run("low", low), made_run("far", far)])
     assert radii.tolist() == [0.0, 0.3, 0.9]
     assert best.tolist() == [1.0, 0.5, 0.0]
+
+
+def test_runs_of_one_label_share_an_envelope(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    low = tuple(Record(k, 1, 1, 0.3, 0.25, 0.0) for k in range(4))
+    far = tuple(Record(k, 1, 1 if k < 2 else 2, 0.9, 0.25, 0.0) for k in range(4))
+    other = tuple(Record(k, 1, 1, 0.5, 0.25, 0.0) for k in range(4))
+    runs = [
+        replace(made_run(name, records), alias=alias)
+        for name, records, alias in (("a", low, "x"), ("b", far, "x"), ("c", other, "y"))
+    ]
+    drawn: list[list[list[float]]] = []
+
+    def noted(axes: Any, radii: Any, accuracy: Any, *more: Any) -> Any:
+        drawn.append([radii.tolist(), accuracy.tolist()])
+        return draw_steps(axes, radii, accuracy, *more)
+
+    monkeypatch.setattr("smoothcert.analysis.plots.curves.draw_steps", noted)
+    plot_envelope(runs, tmp_path / "a.svg")
+    assert drawn == [[[0.0, 0.3, 0.9], [1.0, 0.5, 0.0]], [[0.0, 0.5], [1.0, 0.0]]]
+    drawn.clear()
+    plot_envelope([replace(run, alias=str(k)) for k, run in enumerate(runs)], tmp_path / "b.svg")
+    assert len(drawn) == 3  # the runs themselves, over one envelope
 
 
 def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from smoothcert.architectures import ModelSpec
-from smoothcert.architectures.weights import load_model
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import ModelError
 from tests.architectures.torchvision_names import resnet50_shapes
 from tests.architectures.weights.examples import CIFAR_MEAN, CIFAR_STD, network, renamed, same_state
@@ -54,6 +54,52 @@ class TestPublishedCheckpoints:
         torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
         _, spec = load_model(tmp_path / "c.pth")
         assert (spec.mean, spec.std) == ((0.5, 0.25, 0.125), (1.0, 0.5, 0.25))
+
+    def test_salmans_form(self, tmp_path, resnet):
+        """The same state dict behind a layer that only subtracts the mean: the file can't tell, the caller must."""
+        path = tmp_path / "c.pth.tar"
+        torch.save({"arch": "cifar_resnet20", "state_dict": renamed(resnet, "1.{}".format)}, path)
+        model, spec = load_model(path, normalisation="centre")
+        assert (spec.mean, spec.std) == (CIFAR_MEAN, (1.0, 1.0, 1.0))
+        x = torch.rand(2, 3, 32, 32)
+        assert torch.equal(model(x), resnet(x - torch.tensor(CIFAR_MEAN)[:, None, None]))
+        raw, spec = load_model(path, normalisation="none")
+        assert spec.mean is None
+        assert torch.equal(raw(x), resnet(x))
+
+    def test_what_a_checkpoint_leaves_open_is_said(self, tmp_path, resnet):
+        torch.save(
+            {"arch": "cifar_resnet20", "state_dict": renamed(resnet, "1.{}".format)}, tmp_path / "c.pth"
+        )
+        assumed = load_model(tmp_path / "c.pth")[1].assumed
+        assert assumed is not None
+        assert all(
+            part in assumed for part in ("c.pth", "(x − mean) / sd", "0.2023", "--normalisation centre")
+        )
+        assert load_model(tmp_path / "c.pth", normalisation="standard")[1].assumed is None
+        torch.save({"arch": "cifar_resnet20", "state_dict": resnet.state_dict()}, tmp_path / "alone.pth")
+        _, spec = load_model(tmp_path / "alone.pth")
+        assert (spec.mean, spec.assumed) == (None, None)  # a network alone has no such layer
+        assert load_model(tmp_path / "alone.pth", normalisation="standard")[1].std == CIFAR_STD
+
+    def test_normalisation_that_is_known_or_can_not_be(self, tmp_path, resnet):
+        state = renamed(resnet, "1.{}".format)
+        state |= {"0.means": torch.zeros(3), "0.sds": torch.ones(3)}
+        torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
+        with pytest.raises(ModelError, match=r"c\.pth holds its mean.*leave normalisation out"):
+            load_model(tmp_path / "c.pth", normalisation="centre")
+        lenet = network("lenet", (1, 28, 28))
+        torch.save({"arch": "lenet", "state_dict": renamed(lenet, "1.{}".format)}, tmp_path / "l.pth")
+        assert load_model(tmp_path / "l.pth")[1].assumed is None  # an identity, as published
+        with pytest.raises(ModelError, match=r"l\.pth: no mean is customary for lenet"):
+            load_model(tmp_path / "l.pth", normalisation="centre")
+        save_model(
+            torch.nn.Sequential(torch.nn.Identity(), resnet),
+            ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789")),
+            tmp_path,
+        )
+        with pytest.raises(ModelError, match="says how it normalises"):
+            load_model(tmp_path, normalisation="none")
 
     def test_statistics_for_the_wrong_number_of_channels(self, tmp_path, resnet):
         state = renamed(resnet, "1.{}".format)

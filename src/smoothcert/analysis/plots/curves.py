@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,13 +100,19 @@ def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page"
     _draw(curves, summaries[0].norm, out, width, _SEED_BAND)
 
 
-@register("envelope", "the best run at each radius, over the runs")
+@register("envelope", "the best run at each radius, over the runs; runs of one label share an envelope")
 def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
-    """Draw the highest certified accuracy of any run at each radius, over the runs themselves."""
+    """Draw the highest certified accuracy of any run at each radius, over the runs themselves.
+
+    Where several runs are called the same (``--labels``), each name gets an envelope of its own, without its runs.
+    """
     check_picture_path(out)
     summaries = checked(runs)
     check_one_dataset(runs)
     check_same_indices(runs)
+    if shared := _of_one_label(runs):
+        _draw_envelopes(shared, summaries[0].norm, out, width)
+        return
     heading, named = run_labels(runs, summaries)
     labels = [f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs", *named]
     with new_sheet(out, width, labels, heading=heading) as sheet:
@@ -124,6 +130,27 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
         )
         _dress(axes, summaries[0].norm, reach)
         sheet.add_legend([envelope, *handles])
+
+
+def _of_one_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each label, if they were given labels that several of them share; else empty."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if not run.alias:
+            return {}
+        found.setdefault(run.alias, []).append(run)
+    return found if len(found) < len(runs) else {}
+
+
+def _draw_envelopes(groups: Mapping[str, Sequence[Run]], norm: str, out: Path, width: str) -> None:
+    labels = [f"{name}  (the best of {len(runs)} at each radius)" for name, runs in groups.items()]
+    heading = "envelopes, chosen on these inputs"
+    with new_sheet(out, width, labels, heading=heading) as sheet:
+        (axes,) = sheet.panels
+        curves = [envelope_steps(runs) for runs in groups.values()]
+        handles = [draw_steps(axes, *curve, k, sheet.look.line) for k, curve in enumerate(curves)]
+        _dress(axes, norm, max(float(radii[-1]) for radii, _ in curves))
+        sheet.add_legend(handles)
 
 
 def _draw(
