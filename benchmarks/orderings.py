@@ -131,9 +131,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=9, help="a tenth of the recipes'")
     parser.add_argument("--inputs", type=int, default=10_000, help="training inputs")
-    parser.add_argument("--batch-size", type=int, default=128, help="rows per step (macer: inputs)")
+    parser.add_argument("--batch-size", type=int, default=64, help="rows per step (macer: inputs)")
     parser.add_argument(
         "--schedule",
         choices=sorted(SCHEDULES),
