@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from textwrap import shorten
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from smoothcert.sampling.models.probes import (
     check_rows,
     check_together,
     probe_rows,
+    telling_rows,
 )
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import as_a_worker
@@ -187,19 +188,22 @@ class BaseClassifier(ABC):
                 return ask_in(batch.clone())  # the model may write to its input
 
             rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
-            first = Probe(rows, ask(rows))
+            first = telling_rows(ask, rows)
             classes = self.count_classes(first.answers)
             eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
             together = self.most_workers != 1
             try:
                 if not together:  # several workers ask the same rows again, and at once
                     check_again(self.name, ask, first, self.kind, eps)
-                second = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
+                second, to_the_bit = check_rows(self.name, ask, first, self.kind, eps, self.mixing_cause())
             except ModelError:
                 check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
                 raise
             if eps > torch.finfo(torch.float32).eps:
-                self._check_rows_finely(opened.numerics, input_shape, device)
+                self._check_rows_finely(opened.numerics, first.rows, device, "float32")
+            # A function may compute in float32 whatever it is given; a module is made to compute in float64.
+            elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
+                self._check_rows_finely(opened.numerics, first.rows, device, "float64")
             check_kept(self.name, ask_in, (first, second), self.kind, eps)
             if together:
                 check_draws(self.name, ask, first, generator)
@@ -217,16 +221,23 @@ class BaseClassifier(ABC):
             opened.device,
         )
 
-    def _check_rows_finely(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> None:
-        """Neighbours that move a score by less than 16 bits round it are seen in float32, by the same network."""
-        rows = probe_rows(numerics.layout().chunk, input_shape, torch.float32)
+    def _check_rows_finely(
+        self, numerics: Numerics, rows: torch.Tensor, device: str, dtype: Literal["float32", "float64"]
+    ) -> None:
+        """Neighbours that move a score by less than its type rounds it are seen in a finer one, by the same network."""
+        finer: torch.dtype = getattr(torch, dtype)
+        rows = rows.to(finer)
         try:
-            opened = self.open_route(replace(numerics, dtype="float32", route="eager"), input_shape, device)
+            opened = self.open_route(
+                replace(numerics, dtype=dtype, route="eager"), tuple(rows.shape[1:]), device
+            )
             outputs = opened.make()
             first = Probe(rows, self.probe(outputs, rows))
-        except ModelError:  # it may be made for 16 bits alone
+        except ModelError:  # it may be made for its own type alone
             return
-        eps = torch.finfo(torch.float32).eps
+        if finer == torch.float64 and first.answers.dtype != finer:
+            return  # it computes as it did before
+        eps = torch.finfo(finer).eps
         check_rows(
             self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )

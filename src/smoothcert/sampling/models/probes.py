@@ -20,12 +20,21 @@ Outputs = Callable[[torch.Tensor], torch.Tensor]
 
 _SEED = 20190208
 _THREADS, _ROUNDS, _MOST_ROUNDS = 2, 2, 64  # of the probe of concurrent passes
+_RANGES = (
+    (10.0, -5.0),
+    (255.0, 0.0),
+    (1.0, 1.0),
+    (1000.0, 1.0),
+)  # times a row, plus: where others are no numbers
 _SECONDS = 0.05  # that it goes on for where passes are short: races are rare in them
 _SWITCH = 1e-5  # seconds after which the interpreter changes threads meanwhile: races show sooner
 
 # Scores of equal rows may differ by what rounding does in other places of a batch: relative to a score itself, and
-# relative to the median of its row (a score near zero is the difference of larger numbers).
+# relative to the median of its row (a score near zero is the difference of larger numbers). What lies far beyond the
+# two scores that a vote is between, a mask of −1e9 say, tells nothing of how they were computed: it takes no part.
 _RELATIVE, _OF_ROW = 1e-3, 1e-4
+_IN_FLOAT64 = 1e-6  # of these, where passes are computed in float64
+_BEYOND, _MASKED = 30.0, 1e3
 
 # How finely answers are hashed, relative to the largest of their row, and how many. A rounded value changes when a last
 # bit moves it over an edge. In float64 that is next to impossible. Where the arithmetic may be float32 they are few and
@@ -46,31 +55,55 @@ class Probe:
     rows: torch.Tensor
     answers: torch.Tensor
 
+    @property
+    def mostly_nan(self) -> bool:
+        """Whether so few rows have a number that hardly anything can be compared."""
+        return self.answers.is_floating_point() and bool(_rows_with_nan(self.answers).double().mean() > 0.5)
 
-def check_rows(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float, cause: str) -> Probe:
+
+def telling_rows(ask: Outputs, rows: torch.Tensor) -> Probe:
+    """The probe's rows, or where the model is no number on most of them, the same rows in a range where it is."""
+    first = Probe(rows, ask(rows))
+    for scale, shift in _RANGES:
+        if not first.mostly_nan:
+            break
+        moved = scale * rows + shift
+        try:
+            found = Probe(moved, ask(moved))
+        except ModelError:  # it may refuse what is out of its range
+            continue
+        first = first if found.mostly_nan else found
+    return first
+
+
+def check_rows(
+    name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float, cause: str
+) -> tuple[Probe, bool]:
     """Refuse a model that gives any row another answer in another place and among other rows; ``cause``: the usual one.
 
-    Half of the rows are moved among new rows in one pass, the other half in another; the last of them is returned.
+    Half of the rows are moved among new rows in one pass, the other half in another. Returns the last of them, and
+    whether all answers were the same to the last bit.
     """
     rows = first.rows
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(_SEED))
-    moved, others = rows[order], 10 * rows.flip(0) - 5
+    moved = rows[order]
     place = torch.arange(len(rows)).reshape(-1, *[1] * (rows.ndim - 1))
-    probe = first
-    for half in range(2):
+    probe, to_the_bit = first, True
+    for half, others in enumerate((10 * rows.flip(0) - 5, 255 * rows.flip(0))):
         batch = torch.where(place % 2 == half, moved, others)
         try:
             probe = Probe(batch, ask(batch))
         except ModelError:  # it may refuse what is out of its range, which the probe's own rows are not
-            others = 1 - rows.flip(0)
-            batch = torch.where(place % 2 == half, moved, others)
+            batch = torch.where(place % 2 == half, moved, 1 - rows.flip(0))
             probe = Probe(batch, ask(batch))
-        if not same_answers(first.answers[order[half::2]], probe.answers[half::2], kind, eps):
+        expected, found = first.answers[order[half::2]], probe.answers[half::2]
+        if not same_answers(expected, found, kind, eps):
             raise ModelError(
                 f"{name} gives a row another answer when the rest of the batch changes, or its place; votes must be "
                 f"independent. The usual cause: {cause}"
             )
-    return probe
+        to_the_bit &= torch.equal(expected, found)
+    return probe, to_the_bit
 
 
 def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> None:
@@ -159,30 +192,50 @@ def _eager_switching() -> Iterator[None]:
 def same_answers(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> bool:
     """Whether two evaluations of the same rows agree: labels, and scores up to rounding.
 
-    Labels may differ only between two scores that rounding could have swapped.
+    Labels may differ only between two scores that rounding could have swapped. Where one is no number (no vote: refused
+    when it is to be one) the other must be none either.
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
     expected, found = expected.cpu(), found.cpu()
     if kind == "labels" or not expected.is_floating_point():
         return torch.equal(expected, found)
-    if expected.isnan().any() or found.isnan().any():
-        return torch.equal(expected.isnan(), found.isnan())  # no vote: refused when it is to be one
+    if not torch.equal(expected.isnan(), found.isnan()):
+        return False
+    numbers = ~_rows_with_nan(expected)
+    expected, found = expected[numbers], found[numbers]
+    if not len(expected):
+        return True
     a, b = expected.double(), found.double()
-    same = (a == b) | ((a - b).abs() <= _tolerance(a, b, eps))  # equal infinities differ by NaN
-    if not bool(same.all()):
+    least = 1.0 if eps >= torch.finfo(torch.float32).eps else _IN_FLOAT64
+    of_score, of_row = max(_RELATIVE * least, 8 * eps), max(_OF_ROW * least, 8 * eps)
+    typical = of_row * torch.maximum(_typical_size(a), _typical_size(b))
+    largest = torch.maximum(a.abs(), b.abs())
+    allowed = torch.where(largest.isinf(), 0.0, of_score * largest + typical)
+    if not bool(((a == b) | ((a - b).abs() <= allowed)).all()):  # equal infinities differ by NaN
         return False
     first, second = (torch.from_numpy(labels_of(one))[:, None] for one in (expected, found))
     of_first, of_second = a.gather(1, first), a.gather(1, second)
-    size = torch.maximum(of_first.abs(), of_second.abs()) + a.abs().median(1, keepdim=True).values
-    return bool(((first == second) | ((of_first - of_second).abs() <= max(_OF_ROW, 8 * eps) * size)).all())
+    allowed = of_row * torch.maximum(of_first.abs(), of_second.abs()) + typical
+    return bool(((first == second) | ((of_first - of_second).abs() <= allowed)).all())
 
 
-def _tolerance(a: torch.Tensor, b: torch.Tensor, eps: float) -> torch.Tensor:
-    largest = torch.maximum(a.abs(), b.abs())
-    own = max(_RELATIVE, 8 * eps) * largest
-    row = max(_OF_ROW, 8 * eps) * largest.median(1, keepdim=True).values
-    return torch.where(largest.isinf(), torch.zeros_like(own), own + row)
+def _rows_with_nan(answers: torch.Tensor) -> torch.Tensor:
+    return answers.flatten(1).isnan().any(1) if answers.ndim > 1 else answers.isnan()
+
+
+def _typical_size(scores: torch.Tensor) -> torch.Tensor:
+    """The median size in each row, of scores that aren't far beyond the two that lead."""
+    sizes = scores.abs()
+    near = sizes <= _BEYOND * _leading_size(scores)
+    return torch.where(near, sizes, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(nan=0.0)
+
+
+def _leading_size(scores: torch.Tensor) -> float:
+    """How large, in a batch of rows, the two highest scores are: in the middle row, and on average if that is 0."""
+    leading = scores.topk(2, dim=1).values.abs()
+    found = torch.where(leading.isfinite(), leading, 0.0).amax(1)
+    return float(found.median()) or float(found.mean())
 
 
 def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> bytes:
@@ -190,7 +243,7 @@ def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> byte
     head = f"{tuple(answers.shape)} ".encode()
     if kind == "labels" or not answers.is_floating_point():
         return head + answers.cpu().numpy().tobytes()
-    scores = answers.double().cpu().numpy()
+    scores = _without_masks(answers.double().cpu()).numpy()
     step, most = _FINE if fine else _COARSE
     scale = np.max(np.abs(scores), axis=1, keepdims=True, where=np.isfinite(scores), initial=0.0)
     # The scale itself is hashed as a rounded logarithm: relative, like everything else.
@@ -205,3 +258,16 @@ def answer_bytes(answers: torch.Tensor, kind: OutputKind, *, fine: bool) -> byte
     rows = -(-most // scores.shape[1])
     kept = steps[:rows].reshape(-1)[:most], sizes[:rows].astype(np.int64)
     return b"".join([head, labels.tobytes(), *(part.tobytes() for part in kept)])
+
+
+def _without_masks(scores: torch.Tensor) -> torch.Tensor:
+    """The scores, those of a mask made infinite: beside −1e9 all others would round to 0, and all labels be ties.
+
+    Only where masks are far beyond whatever leads, in most rows: of other models all bytes stay as they were.
+    """
+    numbers = scores[~_rows_with_nan(scores)]
+    leading = _leading_size(numbers) if len(numbers) else 0.0
+    sizes = torch.where(numbers.isfinite(), numbers.abs(), 0.0).amax(1) if len(numbers) else torch.zeros(1)
+    if leading == 0 or float(sizes.median()) <= _MASKED * leading:
+        return scores
+    return torch.where(scores.abs() > _MASKED * leading, scores.sign() * torch.inf, scores)
