@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from smoothcert.analysis.about import own_sigmas
+from smoothcert.analysis.plots import plot_envelope
+from smoothcert.analysis.plots.labels import checked, run_labels
 from smoothcert.analysis.tables.best import best_rows, render_best
 from smoothcert.analysis.tables.training_time import render_training_times, training_time
 from smoothcert.analysis.trained import stated_training
@@ -76,6 +79,29 @@ def test_the_best_of_other_inputs_is_none() -> None:
         best_rows([RUNS[0], run_of("few", [3.0], "x")], [0.0])
     with pytest.raises(InvalidValueError, match="norm"):
         best_rows([RUNS[0], run_of("ball", [3.0, 1.0, 1.0], "x", norm="l1")], [0.0])
+
+
+@pytest.mark.parametrize("field", [{"alpha": 0.5}, {"bound": "top-two"}])
+def test_no_best_among_runs_of_other_certainty(field: dict[str, Any], tmp_path: Path) -> None:
+    runs = [run_of("strict", [1.0], "x"), run_of("lax", [2.0], "x", **field)]
+    (name,) = field
+    with pytest.raises(InvalidValueError, match=f"differ in {name}.*lax"):
+        best_rows(runs, [0.0])
+    with pytest.raises(InvalidValueError, match=f"differ in {name}.*lax"):
+        plot_envelope(runs, tmp_path / "a.png")
+
+
+def test_curves_of_other_votes_say_so() -> None:
+    runs = [run_of("a", [1.0], "x"), run_of("b", [2.0], "x", alpha=0.5, n=77)]
+    heading, labels = run_labels(runs, checked(runs))
+    assert "α" not in (heading or "")
+    assert [
+        ("α = 0.001" in labels[0], "n = 1000" in labels[0]),
+        ("α = 0.5" in labels[1], "n = 77" in labels[1]),
+    ] == [
+        (True, True),
+        (True, True),
+    ]
 
 
 def test_hours_are_what_the_run_states_of_its_training() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from smoothcert.analysis.seeds import SeedGroup, summarise_seeds
 from smoothcert.analysis.tables.naming import coverage, differ_in_seed_alone, method_of
 from smoothcert.analysis.tables.paper import PaperTable, paper_table
 from smoothcert.analysis.tables.paper_formats import PAPER_FORMATS, render_paper_table
@@ -190,6 +191,45 @@ def test_one_model_certified_twice_is_no_mean_over_seeds() -> None:
     two = [_seeded("a", seed, str(seed) * 64) for seed in (0, 1)]
     (row,) = rows_of(paper_table(two, RADII))
     assert (row["seeds"], row["acr_sd"]) == ("2", "0.000")
+
+
+def _trained(run: Run, **facts: object) -> Run:
+    return replace(run, manifest=run.manifest.stating(origin=run.manifest.origin.but(trained=facts)))
+
+
+def test_models_that_were_trained_otherwise_are_no_seeds_of_one() -> None:
+    short = _trained(_seeded("a", 1, "1" * 64), epochs=2, seed=0, seconds=1.0)
+    long = _trained(_seeded("a", 2, "2" * 64), epochs=12, seed=0, seconds=9.0)
+    assert not differ_in_seed_alone([short, long])
+    rows = rows_of(paper_table([short, replace(long, path=Path("long"))], RADII))
+    assert [row["seeds"] for row in rows] == ["1", "1"]
+    with pytest.raises(InvalidValueError, match=r"trained otherwise \(epochs: 2, 12\)"):
+        summarise_seeds(SeedGroup("a", 0.25, (short, long)), [0.0])
+
+
+def test_the_seed_is_that_of_the_training_where_it_is_stated() -> None:
+    runs = [
+        _trained(_seeded("a", 0, str(seed) * 64), epochs=2, seed=seed, seconds=1.0 + seed) for seed in (0, 1)
+    ]
+    (row,) = rows_of(paper_table(runs, RADII))
+    assert row["seeds"] == "2"
+    same = [_trained(_seeded("a", k, str(k) * 64), epochs=2, seed=0) for k in (0, 1)]
+    assert not differ_in_seed_alone(same)  # the same seed, and yet other weights: not known to be seeds
+
+
+def test_one_log_is_one_seed_however_it_is_packed() -> None:
+    runs = [run_of("a", seed=seed) for seed in (0, 1)]
+    logs = [
+        replace(run, manifest=run.manifest.stating(data={"name": "mnist", "log_sha256": str(k) * 64}))
+        for k, run in enumerate(runs)
+    ]
+    assert not differ_in_seed_alone(logs)
+
+
+def test_rows_of_another_alpha_have_no_best() -> None:
+    table = paper_table([run_of("a"), run_of("b", FLAT, alpha=0.5)], RADII)
+    assert "**" not in render_paper_table(table, "markdown")
+    assert "**" in render_paper_table(paper_table([run_of("a"), run_of("b", FLAT)], RADII), "markdown")
 
 
 def test_other_inputs_are_not_averaged_and_have_no_best() -> None:

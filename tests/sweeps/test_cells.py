@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import pytest
 
+from smoothcert.datasets import load
 from smoothcert.errors import InvalidValueError
+from smoothcert.evaluation import Choice
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
-from smoothcert.sweeps import plan_cells
+from smoothcert.sampling import Execution
+from smoothcert.sweeps import Trial, plan_cells
 
 COMMON = {"dataset": "digits", "epochs": 2}
 
@@ -86,3 +89,31 @@ def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe() -> None:
 def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, words) -> None:
     with pytest.raises(InvalidValueError, match=words):
         plan_cells(methods, sigmas, seeds, COMMON)
+
+
+def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path) -> None:
+    pytest.importorskip("sklearn")
+    fields = COMMON | {"epochs": 1, "batch_size": 64}
+    (cell,) = plan_cells(["gaussian:noise=uniform"], [0.25], [0], fields)
+    trial = Trial({"n": 100, "n0": 10}, Choice(most=2), Execution(workers=1))
+    trial.train(cell, tmp_path, load("digits", "train"), load("digits", "test"))
+    run = trial.certify(cell, tmp_path, load("digits", "test"))
+    assert (run.manifest.plan.noise, run.norm) == ("uniform", "l1")
+
+
+def test_norms_are_not_mixed_and_nothing_is_trained_for_it() -> None:
+    with pytest.raises(InvalidValueError, match=r"different norms.*gaussian \(ℓ2\)"):
+        plan_cells(["gaussian:noise=uniform", "gaussian"], [0.25], [0], COMMON)
+
+
+def test_a_sweep_without_noise_is_refused_before_it_trains() -> None:
+    with pytest.raises(InvalidValueError, match=r"sigma of a sweep.*got 0"):
+        plan_cells(["gaussian"], [0.0], [0], COMMON)
+
+
+@pytest.mark.parametrize(
+    ("change", "remedy"), [("ramps=lr:3", "write ramp="), ("sigma=0.5", "--sigmas"), ("seed=5", "--seeds")]
+)
+def test_what_is_set_elsewhere_is_not_thrown_away(change: str, remedy: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"isn't set there.*{remedy}"):
+        plan_cells([f"gaussian:{change}"], [0.25], [0], COMMON)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from smoothcert.analysis.about import data_in_words
 from smoothcert.analysis.metrics import RunFacts, accuracy_beyond_jumps, check_same_norm, summarise
 from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, csv_text, markdown_table, stated
+from smoothcert.analysis.trained import training_difference
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import check_name
@@ -35,23 +37,32 @@ class SeedGroup:
 def reason_not_to_average(runs: Sequence[Run]) -> str | None:
     """Why a mean over these runs would be none over seeds, as "A and B …"; None if nothing speaks against it.
 
-    Means are of distinct models on the same inputs: of other inputs the spread would be theirs, and of one model
-    certified twice it would be that of the votes.
+    Means are of distinct models on the same inputs, trained alike: of other inputs or settings the spread would be
+    theirs, and of one model certified twice it would be that of the votes.
     """
     first = runs[0]
     models: dict[str, Run] = {}
     for run in runs:
+        if (differ := training_difference(first.manifest.origin, run.manifest.origin)) is not None:
+            return f"the models of {first.path} and {run.path} were trained otherwise ({differ})"
         if run.manifest.data.sha256 != first.manifest.data.sha256:
             return f"{first.path} and {run.path} are on different data"
         if not np.array_equal(run.records.index, first.records.index):
             return f"{first.path} and {run.path} certify different inputs"
-        # An imported log knows no model: the same log twice would be the same model twice.
-        digest = run.manifest.model.sha256 or run.manifest.data.log_sha256
+        # An imported log knows no model: the same results twice would be the same model twice.
+        digest = run.manifest.model.sha256 or _results_digest(run)
         if digest is not None and digest in models:
             return f"{models[digest].path} and {run.path} certify the same model"
         if digest is not None:
             models[digest] = run
     return None
+
+
+def _results_digest(run: Run) -> str:
+    """Of answers and radii alone, whatever the log's times, compression and order."""
+    order = np.argsort(run.records.index)
+    columns = (run.records.index, run.records.predicted, run.records.radius)
+    return hashlib.sha256(b"".join(column[order].tobytes() for column in columns)).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ TRAINED = OriginStatement.trained.name
 """Where a run's origin keeps it."""
 
 SECONDS = "seconds"
+_SEED = "seed"
 _FAR = 0.5  # of its width that a range may move before it is another: test inputs aren't the training inputs
 _ABOUT = ("source", "published_acr", "start", "name", "inputs", "dataset", "architecture", "normalise")
 
@@ -115,6 +116,29 @@ def _seconds(path: Path) -> float | None:
         return None
     total = math.fsum(each)
     return total if each and math.isfinite(total) else None
+
+
+def training_seed(origin: OriginStatement) -> Fact | None:
+    """The seed that a run's model was trained from, where its origin states it."""
+    return stated_training(origin).get(_SEED)
+
+
+def training_difference(one: OriginStatement, other: OriginStatement, but: Sequence[str] = ()) -> str | None:
+    """How the models of two runs were trained otherwise, by more than their seed, in words; None if not known to be.
+
+    ``but``: fields that may differ as well. What took how long, and on how many shards, may always.
+    """
+    first, second = stated_training(one), stated_training(other)
+    if not first or not second:
+        return None
+    names = (first.keys() | second.keys()) - {_SEED, SECONDS, "shards", "threads", *but}
+    differ = [
+        f"{name}: {first.get(name)}, {second.get(name)}"
+        for name in sorted(names)
+        if first.get(name) != second.get(name)
+    ]
+    more = f" and {len(differ) - 3} more" if len(differ) > 3 else ""
+    return "; ".join(differ[:3]) + more if differ else None
 
 
 def stated_training(origin: OriginStatement) -> dict[str, Fact]:

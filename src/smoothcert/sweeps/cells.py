@@ -12,10 +12,12 @@ from smoothcert.analysis.seeds import SeedGroup
 from smoothcert.analysis.trained import TRAINED, training_facts
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, check_positive
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.knobs import plain_value, written_values
+from smoothcert.noise import NOISES
 from smoothcert.objectives import OBJECTIVES
+from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
 from smoothcert.sampling import Execution
 from smoothcert.sampling.models import TorchClassifier
@@ -27,6 +29,11 @@ from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import SUFFIX, parse_ramps
 
 _RAMP, _RAMPS = "ramp", "ramps"
+_OF_THE_SWEEP = {
+    _RAMPS: "write ramp=…, once for each knob",
+    "sigma": "it is for all methods: --sigmas",
+    "seed": "it is for all methods: --seeds",
+}
 
 
 class Certifier(Protocol):
@@ -104,7 +111,16 @@ def plan_cells(
     folders = [cell.folder for cell in cells]
     twice = {folder for folder in folders if folders.count(folder) > 1}
     if twice:
-        raise InvalidValueError(f"the sweep asks twice for {', '.join(sorted(twice))}: leave one out")
+        raise InvalidValueError(
+            f"the sweep asks twice for {', '.join(sorted(twice))}: leave one out (or rename one of two recipe files of "
+            "one name)"
+        )
+    norms = {NOISES[cell.recipe.plan.noise].norm: cell.method for cell in cells}
+    if len(norms) > 1:
+        named = " and ".join(f"{method} ({norm_name(norm)})" for norm, method in norms.items())
+        raise InvalidValueError(f"radii in different norms don't compare: {named}; sweep one norm at a time")
+    for cell in cells:
+        check_positive("sigma of a sweep, whose models are certified,", cell.sigma)
     return cells
 
 
@@ -141,6 +157,7 @@ class Trial:
         classifier = SmoothedClassifier(
             TorchClassifier(module, spec.architecture),
             sigma=cell.sigma,
+            noise=cell.recipe.plan.noise,
             seed=cell.seed,
             execution=self.execution,
             **self.plan,
@@ -174,12 +191,14 @@ def _recipe(method: str, values: Mapping[str, object]) -> Recipe:
     base, changes = _parts(method)
     found = find_recipe(base) if base.endswith(SUFFIX) or base in shipped_recipes() else None
     objective = OBJECTIVES[base] if found is None else type(found.plan.objective)
-    of_plan = {each.name for each in fields(TrainPlan)} - {"objective", "sigma", "seed"}
+    of_plan = {each.name for each in fields(TrainPlan)} - {"objective", "sigma", "seed", _RAMPS}
     of_plan -= {each.name for each in fields(objective)}
     # The last ramp of a knob counts: a method's own before the sweep's, and that before the recipe's.
     ramps = [*(() if found is None else found.plan.ramps), *parse_ramps(values.get(_RAMPS, ()))]
     changed, knobs = dict(values), dict[str, object]()
     for name, value in written_values(changes, f"method {method!r}"):
+        if (option := _OF_THE_SWEEP.get(name)) is not None:
+            raise InvalidValueError(f"method {method!r}: {name} isn't set there, {option}")
         if name == _RAMP:
             ramps.append(Ramp.parse(value))
         elif name in of_plan:

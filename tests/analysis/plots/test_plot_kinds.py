@@ -122,6 +122,26 @@ def test_an_envelope_is_of_the_same_inputs(tmp_path: Path) -> None:
         plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
 
 
+def test_an_ablation_over_sigma_is_of_models_trained_alike() -> None:
+    def run(sigma: float, **facts: Any) -> Run:
+        made = ablated(100, sigma=sigma)
+        stated = made.manifest.origin.but(trained={"sigma": sigma, **facts})
+        digest = {"sha256": f"{sigma:g}"[-1] * 64}
+        return replace(made, manifest=made.manifest.stating(origin=stated, model=digest))
+
+    (line,) = ablation_lines([run(0.25, epochs=2), run(0.5, epochs=2)], "sigma")
+    assert line.values == (0.25, 0.5)
+    with pytest.raises(InvalidValueError, match=r"trained otherwise \(epochs: 2, 4\)"):
+        ablation_lines([run(0.25, epochs=2), run(0.5, epochs=4)], "sigma")
+
+
+def test_a_recertified_run_is_a_point_of_an_ablation_over_alpha() -> None:
+    first = ablated(100, alpha=0.001)
+    again = ablated(100, alpha=0.01, recertified_from={"results_sha256": "a" * 64})
+    (line,) = ablation_lines([first, again], "alpha")
+    assert line.values == (0.001, 0.01)
+
+
 def test_an_ablation_is_acr_over_one_field() -> None:
     (line,) = ablation_lines(two_sizes(), "n")
     assert (line.method, line.values) == ("a", (100, 1000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from smoothcert.analysis.plots.labels import checked, partial_inputs
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.analysis.seeds import Spread, reason_not_to_average
 from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
-from smoothcert.analysis.trained import SECONDS, stated_training
+from smoothcert.analysis.trained import SECONDS, stated_training, training_difference
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.runs import Run
@@ -104,7 +105,9 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
             container = axes.errorbar(
                 axis.places(line.values, k - (len(lines) - 1) / 2),
                 [spread.mean for spread in line.acr],
-                yerr=[spread.sd or 0.0 for spread in line.acr] if seeded else None,
+                yerr=[math.nan if spread.sd is None else spread.sd for spread in line.acr]
+                if seeded
+                else None,
                 color=COLOURS[k % len(COLOURS)],
                 linestyle=DASHES[k % len(DASHES)] if axis.numeric else "none",
                 marker=MARKERS[k % len(MARKERS)],
@@ -247,7 +250,14 @@ def _check_models(by_value: dict[object, list[Run]], over: str) -> None:
     for run in (run for runs in by_value.values() for run in runs):
         digest = run.manifest.model.sha256
         first, where = models.setdefault(run.manifest.plan.value(_SEED), (digest, run))
-        if over != "sigma" and first != digest:
+        if over == "sigma":
+            differ = training_difference(where.manifest.origin, run.manifest.origin, but=(over,))
+            if differ is not None:
+                raise InvalidValueError(
+                    f"the models of {where.path} and {run.path} were trained otherwise ({differ}), not with another σ "
+                    "alone; name runs of models trained alike"
+                )
+        elif first != digest:
             raise InvalidValueError(
                 f"{where.path} and {run.path} differ in their model, not in {over} alone; name runs of one model"
             )

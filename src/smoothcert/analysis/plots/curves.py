@@ -30,7 +30,7 @@ from smoothcert.analysis.plots.steps import (
     pointwise_band,
 )
 from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
-from smoothcert.analysis.tables.naming import check_one_dataset
+from smoothcert.analysis.tables.naming import check_one_dataset, check_one_protocol
 from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Run
 
@@ -110,6 +110,7 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     summaries = checked(runs)
     check_one_dataset(runs)
     check_same_indices(runs)
+    check_one_protocol(runs)
     if shared := _of_one_label(runs):
         _draw_envelopes(shared, summaries[0].norm, out, width)
         return

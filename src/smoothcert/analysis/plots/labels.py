@@ -22,12 +22,15 @@ def checked(runs: Sequence[Run]) -> list[RunSummary]:
 
 def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[str | None, list[str]]:
     """What all runs share, as a heading, and of each its name, what is its own, its ACR, and the inputs if some are
-    missing: data set (and split, where that differs), σ and bound stand in one of the two."""
+    missing: data set (and split, where that differs), σ and bound stand in one of the two; n and α only where they
+    differ."""
+    alike = [len(set(column)) == 1 for column in zip(*map(_votes, summaries))]
     facts: list[tuple[str | None, ...]] = [
         (
             data or summary.dataset,
             None if summary.sigma is None else f"σ = {summary.sigma:g}{summary.sigma_mark}",
             None if summary.bound is None else f"{summary.bound} bound",
+            *(words for words, same in zip(_votes(summary), alike) if not same),
         )
         for summary, data in zip(summaries, told_apart(summaries))
     ]
@@ -42,6 +45,11 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
         parts = [*each, f"ACR {summary.acr:.3f}", partial_inputs(run)]
         labels.append(f"{summary.run}  ({', '.join(part for part in parts if part)})")
     return heading, labels
+
+
+def _votes(summary: RunFacts) -> tuple[str | None, str | None]:
+    n, alpha = summary.n, summary.alpha
+    return None if n is None else f"n = {n}", None if alpha is None else f"α = {alpha:g}"
 
 
 def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:

@@ -18,7 +18,7 @@ from smoothcert.analysis.tables.cells import (
     markdown_table,
     stated,
 )
-from smoothcert.analysis.tables.naming import check_one_dataset, method_of
+from smoothcert.analysis.tables.naming import check_one_dataset, check_one_protocol, method_of
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import check_name
 from smoothcert.runs import Run
@@ -58,6 +58,7 @@ def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
 
 def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
     check_same_indices(runs)  # the best would be that of the easier ones
+    check_one_protocol(runs)
     summaries = [(summarise(run, radii), str(run.path)) for run in runs]
     return BestRow(
         method,

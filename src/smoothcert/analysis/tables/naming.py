@@ -8,6 +8,7 @@ from typing import Any
 
 from smoothcert.analysis.about import chooser_of, dataset_of, levels_of, search_of, sigma_per
 from smoothcert.analysis.seeds import reason_not_to_average
+from smoothcert.analysis.trained import training_seed
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import shown_name
 from smoothcert.runs import Run
@@ -15,7 +16,9 @@ from smoothcert.runs import Run
 _CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
 _SWEEP_FOLDER = "certified"
 
-INCIDENTAL = frozenset({"seed", "dtype", "route", "chunk", "block", "generator", "device"})
+INCIDENTAL = frozenset(
+    {"seed", "dtype", "route", "chunk", "block", "generator", "device", "recertified_from"}
+)
 """Fields of a plan that name the votes or how they are computed: they move a figure by chance or by a last bit."""
 
 
@@ -42,8 +45,12 @@ def method_of(run: Run) -> str:
 
 
 def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
-    """Whether a mean over the runs is a mean over seeds: distinct models on the same inputs, under one plan."""
-    seeds = [run.manifest.plan.seed for run in runs]
+    """Whether a mean over the runs is a mean over seeds: distinct models on the same inputs, under one plan.
+
+    The seed is that of the training where the runs state it, else the one of the votes.
+    """
+    trained = [training_seed(run.manifest.origin) for run in runs]
+    seeds = [run.manifest.plan.seed for run in runs] if None in trained else trained
     if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
         return False
     plans = [_essential(run) for run in runs]
@@ -86,6 +93,18 @@ def check_same_inputs(runs: Sequence[Run]) -> None:
                     f"input {index} has label {label} in {where.path} and {own} in {run.path}: "
                     f"they are of different data sets; show one at a time{remedy}"
                 )
+
+
+def check_one_protocol(runs: Sequence[Run]) -> None:
+    """Refuse a choice among runs that claim with other certainty: the largest α would be the best."""
+    for name in ("bound", "alpha"):
+        stated = {value: run for run in runs if (value := run.manifest.plan.value(name)) is not None}
+        if len(stated) > 1:
+            named = ", ".join(f"{run.path} ({name} = {value})" for value, run in stated.items())
+            raise InvalidValueError(
+                f"a best among runs that differ in {name} would be of that choice: {named}; recertify them alike, or "
+                "name those of one"
+            )
 
 
 def check_one_dataset(runs: Sequence[Run]) -> None:

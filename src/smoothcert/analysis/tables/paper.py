@@ -28,11 +28,12 @@ class SigmaBlock:
     def best(self) -> tuple[tuple[bool, ...], ...]:
         """For each row and figure, whether none of the block is printed higher.
 
-        Zeros, lone rows and rows on different inputs are no best.
+        Zeros, lone rows, and rows on different inputs or of other certainty (bound, n, α) are no best.
         """
         means = [[float(cell.partition("±")[0]) for cell in row.printed()] for row in self.rows]
         highest = [max(column) for column in zip(*means)]
-        rivals = len(self.rows) > 1 and self.same_inputs
+        alike = len({(row.bound, row.n, row.alpha) for row in self.rows}) == 1
+        rivals = len(self.rows) > 1 and self.same_inputs and alike
         return tuple(tuple(rivals and value == top > 0 for value, top in zip(row, highest)) for row in means)
 
 
