@@ -74,6 +74,17 @@ def test_the_envelope_in_every_format(format: str) -> None:
         render_best([], [], "l2", "latex")
 
 
+def test_a_run_under_way_is_not_shown_as_finished() -> None:
+    run = run_of("begun", [0.5, 0.25], "x")
+    begun = replace(run, manifest=run.manifest.stating(data={"planned": list(range(500))}))
+    rows = best_rows([begun], [0.0])
+    assert (rows[0].planned, rows[0].complete) == (500, False)
+    assert "2 of 500" in render_best(rows, ["0"], "l2", "markdown")
+    assert "500,false" in render_best(rows, ["0"], "l2", "csv")
+    (told,) = json.loads(render_best(rows, ["0"], "l2", "json"))["rows"]
+    assert (told["planned"], told["complete"]) == (500, False)
+
+
 def test_the_best_of_other_inputs_is_none() -> None:
     with pytest.raises(InvalidValueError, match="few and small certify different inputs"):
         best_rows([RUNS[0], run_of("few", [3.0], "x")], [0.0])

@@ -13,6 +13,7 @@ from smoothcert.analysis.metrics import check_same_indices, check_same_norm, cou
 from smoothcert.analysis.tables.cells import (
     csv_escaped,
     csv_text,
+    inputs_text,
     json_text,
     markdown_escaped,
     markdown_table,
@@ -39,6 +40,9 @@ class BestRow:
     accuracy: tuple[tuple[float, str], ...]
     dataset: str | None = None
     split: str | None = None
+    planned: int | None = None
+    complete: bool = True
+    """How many inputs were asked for, and whether every run has them all."""
 
 
 def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
@@ -69,6 +73,8 @@ def _row(method: str, runs: Sequence[Run], radii: Sequence[float]) -> BestRow:
         tuple(max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))),
         next((name for run in runs if (name := dataset_of(run)) is not None), None),
         next((name for run in runs if (name := split_of(run)) is not None), None),
+        max((summary.planned for summary, _ in summaries if summary.planned is not None), default=None),
+        all(summary.complete for summary, _ in summaries),
     )
 
 
@@ -83,7 +89,7 @@ def _markdown(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
         [
             row.method,
             str(row.runs),
-            str(row.inputs),
+            inputs_text(row.inputs, row.planned, row.complete),
             f"{row.acr[0]:.3f}",
             f"{row.oracle:.3f}",
             *(f"{100 * a:.1f}" for a, _ in row.accuracy),
@@ -109,16 +115,20 @@ def _csv(rows: Sequence[BestRow], radii: Sequence[str], _norm: str) -> str:
             *(row.acr[0], row.oracle),
             *(best for best, _ in row.accuracy),
             *(csv_escaped(text or "") for text in (row.dataset, row.split)),
+            *("" if row.planned is None else row.planned, "true" if row.complete else "false"),
         ]
         for row in rows
     ]
-    return csv_text(["method", "runs", "inputs", "acr", "oracle_acr", *radii, "dataset", "split"], lines)
+    return csv_text(
+        ["method", "runs", "inputs", "acr", "oracle_acr", *radii, "dataset", "split", "planned", "complete"],
+        lines,
+    )
 
 
 def _json(rows: Sequence[BestRow], radii: Sequence[str], norm: str) -> str:
     plain = [
         {
-            **stated(row, ("dataset", "split", "method", "runs", "inputs")),
+            **stated(row, ("dataset", "split", "method", "runs", "inputs", "planned", "complete")),
             "acr": {"best": row.acr[0], "run": row.acr[1]},
             "oracle_acr": row.oracle,
             "certified_accuracy": {
