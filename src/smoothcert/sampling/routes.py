@@ -21,6 +21,7 @@ from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import counted_pass
+from smoothcert.sampling.tracing import traced
 
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
@@ -96,10 +97,10 @@ def _straight(module: nn.Module) -> bool:
     if _hooked(module):
         return False
     try:
-        traced = torch.fx.symbolic_trace(private_copy(module, sharing_weights=True))
+        graph = traced(private_copy(module, sharing_weights=True)).graph
     except Exception:  # whatever a tracer can't follow
         return False
-    return not any(node.target in _READERS for node in traced.graph.nodes)
+    return not any(node.target in _READERS for node in graph.nodes)
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -189,9 +190,9 @@ def _folded(module: nn.Module, rows: torch.Tensor) -> Maker:
     if _hooked(module):
         raise ModelError("the module has hooks, which tracing would lose")
     if isinstance(module, Autocast):  # tracing would lose it
-        folded: nn.Module = module.over(fuse(private_copy(module.module)))
+        folded: nn.Module = module.over(fuse(traced(private_copy(module.module)), no_trace=True))
     else:
-        folded = fuse(private_copy(module))
+        folded = fuse(traced(private_copy(module)), no_trace=True)
     return _channels_last(folded, rows) if rows.ndim == 4 else _eager(folded)
 
 
