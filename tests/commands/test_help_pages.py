@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -75,17 +73,16 @@ def test_a_short_text_has_two_paragraphs_and_an_example() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_installed_for_the_shell(shell: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "smoothcert", "--install-completion", "--shell", shell],
-        env=os.environ | {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_completion_is_installed_for_the_shell(
+    shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""}.items():
+        monkeypatch.setenv(name, value)
+    main(["--install-completion", "--shell", shell])
     (script,) = (path for path in tmp_path.rglob("*smoothcert*") if path.is_file())
     assert "certify" in script.read_text()
-    assert str(script) in done.stdout + done.stderr
+    shown = capsys.readouterr()
+    assert str(script) in (shown.out + shown.err).replace("\n", "")
 
 
 def test_tab_completes_commands_and_options_in_bash(tmp_path: Path) -> None:
