@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from smoothcert.sampling.turns import Turns, turns_of_workers, wait_for
+
 _WORK_OF_A_THREAD = 1 << 28
 """Multiply-adds of a pass that pay for one more OpenMP thread.
 
@@ -27,11 +29,17 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
     On leaving, tasks not begun are dropped and every thread has ended.
     """
     with one_openmp_thread():
-        pool = ThreadPoolExecutor(count, "passes")
+        pool = ThreadPoolExecutor(count, "passes", _begin, (turns_of_workers(),))
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin(turns: Turns | None) -> None:
+    """What a worker thread does first."""
+    wait_for(turns)
+    torch.set_num_threads(1)  # threads take over what was set last, which may have been by another caller
 
 
 class Workers:

@@ -159,7 +159,7 @@ class DevicePasses:
             for parts, one in zip(passes, told):
                 rows = _Rows.of(one, self.layout.chunk // len(parts))
                 indices = [part.block.index for part in parts]
-                with naming(self.purpose, indices), prepared.lending.borrowed() as model:
+                with naming(self.purpose, indices), prepared.base.turn(), prepared.lending.borrowed() as model:
                     self._draw(bench, parts, rows, steps)
                     answers = model(bench.room.view(-1, *prepared.input_shape))
                     check_answers(prepared.name, answers, self.layout.chunk)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from textwrap import shorten
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from smoothcert.sampling.models.probes import (
 )
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import as_a_worker
+from smoothcert.sampling.turns import turn
 
 _REASON = 240  # characters of a foreign message
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
@@ -70,7 +72,7 @@ class Prepared:
 
     def reopened(self, device: str) -> Prepared:
         """The same, settled and checked elsewhere, for one worker on this device."""
-        with as_a_worker():
+        with as_a_worker(), self.base.turn():
             opened = self.base.open_route(self.numerics, self.input_shape, device)
         if opened.numerics != self.numerics:
             raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
@@ -79,19 +81,19 @@ class Prepared:
     def outputs(self, batch: torch.Tensor) -> torch.Tensor:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
 
-        Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
-        the answers are private to the caller, one for every row.
+        Any number of threads may call this. Each pass has a copy of the model to itself, or waits for its turn; the
+        answers are private to the caller, one for every row.
         """
         return self.outputs_each([batch])[0]
 
     def outputs_each(self, batches: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """The same for passes one after the other, for which one copy of the model is borrowed once."""
         found = []
-        with self.lending.borrowed() as model:
+        with self.base.turn(), self.lending.borrowed() as model:
             for batch in batches:
                 answers = model(batch)
                 check_answers(self.name, answers, len(batch))
-                # The model may return, and write to, something of its own or its input.
+                # Taken within the turn: it may be something of the model's own, or its input, that others write to.
                 found.append(answers.clone())
         return found if self.order is None else [self._in_order(answers) for answers in found]
 
@@ -165,7 +167,7 @@ class BaseClassifier(ABC):
         self.check_shape(input_shape)
         digest = hashlib.sha256(self.kind.encode())
         digest.update(self.identity())
-        with as_a_worker():
+        with as_a_worker(), self.turn():
             digest.update(self.answers(tuple(input_shape)))
         return digest.hexdigest()
 
@@ -175,7 +177,7 @@ class BaseClassifier(ABC):
         check_device(device)
         # Under the settings of the workers: compilers specialise on the number of threads.
         generator = torch.get_rng_state()
-        with as_a_worker():
+        with as_a_worker(), self.turn():
             opened = self.open_route(numerics, input_shape, device)
             lending = Lending(opened.make, self.most_workers)
 
@@ -230,6 +232,10 @@ class BaseClassifier(ABC):
         check_rows(
             self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )
+
+    def turn(self) -> AbstractContextManager[None]:
+        """What is held while the model is asked: one caller at a time in the process, where it can't have more."""
+        return turn(thread_safe=self.most_workers is None)
 
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""

@@ -1,0 +1,235 @@
+"""Whatever models share with one another, with their copies or with their callers, votes are on the rows they are for."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.sampling.gradients import GradientPasses
+from smoothcert.sampling.threads import worker_threads
+from smoothcert.sampling.turns import turn
+from tests.guarantees.toys import scores
+
+SECONDS = 60.0  # after which a thread counts as stuck
+
+
+class Room:
+    """Functions of one object that meet in its room; how many callers were there at once is counted."""
+
+    def __init__(self) -> None:
+        self.rows = np.zeros((1 << 13, 2))
+        self.inside = self.most = 0
+
+    def scores(self, batch: np.ndarray, scale: float = 1.0) -> np.ndarray:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.rows[: len(batch)] = batch
+        time.sleep(0.0005)
+        found = scale * scores(self.rows[: len(batch)])
+        self.inside -= 1
+        return found
+
+    def logits(self, batch: np.ndarray) -> np.ndarray:
+        return self.scores(batch, 2.0)
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        return self.scores(batch)
+
+
+PAIRS: dict[str, Callable[[Room], list[Any]]] = {
+    "two methods": lambda room: [room.scores, room.logits],
+    "partials": lambda room: [functools.partial(room.scores, scale=each) for each in (1.0, 2.0)],
+    "an object and its method": lambda room: [room, room.scores],
+    "lambdas": lambda room: [lambda batch: room.scores(batch), lambda batch: room.logits(batch)],
+}
+
+ROOM: dict[str, torch.Tensor] = {}
+ANSWERS = torch.zeros(4096, 2000)
+
+
+class ByRoom(nn.Module):
+    """A module whose copies all put their rows in one place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ROOM["rows"] = x
+        time.sleep(0.001)
+        return torch.cat([ROOM["rows"][:, :1], -ROOM["rows"][:, :1]], 1)
+
+
+class IntoRoom(nn.Module):
+    """The same for its answers, of which it returns a view."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = ANSWERS[: len(x)]
+        found[:, 0], found[:, 1], found[:, 2:] = x[:, 0], -x[:, 0], -100.0
+        return found
+
+
+def certified_together(models: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
+    """The votes of −1 and of ½ by a model each, cast at the same time; and one after the other."""
+    made = [
+        SmoothedClassifier(each, sigma=0.5, n=1000, seed=1, input_shape=(2,), **options) for each in models
+    ]
+    for each in made:
+        each.prepare((2,))
+    ready, found = threading.Barrier(2), [None, None]
+
+    def certify(which: int) -> Any:
+        return made[which].certify(np.array([(-1.0, 0.5)[which], 0.0])).estimation
+
+    def together(which: int) -> None:
+        ready.wait()
+        found[which] = certify(which)
+
+    finished([lambda: together(0), lambda: together(1)])
+    return found, [certify(0), certify(1)]
+
+
+def finished(works: list[Callable[[], Any]]) -> None:
+    """All of them done, each in a thread; stuck ones are no reason to wait for ever."""
+    threads = [threading.Thread(target=each, daemon=True) for each in works]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SECONDS)
+        assert not each.is_alive(), "a thread waits for a turn that never comes"
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_functions_that_meet_in_some_object_have_one_caller_at_a_time(kind: str) -> None:
+    """½ was certified as the class of −1: turns went by the object that was given."""
+    room = Room()
+    together, alone = certified_together(PAIRS[kind](room))
+    assert together == alone
+    assert room.most == 1
+
+
+@pytest.mark.parametrize(
+    "models",
+    [[ByRoom(), nn.Sequential(ByRoom())], [IntoRoom(), IntoRoom()]],
+    ids=["one inside of another", "answers in one place"],
+)
+def test_so_have_modules_whose_copies_meet(models: list[nn.Module]) -> None:
+    """Turns went by the module's class, and were over before the answers were taken."""
+    together, alone = certified_together(models, thread_safe=False)
+    assert together == alone
+
+
+def test_gradients_of_such_modules_take_turns_with_votes() -> None:
+    base = adapt(ByRoom(), "hard", thread_safe=False)
+    assert isinstance(base.turn(), type(turn(thread_safe=False)))
+    passes = GradientPasses(base, Execution(workers=1))  # type: ignore[arg-type]
+    asked, inside = threading.Event(), threading.Event()
+
+    def slope(_module: nn.Module, _task: int) -> bool:
+        asked.set()
+        return inside.wait(0.2)  # someone else has come in meanwhile
+
+    def come_in() -> None:
+        asked.wait()
+        with turn(thread_safe=False):
+            inside.set()
+
+    found: list[bool] = []
+
+    def search() -> None:
+        with passes.threads() as pool:
+            found.extend(passes.map(pool, slope, [0]))
+
+    finished([search, come_in])
+    assert found == [False]
+
+
+def test_a_function_may_ask_another_classifier_which_has_its_turn_within() -> None:
+    """Workers of the inner one would wait for ever for the turn of the function that waits for them."""
+    room = Room()
+    inner = SmoothedClassifier(room.scores, sigma=0.1, n=50, n0=10, seed=0, execution=Execution(workers=2))
+
+    def asking(batch: np.ndarray) -> np.ndarray:
+        flips = inner.base_class(np.array([1.0, 0.0])) + inner.predict(np.array([1.0, 0.0])).predicted
+        return scores(batch) * (1 - flips)
+
+    def twice(batch: np.ndarray) -> np.ndarray:
+        return asking(batch) if SmoothedClassifier(asking, sigma=0.1).base_class(batch[0]) >= 0 else batch
+
+    found: list[Any] = []
+
+    def certify() -> None:
+        made = SmoothedClassifier(twice, sigma=0.5, n=100, n0=10, seed=1)
+        found.append(made.certify(np.array([2.0, 0.0])).estimation)
+
+    finished([certify, certify])
+    alone = SmoothedClassifier(scores, sigma=0.5, n=100, n0=10, seed=1)
+    assert found == [alone.certify(np.array([2.0, 0.0])).estimation] * 2
+    assert room.most == 1
+
+
+def test_who_was_let_in_by_a_turn_that_is_over_waits_for_the_next() -> None:
+    """Workers may outlive the turn they were started in: a function may keep an iterator of answers."""
+    begin, ends = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def late() -> None:
+        begin.wait()
+        with turn(thread_safe=False):
+            order.append("late")
+
+    with turn(thread_safe=False):
+        pool = worker_threads(1)
+        waiting = pool.__enter__().submit(late)
+
+    def holding() -> None:
+        with turn(thread_safe=False):
+            begin.set()
+            ends.wait(0.2)
+            order.append("holding")
+
+    finished([holding])
+    waiting.result(SECONDS)
+    pool.__exit__(None, None, None)
+    assert order == ["holding", "late"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_waits_for_no_thread_that_it_does_not_have() -> None:
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with turn(thread_safe=False):
+            held.set()
+            done.wait(SECONDS)
+
+    holder = threading.Thread(target=hold, daemon=True)
+    holder.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        threading.Timer(5.0, os._exit, (1,)).start()
+        with turn(thread_safe=False):
+            os._exit(0)
+    done.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_what_is_thread_safe_takes_no_turns() -> None:
+    both = threading.Barrier(2, timeout=SECONDS)
+
+    def meeting() -> None:
+        with turn(thread_safe=True):
+            both.wait()
+
+    finished([meeting, meeting])
+    assert adapt(scores, "hard", thread_safe=True).prepare(Numerics(), (2,)).workers(4) == 4
