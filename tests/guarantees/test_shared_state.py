@@ -233,3 +233,28 @@ def test_what_is_thread_safe_takes_no_turns() -> None:
 
     finished([meeting, meeting])
     assert adapt(scores, "hard", thread_safe=True).prepare(Numerics(), (2,)).workers(4) == 4
+
+
+class ScratchPaper(nn.Module):
+    """Writes to a buffer, reads it and leaves it as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("paper", torch.zeros(4096, 2), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.paper[: x.shape[0]]
+        rows.copy_(x)
+        found = torch.stack([rows[:, 0], -rows[:, 0]], 1)
+        rows.zero_()
+        return found
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("make", [ScratchPaper, lambda: torch.jit.script(ScratchPaper())])
+def test_workers_have_buffers_of_their_own(make: Callable[[], nn.Module]) -> None:
+    """Copies shared them: rows of two passes met, and .004 was certified as the class of −.004."""
+    lending = adapt(make(), "hard").prepare(Numerics(chunk=8, block=8), (2,)).lending
+    with lending.borrowed() as one, lending.borrowed() as other:
+        papers = [next(each.forward.module.buffers()) for each in (one, other)]  # type: ignore[attr-defined]
+    assert papers[0].data_ptr() != papers[1].data_ptr()
