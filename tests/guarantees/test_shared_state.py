@@ -6,7 +6,8 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.gradients import GradientPasses
 from smoothcert.sampling.threads import worker_threads
 from smoothcert.sampling.turns import turn
+from smoothcert.sigma_search import SEARCHES
 from tests.guarantees.toys import scores
 
 SECONDS = 60.0  # after which a thread counts as stuck
@@ -55,7 +57,7 @@ PAIRS: dict[str, Callable[[Room], list[Any]]] = {
 }
 
 ROOM: dict[str, torch.Tensor] = {}
-ANSWERS = torch.zeros(4096, 2000)
+ANSWERS = torch.zeros(4096, 2)
 
 
 class ByRoom(nn.Module):
@@ -72,14 +74,14 @@ class IntoRoom(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found = ANSWERS[: len(x)]
-        found[:, 0], found[:, 1], found[:, 2:] = x[:, 0], -x[:, 0], -100.0
+        found[:, 0], found[:, 1] = x[:, 0], -x[:, 0]
         return found
 
 
 def certified_together(models: list[Any], **options: Any) -> tuple[list[Any], list[Any]]:
     """The votes of −1 and of ½ by a model each, cast at the same time; and one after the other."""
     made = [
-        SmoothedClassifier(each, sigma=0.5, n=1000, seed=1, input_shape=(2,), **options) for each in models
+        SmoothedClassifier(each, sigma=0.5, n=4000, seed=1, input_shape=(2,), **options) for each in models
     ]
     for each in made:
         each.prepare((2,))
@@ -115,15 +117,26 @@ def test_functions_that_meet_in_some_object_have_one_caller_at_a_time(kind: str)
     assert room.most == 1
 
 
-@pytest.mark.parametrize(
-    "models",
-    [[ByRoom(), nn.Sequential(ByRoom())], [IntoRoom(), IntoRoom()]],
-    ids=["one inside of another", "answers in one place"],
-)
-def test_so_have_modules_whose_copies_meet(models: list[nn.Module]) -> None:
-    """Turns went by the module's class, and were over before the answers were taken."""
-    together, alone = certified_together(models, thread_safe=False)
+def test_so_have_modules_whose_copies_meet() -> None:
+    """Turns went by the module's class."""
+    together, alone = certified_together([ByRoom(), nn.Sequential(ByRoom())], thread_safe=False)
     assert together == alone
+
+
+def test_answers_are_taken_before_the_turn_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may lie where the next caller's are put."""
+    base = adapt(IntoRoom(), "hard", thread_safe=False)
+    prepared = base.prepare(Numerics(chunk=8, block=8), (2,))
+
+    @contextmanager
+    def before_the_next() -> Iterator[None]:
+        yield
+        ANSWERS.fill_(7.0)
+
+    monkeypatch.setattr(base, "turn", before_the_next)
+    assert prepared.outputs(torch.ones(8, 2))[:, :2].tolist() == [[1.0, -1.0]] * 8
+    engine = SmoothedClassifier(base, sigma=0.5, n=64, seed=0, numerics=Numerics(generator="philox"))
+    assert engine.certify(np.array([5.0, 0.0])).estimation.counts[0] == 64
 
 
 def test_gradients_of_such_modules_take_turns_with_votes() -> None:
@@ -258,3 +271,57 @@ def test_workers_have_buffers_of_their_own(make: Callable[[], nn.Module]) -> Non
     with lending.borrowed() as one, lending.borrowed() as other:
         papers = [next(each.forward.module.buffers()) for each in (one, other)]  # type: ignore[attr-defined]
     assert papers[0].data_ptr() != papers[1].data_ptr()
+
+
+class Clearing:
+    """Keeps the batches that it is given, and clears each of them some passes later."""
+
+    def __init__(self, later: int) -> None:
+        self.kept: list[Any] = []
+        self.later = later
+
+    def __call__(self, batch: np.ndarray) -> np.ndarray:
+        self.clear(batch)
+        return scores(batch)
+
+    def clear(self, batch: Any) -> None:
+        self.kept.append(batch)
+        if len(self.kept) > self.later:
+            self.kept.pop(0)[:] = -5.0
+
+
+class ClearingModule(nn.Module):
+    def __init__(self, later: int) -> None:
+        super().__init__()
+        self.clearing = Clearing(later)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.clearing.clear(x)
+        return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+
+@pytest.mark.parametrize("make", [Clearing, ClearingModule])
+@pytest.mark.parametrize(("chunk", "generator"), [(32, "sfc64"), (8, "sfc64"), (32, "philox"), (8, "philox")])
+def test_batches_that_a_model_keeps_stay_its_own(make: Callable[[int], Any], chunk: int, generator: str) -> None:
+    """Votes to come were drawn into them: .6 was certified to 1.57 as the class of −5."""
+
+    def counts(model: Any) -> Any:
+        numerics = Numerics(chunk=chunk, block=32, generator=generator)
+        options: dict[str, Any] = {"numerics": numerics, "execution": Execution(workers=1)}
+        made = SmoothedClassifier(model, sigma=0.5, n=640, seed=0, **options)
+        return made.certify(np.array([0.6, 0.0]), index=0).estimation.counts
+
+    honest = counts(make(1 << 30))
+    assert [counts(make(later)) for later in (2, 3, 5)] == [honest] * 3
+
+
+@pytest.mark.parametrize("make", [Clearing, ClearingModule])
+def test_so_do_those_of_a_search(make: Callable[[int], Any]) -> None:
+    def sigmas(model: Any) -> list[float]:
+        options: dict[str, Any] = {"search": SEARCHES["ladder"](), "numerics": Numerics(chunk=8, block=8)}
+        made = SmoothedClassifier(model, sigma=0.5, n=100, seed=0, execution=Execution(workers=1), **options)
+        points = np.array([[0.6, 0.0], [0.2, 0.0], [-1.0, 0.0]])
+        return [answer.sigma for answer in made.certify_batch(points, index=0)]
+
+    honest = sigmas(make(1 << 30))
+    assert [sigmas(make(later)) for later in (2, 3)] == [honest] * 2
