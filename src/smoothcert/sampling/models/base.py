@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any
@@ -18,6 +19,7 @@ from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
 from smoothcert.sampling.execution import check_device
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.equal_copies import EqualCopies
 from smoothcert.sampling.models.probes import (
     Outputs,
     Probe,
@@ -27,9 +29,10 @@ from smoothcert.sampling.models.probes import (
     check_rows,
     check_together,
     probe_rows,
+    same_answers,
 )
 from smoothcert.sampling.numerics import Numerics
-from smoothcert.sampling.threads import as_a_worker
+from smoothcert.sampling.threads import in_a_worker
 from smoothcert.sampling.turns import turn
 
 _REASON = 240  # characters of a foreign message
@@ -72,11 +75,11 @@ class Prepared:
 
     def reopened(self, device: str) -> Prepared:
         """The same, settled and checked elsewhere, for one worker on this device."""
-        with as_a_worker(), self.base.turn():
-            opened = self.base.open_route(self.numerics, self.input_shape, device)
+        opened = in_a_worker(partial(self.base.opened, self.numerics, self.input_shape, device))
         if opened.numerics != self.numerics:
             raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
-        return replace(self, lending=Lending(opened.make, most=1), device=opened.device)
+        copies = self.base.equal_copies(opened, self.input_shape)
+        return replace(self, lending=Lending(copies, most=1), device=opened.device)
 
     def outputs(self, batch: torch.Tensor) -> torch.Tensor:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
@@ -118,8 +121,8 @@ class Prepared:
     def label_of(self, x: NDArray[Any]) -> int:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
-        with as_a_worker():
-            return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
+        answers = in_a_worker(lambda: self.outputs_of(row[None]))
+        return int(read_ballots(answers, self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
@@ -167,19 +170,28 @@ class BaseClassifier(ABC):
         self.check_shape(input_shape)
         digest = hashlib.sha256(self.kind.encode())
         digest.update(self.identity())
-        with as_a_worker(), self.turn():
-            digest.update(self.answers(tuple(input_shape)))
+
+        def answers() -> bytes:
+            with self.turn():
+                return self.answers(tuple(input_shape))
+
+        digest.update(in_a_worker(answers))
         return digest.hexdigest()
 
     def prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str = "cpu") -> Prepared:
         """Settle route and shape, count the classes, and make sure that neither rows nor passes influence others."""
         self.check_shape(input_shape)
         check_device(device)
-        # Under the settings of the workers: compilers specialise on the number of threads.
+        # As workers do: compilers specialise on the number of threads, and the caller's context isn't the model's.
+        return in_a_worker(partial(self._prepare, numerics, tuple(input_shape), device))
+
+    def _prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Prepared:
         generator = torch.get_rng_state()
-        with as_a_worker(), self.turn():
+        with self.turn():
             opened = self.open_route(numerics, input_shape, device)
-            lending = Lending(opened.make, self.most_workers)
+            eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
+            copies = self.equal_copies(opened, input_shape)
+            lending = Lending(copies, self.most_workers)
 
             def ask_in(room: torch.Tensor) -> torch.Tensor:
                 with lending.borrowed() as outputs:
@@ -188,10 +200,9 @@ class BaseClassifier(ABC):
             def ask(batch: torch.Tensor) -> torch.Tensor:
                 return ask_in(batch.clone())  # the model may write to its input
 
-            rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
-            first = Probe(rows, ask(rows))
+            with lending.borrowed():
+                first = copies.first()
             classes = self.count_classes(first.answers)
-            eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
             together = self.most_workers != 1
             try:
                 if not together:  # several workers ask the same rows again, and at once
@@ -203,6 +214,7 @@ class BaseClassifier(ABC):
             if eps > torch.finfo(torch.float32).eps:
                 self._check_rows_finely(opened.numerics, input_shape, device)
             check_kept(self.name, ask_in, (first, second), self.kind, eps)
+            copies.check_order(second)
             if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
@@ -211,13 +223,26 @@ class BaseClassifier(ABC):
         return Prepared(
             self.name,
             opened.numerics.drawn_on(opened.device),
-            tuple(input_shape),
+            input_shape,
             classes,
             self.kind,
             lending,
             self,
             opened.device,
         )
+
+    def opened(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
+        """A route opened in the model's turn; called in a worker."""
+        with self.turn():
+            return self.open_route(numerics, input_shape, device)
+
+    def equal_copies(self, opened: Opened, input_shape: tuple[int, ...]) -> EqualCopies:
+        """What makes the functions of workers."""
+        numerics = opened.numerics
+        eps = torch.finfo(numerics.coarsest_dtype()).eps
+        rows = partial(probe_rows, numerics.layout().chunk, input_shape, numerics.noise_dtype())
+        same = partial(same_answers, kind=self.kind, eps=eps)
+        return EqualCopies(self.name, opened.make, self.probe, rows, same)
 
     def _check_rows_finely(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> None:
         """Neighbours that move a score by less than 16 bits round it are seen in float32, by the same network."""
