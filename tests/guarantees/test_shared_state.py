@@ -1,23 +1,30 @@
-"""Whatever models share with one another, with their copies or with their callers, votes are on the rows they are for."""
+"""Whatever models share with others, with their copies or with their callers, a vote is on the row that it is for."""
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from smoothcert import SmoothedClassifier
+from smoothcert.errors import ModelError
 from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.sampling.backends.leases import WorkerSpec
 from smoothcert.sampling.gradients import GradientPasses
+from smoothcert.sampling.models.probes import probe_rows
+from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import worker_threads
 from smoothcert.sampling.turns import turn
 from smoothcert.sigma_search import SEARCHES
@@ -302,7 +309,9 @@ class ClearingModule(nn.Module):
 
 @pytest.mark.parametrize("make", [Clearing, ClearingModule])
 @pytest.mark.parametrize(("chunk", "generator"), [(32, "sfc64"), (8, "sfc64"), (32, "philox"), (8, "philox")])
-def test_batches_that_a_model_keeps_stay_its_own(make: Callable[[int], Any], chunk: int, generator: str) -> None:
+def test_batches_that_a_model_keeps_stay_its_own(
+    make: Callable[[int], Any], chunk: int, generator: str
+) -> None:
     """Votes to come were drawn into them: .6 was certified to 1.57 as the class of −5."""
 
     def counts(model: Any) -> Any:
@@ -325,3 +334,184 @@ def test_so_do_those_of_a_search(make: Callable[[int], Any]) -> None:
 
     honest = sigmas(make(1 << 30))
     assert [sigmas(make(later)) for later in (2, 3)] == [honest] * 2
+
+
+class FirstBatch(nn.Module):
+    """Centres rows by the mean of the first batch that it was shown, which it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.mean is None:
+            self.mean = x.mean(0, keepdim=True).clone()
+        rows = (x - self.mean)[:, :1]
+        return torch.cat([rows, -rows], 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"thread_safe": False}])
+def test_a_model_that_goes_by_its_first_pass_is_refused(options: dict[str, Any]) -> None:
+    """Copies that were made while votes were cast went by noisy rows; whether it was noticed was a matter of luck."""
+    for _ in range(4):
+        with pytest.raises(ModelError, match=r"FirstBatch goes by what it was asked first.*evaluate it once"):
+            adapt(FirstBatch(), "hard", **options).prepare(Numerics(chunk=8, block=8), (2,))
+    used = FirstBatch()
+    used(torch.zeros(4, 2))
+    adapt(used, "hard", **options).prepare(Numerics(chunk=8, block=8), (2,))
+
+
+def test_every_copy_is_asked_the_same_pass_first() -> None:
+    """Also those made in other processes, and those that take the place of one that failed."""
+
+    class Remembering(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first: torch.Tensor | None = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.first = x.clone() if self.first is None else self.first
+            return torch.cat([x[:, :1], -x[:, :1]], 1)
+
+    prepared = adapt(Remembering(), "hard").prepare(Numerics(chunk=8, block=8), (2,))
+    expected = probe_rows(8, (2,), torch.float32)
+    elsewhere = prepared.reopened("cpu").lending
+    for each in [*borrowed(prepared.lending, 3), *borrowed(elsewhere, 1)]:
+        assert torch.equal(each.forward.module.first, expected)
+
+
+def borrowed(lending: Any, count: int) -> list[Any]:
+    """So many copies at once."""
+    with ExitStack() as stack:
+        return [stack.enter_context(lending.borrowed()) for _ in range(count)]
+
+
+COPIES = {"made": 0, "honest": 1 << 30}
+
+
+class Counted(nn.Module):
+    """Its copies know how many were made before them, and only so many answer alike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.number = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Counted:
+        COPIES["made"] += 1
+        made = Counted()
+        made.number = COPIES["made"]
+        return made
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x[:, :1], -x[:, :1]], 1) * (1 + 1e-6 * (self.number > COPIES["honest"]))
+
+
+def test_a_copy_that_answers_otherwise_by_a_bit_casts_no_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    lending = adapt(Counted(), "hard").prepare(Numerics(chunk=8, block=8), (2,)).lending
+    monkeypatch.setitem(COPIES, "honest", COPIES["made"])
+    with pytest.raises(ModelError, match="new copy of Counted answers a fixed pass otherwise"):
+        borrowed(lending, 1 + len(lending.idle))
+
+
+SIGN = ContextVar("SIGN", default=1.0)
+LOCAL = threading.local()
+
+
+def by_context(batch: np.ndarray) -> np.ndarray:
+    return SIGN.get() * scores(batch)
+
+
+def by_thread(batch: np.ndarray) -> np.ndarray:
+    return getattr(LOCAL, "sign", 1.0) * scores(batch)
+
+
+class Negating(TorchFunctionMode):
+    def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = function(*args, **(kwargs or {}))
+        return -found if function is nn.functional.linear else found
+
+
+def linear() -> nn.Linear:
+    net = nn.Linear(2, 2, bias=False)
+    net.weight.data = torch.tensor([[1.0, 0.0], [-1.0, 0.0]])
+    return net
+
+
+@contextmanager
+def negated() -> Iterator[None]:
+    before = SIGN.set(-1.0)
+    LOCAL.sign = -1.0
+    try:
+        with Negating():
+            yield
+    finally:
+        SIGN.reset(before)
+        del LOCAL.sign
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (by_context, {}),
+        (by_context, {"thread_safe": True}),
+        (by_thread, {}),
+        (linear(), {}),
+        (linear(), {"thread_safe": False}),
+    ],
+)
+def test_the_callers_context_is_no_part_of_the_model(model: Any, options: dict[str, Any]) -> None:
+    """It was in probes, fingerprint and base class, and not in the votes: two functions under one certificate."""
+    points = np.array([[1.0, 0.0], [-1.0, 0.0]])
+
+    def found() -> tuple[Any, ...]:
+        made = SmoothedClassifier(model, sigma=0.5, n=200, seed=0, **options)
+        told = made.fingerprint((2,)), [made.base_class(x) for x in points]
+        return *told, made.certify(points).predicted.tolist()
+
+    outside = found()
+    assert outside[1] == outside[2] == [0, 1]
+    with negated():
+        assert found() == outside
+
+
+def test_nor_where_processes_cast_the_votes() -> None:
+    """Where the work is begun, the answers that theirs must equal are those of a worker."""
+    with negated():
+        passes = Passes(
+            adapt(by_context, "hard").prepare(Numerics(chunk=8, block=8), (2,)), "hard", Execution()
+        )
+        inside = WorkerSpec.of(passes, "cpu")
+        assert inside.open().prepared.name == "by_context"
+    assert WorkerSpec.of(passes, "cpu").answers == inside.answers
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere")
+def test_an_interrupt_ends_a_preparation_at_once_and_leaves_no_turn_behind() -> None:
+    ended = threading.Event()
+
+    def slow(batch: np.ndarray) -> np.ndarray:
+        try:
+            for _ in range(3000):
+                time.sleep(0.01)
+        finally:
+            ended.set()
+        return scores(batch)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    began = time.monotonic()
+    try:
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            adapt(slow, "hard").prepare(Numerics(), (2,))
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - began < 10
+    assert ended.wait(SECONDS)
+
+    def free() -> None:
+        with turn(thread_safe=False):
+            pass
+
+    finished([free])

@@ -161,7 +161,7 @@ class Passes(Workers):
         return naming(self._purpose, [rows.index for _, rows in filled])
 
     def _room(self, rows: int) -> torch.Tensor:
-        """For rows to be drawn into: new, since a model may keep those it was shown, and write to them when it likes."""
+        """For rows to be drawn into: new, since a model may keep what it was shown, and write to it when it likes."""
         return torch.empty((rows, *self.prepared.input_shape), dtype=self.dtype)
 
 

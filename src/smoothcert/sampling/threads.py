@@ -32,7 +32,7 @@ class _Pool(ThreadPoolExecutor):
     """Threads with nothing of the caller's context in them, also where Python would hand it on."""
 
     def submit(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        return super().submit(Context().run, work, *args, **kwargs)
+        return super().submit(lambda: Context().run(work, *args, **kwargs))
 
 
 @contextmanager

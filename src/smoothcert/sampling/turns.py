@@ -9,29 +9,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 
 class Turns:
-    """Where callers wait for one another. Those of an inner one are let in by whoever has a turn of ``outer``."""
+    """Where callers wait for one another; inner ones are for those that a holder of an ``outer`` turn waits for."""
 
     def __init__(self, outer: Turns | None = None) -> None:
         # A plain lock: one that is left by an interrupt can be released from whichever thread clears up.
         self.lock = threading.Lock()
         self.outer = outer
         self.over = False
+        """Whether the outer turn that these were made in has ended; never true of the outermost."""
 
-    @contextmanager
-    def taken(self) -> Iterator[Turns]:
-        """A turn here; where the turn that these were made in is over, one of the outer ones."""
-        with self.lock:
-            if self.over and self.outer is not None:
-                with self.outer.taken() as taken:
-                    yield taken
-            else:
-                yield self
+    def current(self) -> Turns:
+        """These, or the next outer ones that are still made use of."""
+        return self.outer.current() if self.over and self.outer is not None else self
 
 
 class _Here(threading.local):
-    """This thread's: the turns it waits for, and those it lets others take while it has one."""
+    """This thread's: the turns it waits for, those it has one of, and those that it lets its workers take meanwhile."""
 
     waits_for: Turns | None = None
+    has: Turns | None = None
     lets_in: Turns | None = None
 
 
@@ -43,30 +39,40 @@ def turn(*, thread_safe: bool) -> AbstractContextManager[None]:
     """What a thread holds while it asks a model and takes the answers: nothing if that is ``thread_safe``.
 
     There is one such turn in a process, because nobody can tell which models meet: two methods of an object, two
-    functions around a third, a module inside of another. The thread that has it may take it again. While a model asks
-    another one, it waits for worker threads (:func:`turns_of_workers`): these take turns among themselves within its own.
+    functions around a third, a module inside of another. The thread that has it may take it again. A model that asks
+    another one waits for worker threads (:func:`turns_of_workers`): these take turns among themselves, within its own.
     """
     return nullcontext() if thread_safe else _turn()
 
 
 @contextmanager
 def _turn() -> Iterator[None]:
-    if _HERE.lets_in is not None:
+    if _HERE.has is not None:
         yield
         return
-    with (_HERE.waits_for or _PROCESS).taken() as taken:
-        _HERE.lets_in = inner = Turns(taken)
-        try:
-            yield
-        finally:
-            _HERE.lets_in = None
-            with inner.lock:  # whoever was let in has left, and nobody comes after
-                inner.over = True
+    while True:
+        turns = (_HERE.waits_for or _PROCESS).current()
+        with turns.lock:
+            if turns.over:  # while it was waited for
+                continue
+            _HERE.has = turns
+            try:
+                yield
+                return
+            finally:
+                inner, _HERE.has, _HERE.lets_in = _HERE.lets_in, None, None
+                if inner is not None:
+                    with inner.lock:  # whoever was let in has left, and nobody comes after
+                        inner.over = True
 
 
 def turns_of_workers() -> Turns | None:
     """The turns for threads that this one starts to ask models; None for those of the process."""
-    return _HERE.lets_in or _HERE.waits_for
+    if _HERE.has is None:
+        return _HERE.waits_for
+    if _HERE.lets_in is None:
+        _HERE.lets_in = Turns(_HERE.has)
+    return _HERE.lets_in
 
 
 def wait_for(turns: Turns | None) -> None:

@@ -45,8 +45,8 @@ class EqualCopies:
                 self._first, self._answers = weakref.ref(made), answers
         if not self._alike(self._answers, answers):
             raise ModelError(
-                f"a new copy of {self._name} answers a fixed pass otherwise than the first copy did: it goes by something "
-                "that copies find changed. Keep that in local variables or on the module itself"
+                f"a new copy of {self._name} answers a fixed pass otherwise than the first copy did: it goes by "
+                "something that copies find changed. Keep that in local variables or on the module itself"
             )
         return made
 
@@ -64,9 +64,9 @@ class EqualCopies:
         answers = [self._ask(made, one.rows).cpu() for one in (other, first)]
         if not all(self._same(one.answers, found) for one, found in zip((other, first), answers)):
             raise ModelError(
-                f"{self._name} goes by what it was asked first: a copy of it that was shown other rows before gives the "
-                "same rows another answer. If something is set up in the first pass, evaluate it once before it is "
-                "given; else keep it in local variables"
+                f"{self._name} goes by what it was asked first: a copy of it that was shown other rows before gives "
+                "the same rows another answer. If something is set up in the first pass, evaluate it once before it "
+                "is given; else keep it in local variables"
             )
         self._to_the_bit = _same_bits(first.answers, answers[-1])
 
