@@ -66,7 +66,7 @@ class GradientPasses(Workers):
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.device = execution.main_device
         self.workers = min(execution.worker_count(), base.most_workers or execution.worker_count())
-        self._name, self._remedy = base.name, remedy
+        self._base, self._remedy = base, remedy
         self._modules = base.lend(module)
 
     def map(
@@ -76,14 +76,14 @@ class GradientPasses(Workers):
 
         def borrowing(task: T) -> R:
             try:
-                with self._modules.borrowed() as module:
+                with self._base.turn(), self._modules.borrowed() as module:
                     return function(module, task)
             except (RuntimeError, ModelError) as error:
                 if self._remedy is None:
                     raise
                 reason = (str(error) or type(error).__name__).splitlines()[0]
                 raise ModelError(
-                    f"{self._name} can't be differentiated ({reason}): {self._remedy}"
+                    f"{self._base.name} can't be differentiated ({reason}): {self._remedy}"
                 ) from error
 
         return pool.map(borrowing, tasks)

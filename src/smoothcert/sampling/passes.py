@@ -69,7 +69,10 @@ class Passes(Workers):
         self.on_device = (
             DevicePasses(prepared, votes, purpose) if prepared.numerics.generator == PHILOX else None
         )
-        self._scratch = Lending(self._new_scratch)
+        self._bits = Lending(BlockBits)
+        # Of small inputs several passes are drawn at once: after a pass the sampler's tables have left the cache.
+        together = max(1, _NUMBERS_TOGETHER // (self.layout.chunk * math.prod(prepared.input_shape)))
+        self._drawn_together = self.layout.chunk * min(self.layout.passes, together)
 
     def tensor(self, index: int, x: NDArray[np.generic]) -> torch.Tensor:
         """An input in the type of its noise, checked before anything is spent on it."""
@@ -80,8 +83,8 @@ class Passes(Workers):
         """What each of equal slots wanted of one pass, but for the empty ones; called in a worker."""
         filled = [(slot, rows) for slot, rows in enumerate(slots) if rows is not None]
         size = self.layout.chunk // len(slots)
-        with torch.inference_mode(), self._scratch.borrowed() as (room, bits), self._naming(filled):
-            buffer = room[: self.layout.chunk].view(len(slots), size, *self.prepared.input_shape)
+        with torch.inference_mode(), self._bits.borrowed() as bits, self._naming(filled):
+            buffer = self._room(self.layout.chunk).view(len(slots), size, *self.prepared.input_shape)
             for slot, rows in filled:
                 rows.fill(buffer[slot], bits)
             for slot in (slot for slot, rows in enumerate(slots) if rows is None):
@@ -107,14 +110,14 @@ class Passes(Workers):
         chunk = self.layout.chunk
         outputs: list[torch.Tensor] = []
         parts: list[tuple[int, Block]] = []
-        with torch.inference_mode(), self._scratch.borrowed() as (room, bits):
+        with torch.inference_mode(), self._bits.borrowed() as bits:
             for block in blocks:
                 begun = block.first - block.first % chunk
                 parts.append((len(outputs) * chunk - begun, block))
                 with self._naming([(0, block)]):
                     state = bits.seek(block.stream, block.number)
-                    for start in range(0, block.last, len(room)):
-                        rows = room[: self.layout.block - start]
+                    for start in range(0, block.last, self._drawn_together):
+                        rows = self._room(min(self._drawn_together, self.layout.block - start))
                         block.copies.draw(rows, state)
                         needed = range(max(0, begun - start), min(len(rows), block.last - start), chunk)
                         outputs += self.prepared.outputs_each(rows[first : first + chunk] for first in needed)
@@ -126,8 +129,9 @@ class Passes(Workers):
         """The noisy copies of a block, as the model sees them; no vote is cast."""
         if self.on_device is not None:
             return self.on_device.drawn(block)
-        with torch.inference_mode(), self._scratch.borrowed() as (room, bits):
-            rows = room[: self.layout.block]  # as many as are drawn together when votes are cast
+        with torch.inference_mode(), self._bits.borrowed() as bits:
+            # As many as are drawn together when votes are cast.
+            rows = self._room(min(self._drawn_together, self.layout.block))
             block.fill(rows, bits)
             return np.array(rows[block.wanted].numpy(), dtype=np.float64)
 
@@ -156,12 +160,9 @@ class Passes(Workers):
         """Whatever goes wrong in a pass is reported with the inputs in it."""
         return naming(self._purpose, [rows.index for _, rows in filled])
 
-    def _new_scratch(self) -> tuple[torch.Tensor, BlockBits]:
-        """Of small inputs room for several passes: after a pass the sampler's tables have left the cache."""
-        layout, shape = self.layout, self.prepared.input_shape
-        together = max(1, _NUMBERS_TOGETHER // (layout.chunk * math.prod(shape)))
-        rows = layout.chunk * min(layout.passes, together)
-        return torch.zeros((rows, *shape), dtype=self.dtype), BlockBits()
+    def _room(self, rows: int) -> torch.Tensor:
+        """For rows to be drawn into: new, since a model may keep what it was shown, and write to it when it likes."""
+        return torch.empty((rows, *self.prepared.input_shape), dtype=self.dtype)
 
 
 def checked_input(index: int, x: Any, shape: tuple[int, ...]) -> NDArray[Any]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any
+import ctypes
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import Context
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from smoothcert.sampling.turns import Turns, turns_of_workers, wait_for
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _WORK_OF_A_THREAD = 1 << 28
 """Multiply-adds of a pass that pay for one more OpenMP thread.
@@ -17,7 +25,14 @@ Threads meet after every layer. With less to do between two meetings they gain l
 one, where one of them waits for its turn, they are many times slower than one alone.
 """
 
-_CASTING_DEVICES = ("cpu", "cuda", "mps")
+_PATIENCE = 1.0  # seconds that an interrupted worker has to end
+
+
+class _Pool(ThreadPoolExecutor):
+    """Threads with nothing of the caller's context in them, also where Python would hand it on."""
+
+    def submit(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        return super().submit(lambda: Context().run(work, *args, **kwargs))
 
 
 @contextmanager
@@ -27,11 +42,53 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
     On leaving, tasks not begun are dropped and every thread has ended.
     """
     with one_openmp_thread():
-        pool = ThreadPoolExecutor(count, "passes")
+        pool = _Pool(count, "passes", _begin, (turns_of_workers(),))
         try:
             yield pool
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+def _begin(turns: Turns | None) -> None:
+    """What a worker thread does first."""
+    wait_for(turns)
+    torch.set_num_threads(1)  # threads take over what was set last, which may have been by another caller
+
+
+def in_a_worker(work: Callable[[], R]) -> R:
+    """What ``work`` returns in a worker thread, without gradients: a model is the same function there as when it votes.
+
+    Context variables, thread-local settings (scikit-learn's), torch's modes and autocast of the caller don't reach it.
+    An interrupt of the caller ends it, too.
+    """
+    promised: Future[R] = Future()
+
+    def run(turns: Turns | None) -> None:
+        try:
+            _begin(turns)
+            with torch.inference_mode():
+                promised.set_result(work())
+        except BaseException as error:  # the caller's to handle
+            promised.set_exception(error)
+
+    with one_openmp_thread():
+        # A daemon: no process waits at its end for a model that doesn't return.
+        arguments = (run, turns_of_workers())
+        worker = threading.Thread(target=Context().run, args=arguments, name="passes-alone", daemon=True)
+        worker.start()
+        try:
+            return promised.result()
+        except BaseException:
+            if not promised.done():
+                _interrupt(worker)
+            raise
+
+
+def _interrupt(worker: threading.Thread) -> None:
+    """Raise KeyboardInterrupt in a thread as soon as it computes in Python, and wait a little for its end."""
+    ident = ctypes.c_ulong(worker.ident or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+    worker.join(_PATIENCE)
 
 
 class Workers:
@@ -47,18 +104,6 @@ class Workers:
 def one_openmp_thread() -> AbstractContextManager[None]:
     """Workers are the parallelism: one OpenMP thread each is faster, and results don't depend on a split."""
     return openmp_threads(1)
-
-
-@contextmanager
-def as_a_worker() -> Iterator[None]:
-    """This thread evaluates a model as workers do: one OpenMP thread, no gradients, none of the caller's autocast."""
-    with ExitStack() as stack:
-        stack.enter_context(one_openmp_thread())
-        stack.enter_context(torch.inference_mode())
-        for kind in _CASTING_DEVICES:
-            if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
 
 
 @contextmanager

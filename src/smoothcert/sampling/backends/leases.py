@@ -22,7 +22,7 @@ from smoothcert.sampling.lanes import Task
 from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.probes import probe_rows
 from smoothcert.sampling.passes import Passes
-from smoothcert.sampling.threads import as_a_worker, one_openmp_thread
+from smoothcert.sampling.threads import in_a_worker
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class RemoteWorker:
 
     def cast(self, lease: Task) -> list[Cast] | ModelError:
         """The results of a lease's blocks, or what went wrong: an exception would come back wrapped."""
-        if isinstance(self._passes, ModelError):
-            return self._passes
+        passes = self._passes
+        if isinstance(passes, ModelError):
+            return passes
         try:
-            with one_openmp_thread():
-                return self._passes.cast_task(lease)
+            return in_a_worker(lambda: passes.cast_task(lease))
         except Exception as error:
             return sendable(error)
 
@@ -100,8 +100,7 @@ class RemoteWorker:
 def _answers(prepared: Prepared) -> str:
     numerics = prepared.numerics
     rows = probe_rows(numerics.layout().chunk, prepared.input_shape, numerics.noise_dtype())
-    with as_a_worker():
-        found = prepared.outputs(rows).cpu()
+    found = in_a_worker(lambda: prepared.outputs(rows)).cpu()
     digest = hashlib.sha256(f"{found.dtype} {tuple(found.shape)}".encode())
     digest.update(found.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

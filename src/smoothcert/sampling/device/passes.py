@@ -77,10 +77,10 @@ class _Rows:
 
 
 class _Bench:
-    """What a worker keeps on the device: samplers' tables, grid points of inputs, room for a pass."""
+    """What a worker keeps on the device: samplers' tables and grid points of inputs."""
 
-    def __init__(self, room: Tensor) -> None:
-        self.room = room
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._tables: WeakKeyDictionary[CellSampler, tuple[DeviceCells, Tensor]] = WeakKeyDictionary()
         self._steps: WeakKeyDictionary[NoisyCopies, Tensor] = WeakKeyDictionary()
 
@@ -89,16 +89,15 @@ class _Bench:
         sampler = copies.noise.sampler
         found = self._tables.get(sampler)
         if found is None:
-            device = str(self.room.device)
-            divisor = sent(copies.divisor.reshape(1, -1).numpy(), device)
-            found = self._tables[sampler] = DeviceCells(sampler, device), divisor
+            divisor = sent(copies.divisor.reshape(1, -1).numpy(), self._device)
+            found = self._tables[sampler] = DeviceCells(sampler, self._device), divisor
         return found
 
     def steps(self, copies: NoisyCopies) -> Tensor:
         """A grid point."""
         found = self._steps.get(copies)
         if found is None:
-            found = self._steps[copies] = sent(copies.steps.reshape(-1).numpy(), str(self.room.device))
+            found = self._steps[copies] = sent(copies.steps.reshape(-1).numpy(), self._device)
         return found
 
 
@@ -132,7 +131,7 @@ class DevicePasses:
         self._size = math.prod(prepared.input_shape)
         together = _TOGETHER.get(torch.device(prepared.device).type, _TOGETHER_ELSEWHERE)
         self._together = min(max(1, together // self._size), self.layout.chunk)
-        self._benches = Lending(self._new_bench)
+        self._benches = Lending(lambda: _Bench(prepared.device))
         check_known_answers(prepared.device)
         counts = {self._together, self.layout.chunk % self._together} - {0}
         with torch.inference_mode(), self._current():
@@ -159,11 +158,12 @@ class DevicePasses:
             for parts, one in zip(passes, told):
                 rows = _Rows.of(one, self.layout.chunk // len(parts))
                 indices = [part.block.index for part in parts]
-                with naming(self.purpose, indices), prepared.lending.borrowed() as model:
-                    self._draw(bench, parts, rows, steps)
-                    answers = model(bench.room.view(-1, *prepared.input_shape))
-                    check_answers(prepared.name, answers, self.layout.chunk)
-                    counts.add(answers.detach(), rows.owner, rows.wanted)
+                with naming(self.purpose, indices):
+                    drawn = self._draw(bench, parts, rows, steps)
+                    with prepared.base.turn(), prepared.lending.borrowed() as model:
+                        answers = model(drawn.view(-1, *prepared.input_shape))
+                        check_answers(prepared.name, answers, self.layout.chunk)
+                        counts.add(answers.detach(), rows.owner, rows.wanted)
             arrival = self.transfers.fetch(counts.held)
         return Pending(blocks, counts, arrival, began, self.purpose)
 
@@ -173,8 +173,8 @@ class DevicePasses:
         with torch.inference_mode(), self._current(), self._benches.borrowed() as bench:
             (told,) = self._told([parts], {id(block.copies): 0})
             rows = _Rows.of(told, self.layout.chunk)
-            self._draw(bench, parts, rows, bench.steps(block.copies).unsqueeze(0))
-            shown = self.transfers.fetch(bench.room[block.wanted]).wait()
+            drawn = self._draw(bench, parts, rows, bench.steps(block.copies).unsqueeze(0))
+            shown = self.transfers.fetch(drawn[block.wanted]).wait()
         return np.array(shown, dtype=np.float64).reshape(-1, *self.prepared.input_shape)
 
     def _passes(self, task: Task) -> Iterator[list[_Part]]:
@@ -227,8 +227,13 @@ class DevicePasses:
         )
         return sent(told, self.prepared.device)
 
-    def _draw(self, bench: _Bench, parts: Sequence[_Part], rows: _Rows, steps: Tensor) -> None:
-        """Overwrite the room of a pass, as :meth:`NoisyCopies.draw` does: whole numbers are added exactly."""
+    def _draw(self, bench: _Bench, parts: Sequence[_Part], rows: _Rows, steps: Tensor) -> Tensor:
+        """The rows of a pass, as :meth:`NoisyCopies.draw` draws them: whole numbers are added exactly.
+
+        In memory of their own, since a model may keep what it was shown, and write to it when it likes.
+        """
+        kind = self.prepared.numerics.noise_dtype()
+        room = torch.empty((self.layout.chunk, self._size), dtype=kind, device=self.prepared.device)
         size, half = self.layout.chunk // len(parts), -(-self._size // 2)
         runs, end = [], 0
         for _, alike in groupby((part.block.copies for part in parts), attrgetter("noise.sampler")):
@@ -244,10 +249,11 @@ class DevicePasses:
                 own = slice(max(begin - first, 0), min(end, last) - first)
                 if own.start >= own.stop:
                     continue
-                out = bench.room[first:last][own]
+                out = room[first:last][own]
                 out[:, :half] = cells.steps(lower[own], slice(0, half))
                 out[:, half:] = cells.steps(upper[own], slice(half, self._size))
                 out.add_(points[own]).div_(divisor)
+        return room
 
     def _current(self) -> AbstractContextManager[object]:
         """Compiled models are launched on the thread's current device, whatever their tensors' is."""
@@ -260,11 +266,3 @@ class DevicePasses:
             raise InvalidValueError(
                 f"the philox generator numbers {MOST_VOTES} votes of an input, got {last}: use --generator sfc64"
             )
-
-    def _new_bench(self) -> _Bench:
-        room = torch.zeros(
-            (self.layout.chunk, self._size),
-            dtype=self.prepared.numerics.noise_dtype(),
-            device=self.prepared.device,
-        )
-        return _Bench(room)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from textwrap import shorten
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,6 +19,7 @@ from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
 from smoothcert.sampling.execution import check_device
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.equal_copies import EqualCopies
 from smoothcert.sampling.models.probes import (
     Outputs,
     Probe,
@@ -26,10 +29,12 @@ from smoothcert.sampling.models.probes import (
     check_rows,
     check_together,
     probe_rows,
-    telling_rows,
+    same_answers,
+    telling,
 )
 from smoothcert.sampling.numerics import Numerics
-from smoothcert.sampling.threads import as_a_worker
+from smoothcert.sampling.threads import in_a_worker
+from smoothcert.sampling.turns import turn
 
 _REASON = 240  # characters of a foreign message
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
@@ -71,28 +76,28 @@ class Prepared:
 
     def reopened(self, device: str) -> Prepared:
         """The same, settled and checked elsewhere, for one worker on this device."""
-        with as_a_worker():
-            opened = self.base.open_route(self.numerics, self.input_shape, device)
+        opened = in_a_worker(partial(self.base.opened, self.numerics, self.input_shape, device))
         if opened.numerics != self.numerics:
             raise ModelError(f"{self.name} was prepared as {self.numerics}, a worker has {opened.numerics}")
-        return replace(self, lending=Lending(opened.make, most=1), device=opened.device)
+        copies = self.base.equal_copies(opened, self.input_shape)
+        return replace(self, lending=Lending(copies, most=1), device=opened.device)
 
     def outputs(self, batch: torch.Tensor) -> torch.Tensor:
         """The answers to one pass: a fixed-shape batch on the CPU in the noise's type, which the model may change.
 
-        Any number of threads may call this. Each pass has a copy of the model to itself, or waits for the only one;
-        the answers are private to the caller, one for every row.
+        Any number of threads may call this. Each pass has a copy of the model to itself, or waits for its turn; the
+        answers are private to the caller, one for every row.
         """
         return self.outputs_each([batch])[0]
 
     def outputs_each(self, batches: Iterable[torch.Tensor]) -> list[torch.Tensor]:
         """The same for passes one after the other, for which one copy of the model is borrowed once."""
         found = []
-        with self.lending.borrowed() as model:
+        with self.base.turn(), self.lending.borrowed() as model:
             for batch in batches:
                 answers = model(batch)
                 check_answers(self.name, answers, len(batch))
-                # The model may return, and write to, something of its own or its input.
+                # Taken within the turn: it may be something of the model's own, or its input, that others write to.
                 found.append(answers.clone())
         return found if self.order is None else [self._in_order(answers) for answers in found]
 
@@ -117,8 +122,8 @@ class Prepared:
     def label_of(self, x: NDArray[Any]) -> int:
         """The model's class for one input as it is, in a pass of the same shape as votes are cast in."""
         row = torch.as_tensor(x).to(self.numerics.noise_dtype())
-        with as_a_worker():
-            return int(read_ballots(self.outputs_of(row[None]), self.kind, self.classes, "hard").labels[0])
+        answers = in_a_worker(lambda: self.outputs_of(row[None]))
+        return int(read_ballots(answers, self.kind, self.classes, "hard").labels[0])
 
 
 class BaseClassifier(ABC):
@@ -166,19 +171,28 @@ class BaseClassifier(ABC):
         self.check_shape(input_shape)
         digest = hashlib.sha256(self.kind.encode())
         digest.update(self.identity())
-        with as_a_worker():
-            digest.update(self.answers(tuple(input_shape)))
+
+        def answers() -> bytes:
+            with self.turn():
+                return self.answers(tuple(input_shape))
+
+        digest.update(in_a_worker(answers))
         return digest.hexdigest()
 
     def prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str = "cpu") -> Prepared:
         """Settle route and shape, count the classes, and make sure that neither rows nor passes influence others."""
         self.check_shape(input_shape)
         check_device(device)
-        # Under the settings of the workers: compilers specialise on the number of threads.
+        # As workers do: compilers specialise on the number of threads, and the caller's context isn't the model's.
+        return in_a_worker(partial(self._prepare, numerics, tuple(input_shape), device))
+
+    def _prepare(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Prepared:
         generator = torch.get_rng_state()
-        with as_a_worker():
+        with self.turn():
             opened = self.open_route(numerics, input_shape, device)
-            lending = Lending(opened.make, self.most_workers)
+            eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
+            copies = self.equal_copies(opened, input_shape)
+            lending = Lending(copies, self.most_workers)
 
             def ask_in(room: torch.Tensor) -> torch.Tensor:
                 with lending.borrowed() as outputs:
@@ -187,10 +201,10 @@ class BaseClassifier(ABC):
             def ask(batch: torch.Tensor) -> torch.Tensor:
                 return ask_in(batch.clone())  # the model may write to its input
 
-            rows = probe_rows(opened.numerics.layout().chunk, input_shape, opened.numerics.noise_dtype())
-            first = telling_rows(ask, rows)
+            with lending.borrowed():  # the first copy is made
+                first = copies.first()
+            first = telling(ask, first)
             classes = self.count_classes(first.answers)
-            eps = torch.finfo(opened.numerics.coarsest_dtype()).eps
             together = self.most_workers != 1
             try:
                 if not together:  # several workers ask the same rows again, and at once
@@ -205,6 +219,7 @@ class BaseClassifier(ABC):
             elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
                 self._check_rows_finely(opened.numerics, first.rows, device, "float64")
             check_kept(self.name, ask_in, (first, second), self.kind, eps)
+            copies.check_order(second)
             if together:
                 check_draws(self.name, ask, first, generator)
                 check_together(self.name, ask, (first, second), self.kind, eps)
@@ -213,13 +228,26 @@ class BaseClassifier(ABC):
         return Prepared(
             self.name,
             opened.numerics.drawn_on(opened.device),
-            tuple(input_shape),
+            input_shape,
             classes,
             self.kind,
             lending,
             self,
             opened.device,
         )
+
+    def opened(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
+        """A route opened in the model's turn; called in a worker."""
+        with self.turn():
+            return self.open_route(numerics, input_shape, device)
+
+    def equal_copies(self, opened: Opened, input_shape: tuple[int, ...]) -> EqualCopies:
+        """What makes the functions of workers."""
+        numerics = opened.numerics
+        eps = torch.finfo(numerics.coarsest_dtype()).eps
+        rows = partial(probe_rows, numerics.layout().chunk, input_shape, numerics.noise_dtype())
+        same = partial(same_answers, kind=self.kind, eps=eps)
+        return EqualCopies(self.name, opened.make, self.probe, rows, same)
 
     def _check_rows_finely(
         self, numerics: Numerics, rows: torch.Tensor, device: str, dtype: Literal["float32", "float64"]
@@ -241,6 +269,10 @@ class BaseClassifier(ABC):
         check_rows(
             self.name, lambda batch: self.probe(outputs, batch), first, self.kind, eps, self.mixing_cause()
         )
+
+    def turn(self) -> AbstractContextManager[None]:
+        """What is held while the model is asked: one caller at a time in the process, where it can't have more."""
+        return turn(thread_safe=self.most_workers is None)
 
     def mixing_cause(self) -> str:
         """What usually makes a model of this make answer a row by the rest of its batch."""

@@ -8,7 +8,6 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -48,14 +47,15 @@ class Lending(Generic[T]):
 
 
 def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Module:
-    """The same function with a state of its own; parameters and buffers are the same storage if ``sharing_weights``.
+    """The same function with a state of its own; parameters are the same storage if ``sharing_weights``.
 
+    Buffers never are: a module may use one as scratch paper, and leave it as it was.
     ``copy.deepcopy`` alone isn't enough: it leaves functions as they are, so that a hook or a replaced ``forward``
     that has the module in its closure would go on reading and writing the original.
     """
     memo: dict[int, Any] = {}
     if sharing_weights:
-        memo |= {id(tensor): tensor for tensor in chain(module.parameters(), module.buffers())}
+        memo |= {id(tensor): tensor for tensor in module.parameters()}
     inside = {id(part) for part in module.modules()}
     rebound: list[tuple[types.FunctionType, types.FunctionType]] = []
     for part in module.modules():
@@ -151,8 +151,7 @@ def _values_of(value: object) -> Iterable[object]:
 
 
 def _share_storage(module: nn.Module, copied: nn.Module) -> None:
-    """Scripted modules copy their tensors whatever the memo says: the copies are let go again."""
-    ours = chain(module.parameters(), module.buffers())
-    for old, new in zip(ours, chain(copied.parameters(), copied.buffers())):
+    """Scripted modules copy their tensors whatever the memo says: copies of parameters are let go again."""
+    for old, new in zip(module.parameters(), copied.parameters()):
         if old.data_ptr() != new.data_ptr():
             new.data = old.data

@@ -17,7 +17,6 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
-from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import as_whole, check_exact, whole_type
 from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within
@@ -70,11 +69,6 @@ class FunctionClassifier(BaseClassifier):
         self._input_dtype = whole_type(input_dtype)
         self._declared = "" if input_dtype is None else f" {input_dtype}"
 
-    @property
-    def called(self) -> object:
-        """What has one caller at a time: the function."""
-        return self.function
-
     def identity(self) -> bytes:
         """Code can't be hashed: the name stands for the function, beside its answers."""
         return f"{self.name} {self.classes}{self._declared}".encode()
@@ -125,16 +119,10 @@ class FunctionClassifier(BaseClassifier):
     def _outputs(self, batch: torch.Tensor) -> torch.Tensor:
         if self._input_dtype is not None:
             batch = as_whole(batch, self._input_dtype)
-        answers = self._numbers(batch)
+        answers = self._as_tensor(self.function(batch.numpy()), len(batch))
         if self.kind == "labels" and answers.ndim == 2 and answers.shape[1] == 1:
             return answers[:, 0]  # a column of labels, as some libraries return them
         return two_columns(answers, self.kind) if self._one_number else answers
-
-    def _numbers(self, batch: torch.Tensor) -> torch.Tensor:
-        with turns_of(self.called, thread_safe=self.most_workers is None):
-            answer = self.function(batch.numpy())
-            # Taken before the next caller's turn: it may be a view of something that the function keeps.
-            return self._as_tensor(answer, len(batch)).clone()
 
     def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
         if isinstance(answer, torch.Tensor):
@@ -176,7 +164,6 @@ class EstimatorClassifier(FunctionClassifier):
         columns: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
-        self._estimator = estimator
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
         given = _as_fitted(self.feature_names, columns or {})
@@ -228,11 +215,6 @@ class EstimatorClassifier(FunctionClassifier):
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
-    @property
-    def called(self) -> object:
-        """The estimator: votes, held columns and fingerprints are different functions of one."""
-        return self._estimator
-
     def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
         """The same function, with these columns of its tables at one value each, whatever a row holds there."""
         return self._made(columns=columns)
@@ -254,8 +236,7 @@ class EstimatorClassifier(FunctionClassifier):
             return found
         graded = FunctionClassifier(self._graded, name=self.name)
         graded._input_dtype = self._input_dtype
-        with turns_of(self.called, thread_safe=self.most_workers is None):
-            return found + graded.answers(input_shape)
+        return found + graded.answers(input_shape)
 
 
 def _last_step(estimator: Any) -> Any:

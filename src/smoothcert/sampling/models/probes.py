@@ -61,13 +61,12 @@ class Probe:
         return self.answers.is_floating_point() and bool(_rows_with_nan(self.answers).double().mean() > 0.5)
 
 
-def telling_rows(ask: Outputs, rows: torch.Tensor) -> Probe:
-    """The probe's rows, or where the model is no number on most of them, the same rows in a range where it is."""
-    first = Probe(rows, ask(rows))
+def telling(ask: Outputs, first: Probe) -> Probe:
+    """The probe, or where the model is no number on most of its rows, the same rows in a range where it is."""
     for scale, shift in _RANGES:
         if not first.mostly_nan:
             break
-        moved = scale * rows + shift
+        moved = scale * first.rows + shift
         try:
             found = Probe(moved, ask(moved))
         except ModelError:  # it may refuse what is out of its range

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -21,7 +20,6 @@ from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
-from smoothcert.sampling.models.turns import turns_of
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
@@ -80,7 +78,6 @@ class TorchClassifier(BaseClassifier):
         self.class_names = class_names
         self.classes = classes
         self.most_workers = 1 if thread_safe is False else None
-        self._make = type(module)  # where copies meet, modules of one class do
         self.one_number = classes == 2 and outputs is not None
         self._input_dtype = whole_type(input_dtype)
         self.differentiable = self._input_dtype is None  # rounding has no slope
@@ -116,8 +113,7 @@ class TorchClassifier(BaseClassifier):
         for attempt, (dtype, batch) in enumerate(tried, start=1):
             try:
                 module = self._one_tensor(private_copy(self.module).to(dtype), batch[:1].to(dtype))
-                with self._turns():
-                    answer = self.probe(module, batch.to(dtype))
+                answer = self.probe(module, batch.to(dtype))
                 break
             except ModelError:
                 if attempt == len(tried):
@@ -156,7 +152,7 @@ class TorchClassifier(BaseClassifier):
                 )
 
         def placed() -> Outputs:
-            return _Placed(make(), device, dtype, self._turns())
+            return _Placed(make(), device, dtype)
 
         return Opened(replace(settled, route=route), placed, check, device)
 
@@ -175,10 +171,6 @@ class TorchClassifier(BaseClassifier):
         if any("quantized.dynamic" in type(part).__module__ for part in self.module.modules()):
             return "dynamic quantisation, which scales a row by the whole batch: quantise it statically"
         return "statistics that its forward computes over the batch (it was evaluated in evaluation mode)"
-
-    def _turns(self) -> AbstractContextManager[Any]:
-        """One pass at a time where several would disturb each other, be they other classifiers'."""
-        return turns_of(self._make, thread_safe=self.most_workers is None)
 
     def lend(self, module: nn.Module) -> Lending[nn.Module]:
         """Copies of a module made from this one's, each for one thread at a time; they share its weights."""
@@ -226,11 +218,9 @@ class _Placed:
     forward: Forward
     device: str
     dtype: torch.dtype
-    turns: AbstractContextManager[Any]
 
     def __call__(self, batch: torch.Tensor) -> torch.Tensor:
-        with self.turns:
-            return self.forward(batch.to(device=self.device, dtype=self.dtype, non_blocking=True))
+        return self.forward(batch.to(device=self.device, dtype=self.dtype, non_blocking=True))
 
 
 def _weights_of(outputs: Outputs) -> dict[str, bytes]:
