@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+from smoothcert.errors import DataError
 from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
 from smoothcert.verification.intervals import ZERO, Interval
 from smoothcert.verification.noise import Noise
@@ -120,7 +121,10 @@ class Judge:
             return plain
         if line.noise != f"diagonal-{self.plan.noise}":
             raise UnreadableError(f"its search found {line.noise} noise, the plan states {self.plan.noise}")
-        path = self.directory / "sigmas" / f"{record.index}.npy"
+        folder = self.directory / "sigmas"
+        if folder.is_symlink():
+            raise DataError(f"{folder} can't be read: it is a link, and not followed")
+        path = folder / f"{record.index}.npy"
         noise = read_scales(path, line.noise, line.sigmas_sha256)
         _check_sigma(record, noise)
         return noise

@@ -13,18 +13,17 @@ from typing import Any
 
 from smoothcert.verification.beliefs import believed, verified
 from smoothcert.verification.checksums import Checksums
+from smoothcert.verification.journal import opened_journal
 from smoothcert.verification.level_records import LevelJudge
 from smoothcert.verification.levels import read_levels
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import (
     StatedRecord,
-    count_rows,
     parse_row,
     read_allocation,
     read_found,
     read_noted_records,
     read_pilots,
-    read_rows,
 )
 from smoothcert.verification.records import Judge, shape_problems
 from smoothcert.verification.report import Report
@@ -59,26 +58,28 @@ def verify_run(
     statement = read_statement(directory)
     report = Report(str(directory))
     judge = None if statement.plan is None else _judge(directory, statement.plan, report)
-    total = count_rows(directory)
+    # Before the journal is opened: a run under way notes more than it held then.
     checks = Checksums(statement.fields, read_noted_records(directory))
-    if begin is not None:
-        begin(total)
     records: list[StatedRecord] = []
     seen: set[int] = set()
     sums = hashlib.sha256()
     readable = True
-    for row in read_rows(directory, checks.begin):
-        report.records += 1
-        checks.check(row, report)
-        record = _checked(row, judge, statement, report, seen)
-        if record is None:
-            readable = False
-        else:
-            if keep_records or (judge is not None and judge.allocation is not None):
-                records.append(record)
-            sums.update(record.digested())
-        if step is not None:
-            step()
+    with opened_journal(directory) as journal:
+        total = journal.count()
+        if begin is not None:
+            begin(total)
+        for row in journal.rows(checks.begin):
+            report.records += 1
+            checks.check(row, report)
+            record = _checked(row, judge, statement, report, seen)
+            if record is None:
+                readable = False
+            else:
+                if keep_records or (judge is not None and judge.allocation is not None):
+                    records.append(record)
+                sums.update(record.digested())
+            if step is not None:
+                step()
     checks.check_all(report)
     if not report.records:
         report.notes.append("no input has been certified yet")

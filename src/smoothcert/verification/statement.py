@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import RunError
+from smoothcert.errors import DataError, RunError
+from smoothcert.files import MOST_TEXT, parse_json, read_file
 from smoothcert.verification.checksums import is_intact
 from smoothcert.verification.class_bounds import BOUNDS, BoundKind, is_look
 from smoothcert.verification.levels import Levels, parse_levels
@@ -199,12 +199,12 @@ def read_statement(directory: Path) -> Statement:
         remedy = "; unpack it with import-log first" if directory.is_file() else ""
         raise RunError(f"{directory} is not a run: no such directory{remedy}")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(read_file(path, MOST_TEXT, links=False))
     except FileNotFoundError:
         raise RunError(f"{directory} is not a run: it has no {MANIFEST}") from None
-    except OSError as error:
-        raise RunError(f"{path} can't be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except DataError as error:
+        raise RunError(str(error)) from None
+    except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); get the run again") from None
     if not isinstance(fields, dict) or fields.get("format") != 1:
         raise RunError(f"{path} is not in format 1: it was written by another version of smoothcert")
