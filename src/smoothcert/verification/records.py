@@ -224,13 +224,14 @@ def stream_problems(votes: Votes, phase: str, index: int, seed: int, kind: str) 
     yield from votes.impossible()
 
 
-def shape_problems(record: StatedRecord, stretched: bool) -> Iterator[str]:
-    """What is impossible, whatever the votes."""
+def shape_problems(record: StatedRecord, stretched: bool, may_be_zero: bool = False) -> Iterator[str]:
+    """What is impossible, whatever the votes; a class's radius ``may_be_zero`` where it was rounded to be printed."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
         yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
     if record.abstained != int(record.predicted == ABSTAIN):
         yield f"class {record.predicted} marked as {'abstained' if record.abstained else 'not abstained'}"
-    if record.radius < 0 or (record.radius > 0) != (record.predicted != ABSTAIN):
+    certified = record.predicted != ABSTAIN
+    if record.radius < 0 or ((record.radius > 0) != certified and not (certified and may_be_zero)):
         yield f"class {record.predicted} with radius {record.radius!r}"
     if not (math.isfinite(record.sigma) and record.sigma > 0):
         yield f"σ = {record.sigma!r}"
