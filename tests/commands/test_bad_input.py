@@ -278,7 +278,8 @@ def test_a_training_that_is_not_finished(
 
 def test_weights_that_were_lost(begun: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy(digits_model / "model.json", begun)
-    assert "has no model.safetensors" in refusal(capsys, "diagnose", begun)
+    message = refusal(capsys, "diagnose", begun)
+    assert "is a training whose model.safetensors is missing; give its train command again" in message
 
 
 def test_a_certified_run_is_no_model(

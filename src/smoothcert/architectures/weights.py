@@ -109,11 +109,16 @@ def load_model(
 def _no_weights(directory: Path) -> ModelError:
     """Why there is nothing to load: by the statement of a run, which says of which kind it is."""
     kind = next(filter(None, map(_kind_of, sorted(directory.glob("*.json")))), None)
-    # Training ends by writing both files: where one is left, the other was lost.
-    if kind == "train" and not (directory / WEIGHTS_NAME).with_suffix(".json").exists():
+    if kind == "train":
+        # Training ends by writing weights and description: where this one is left, those were lost.
+        lost = (directory / WEIGHTS_NAME).with_suffix(".json").exists()
+        state = (
+            f"whose {WEIGHTS_NAME} is missing"
+            if lost
+            else f"that isn't finished: it has no {WEIGHTS_NAME} yet"
+        )
         return ModelError(
-            f"{directory} is a training that isn't finished, and has no {WEIGHTS_NAME} yet: give its train command "
-            "again, which goes on where it stopped"
+            f"{directory} is a training {state}; give its train command again, which goes on from the last checkpoint"
         )
     if kind in ("certify", "import"):
         return ModelError(f"{directory} is a certified run and no model: name the model itself")
