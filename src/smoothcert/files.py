@@ -118,11 +118,12 @@ def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
         is_link = not links and path.is_symlink()
         reason = "it is a link, and not followed" if is_link else error.strerror
         raise DataError(f"{path} can't be read: {reason}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)  # first: of a folder, Python's own error would name the descriptor's number
+        raise DataError(
+            f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device"
+        )
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DataError(
-                f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device"
-            )
         yield file
 
 

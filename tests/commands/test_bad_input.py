@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import warnings
@@ -240,3 +241,61 @@ def test_hopeless_n_is_announced(
     assert "smallest n that could is 11" in " ".join(capsys.readouterr().err.split())
     main(["certify", str(digits_model), "--n", "10", "--max", "1", "--out", str(tmp_path / "run")])
     assert "smallest n that could is 11" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.fixture
+def begun(digits_model: Path, tmp_path: Path) -> Path:
+    """A training as it is before its end: no weights, and what it goes on from."""
+    folder = tmp_path / "begun"
+    shutil.copytree(digits_model, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["certify", "--out", "run"],
+        ["diagnose"],
+        ["predict"],
+        ["train", "digits", "--sigma", "0.25", "--out", "run", "--from"],
+    ],
+)
+def test_a_training_that_is_not_finished(
+    begun: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*command, begun] if "--from" in command else [command[0], begun, *command[1:]]
+    message = refusal(capsys, *words)
+    assert "is a training that isn't finished" in message
+    assert "give its train command again" in message
+
+
+def test_weights_that_were_lost(begun: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(digits_model / "model.json", begun)
+    message = refusal(capsys, "diagnose", begun)
+    assert "is a training whose model.safetensors is missing; give its train command again" in message
+
+
+def test_a_certified_run_is_no_model(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "certified"
+    main(["certify", str(digits_model), "--n", "100", "--max", "2", "--quiet", "--out", str(run)])
+    capsys.readouterr()
+    assert "is a certified run and no model: name the model itself" in refusal(capsys, "diagnose", run)
+
+
+def test_a_descriptor_is_no_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error", 3)
+
+    monkeypatch.setattr("smoothcert.runs.read_run", failing)
+    message = refusal(capsys, "show", "run")
+    assert "3" not in message
+    assert "input or output: Input/output error" in message

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +221,8 @@ def test_labels_and_base_classes_are_held_against_data_and_model(
     assert "states inputs of levels 255, those of the data are None" in shown
     assert "input 0: label" in shown
     assert "input 1: base class 2" in shown
+    assert "all labels, held against the data: 1 are others" in shown
+    assert "Verified" not in shown
 
 
 @pytest.mark.parametrize(
@@ -278,6 +283,98 @@ def test_digits_from_start_to_end(
     assert ": 10 inputs, verified" in shown, "all that were asked for are there"
     assert "10 of the 13 inputs that its data allow were asked for (--max)" in shown
     assert "unfinished" not in shown
+
+
+@pytest.fixture(scope="module")
+def of_digits(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("digits") / "run"
+    main(["certify", str(digits_model), "--n", "100", "--max", "6", "--quiet", "--out", str(out)])
+    return out
+
+
+@pytest.mark.parametrize(
+    ("part", "fields", "message"),
+    [
+        ("data", {"name": "imagenet"}, "run.json calls its data 'imagenet', and they are digits"),
+        ("origin", {"dataset": "imagenet"}, "run.json calls its data 'imagenet', and they are digits"),
+        ("origin", {"dataset": ["imagenet"]}, "and they are digits"),
+        ("origin", {"split": "train"}, "run.json states the 'train' split"),
+    ],
+)
+def test_data_under_another_name(
+    digits_model: Path,
+    of_digits: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+    fields: dict[str, Any],
+    message: str,
+) -> None:
+    run = tmp_path / "run"
+    copied(of_digits, run)
+    stated = json.loads((run / "run.json").read_text())
+    stated[part] |= fields
+    (run / "run.json").write_text(json.dumps(stated))
+    assert code(str(run)) == 0
+    assert f"the data are {stated['data']['name']!r}" in " ".join(capsys.readouterr().out.split())
+    assert code(str(run), "--replay", "1", "--model", str(digits_model)) == 4
+    assert message in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_name_is_believed_until_the_data_are_there(
+    digits_model: Path, of_digits: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert code(str(of_digits)) == 0
+    assert "that the data are 'digits', 'test' split, as run.json calls them" in capsys.readouterr().out
+    assert code(str(of_digits), "--replay", "1", "--model", str(digits_model)) == 0
+    shown = capsys.readouterr().out
+    assert "as run.json calls them" not in shown
+    assert "all labels, held against the data" in shown
+    # A path is another elsewhere, and data that were given by one have no name that could be compared.
+    shutil.copy("points.npz", "moved.npz")
+    assert code("run", "--replay", "1", *[word.replace("points", "moved") for word in REPLAY]) == 0
+
+
+def test_a_run_without_records_verifies_nothing(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(here / "run", tmp_path / "run")
+    with closing(sqlite3.connect(tmp_path / "run" / "journal.sqlite")) as connection, connection:
+        connection.execute("DELETE FROM records")
+    for words in ([], ["--replay", "2", *REPLAY]):
+        assert code(str(tmp_path / "run"), *words) == 0
+        shown = capsys.readouterr().out
+        assert "recomputed from the votes" not in shown
+        assert "nothing was recomputed" in shown
+        assert "cast again with" not in shown
+        assert "all labels" not in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "note"),
+    [
+        (["--max", "6"], "6 of the 12 inputs that its data allow were asked for (--max)"),
+        (["--shard", "2/3"], "4 of the 12 inputs that its data allow were asked for (--shard 2/3)"),
+        (
+            ["--max", "6", "--shard", "2/3"],
+            "2 of the 12 inputs that its data allow were asked for (--max, --shard 2/3)",
+        ),
+    ],
+)
+def test_what_limited_a_run(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], note: str
+) -> None:
+    certify(str(tmp_path / "run"), "--n", "100", *words)
+    assert code(str(tmp_path / "run")) == 0
+    assert note in capsys.readouterr().out
+
+
+def test_more_inputs_than_can_be_counted(here: Path, tmp_path: Path) -> None:
+    run = copied(here / "run", tmp_path / "run")
+    stated = json.loads((run / "run.json").read_text())
+    stated["data"] |= {"inputs": 10**30, "planned": 10**29}
+    (run / "run.json").write_text(json.dumps(stated))
+    assert code(str(run)) == 4
 
 
 def test_it_needs_neither_torch_nor_scipy(tmp_path: Path) -> None:

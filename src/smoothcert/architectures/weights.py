@@ -77,9 +77,7 @@ def load_model(
     if source.is_dir():
         source = source / WEIGHTS_NAME
         if not source.is_file():
-            raise ModelError(
-                f"{source.parent} has no {WEIGHTS_NAME}: name a directory save_model wrote, or a file"
-            )
+            raise _no_weights(source.parent)
     elif not source.is_file():
         raise ModelError(f"{source} doesn't exist: check the path")
     if source.suffix == ".safetensors":
@@ -106,6 +104,34 @@ def load_model(
         raise ModelError(text if text.startswith(str(source)) else f"{source}: {text}") from error
     model.load_state_dict(state)
     return model.eval(), spec
+
+
+def _no_weights(directory: Path) -> ModelError:
+    """Why there is nothing to load: by the statement of a run, which says of which kind it is."""
+    kind = next(filter(None, map(_kind_of, sorted(directory.glob("*.json")))), None)
+    if kind == "train":
+        # Training ends by writing weights and description: where this one is left, those were lost.
+        lost = (directory / WEIGHTS_NAME).with_suffix(".json").exists()
+        state = (
+            f"whose {WEIGHTS_NAME} is missing"
+            if lost
+            else f"that isn't finished: it has no {WEIGHTS_NAME} yet"
+        )
+        return ModelError(
+            f"{directory} is a training {state}; give its train command again, which goes on from the last checkpoint"
+        )
+    if kind in ("certify", "import"):
+        return ModelError(f"{directory} is a certified run and no model: name the model itself")
+    return ModelError(f"{directory} has no {WEIGHTS_NAME}: name a directory save_model wrote, or a file")
+
+
+def _kind_of(path: Path) -> str | None:
+    try:
+        stated = parse_json(read_file(path, MOST_TEXT, links=False))
+    except (OSError, DataError, ValueError):
+        return None
+    kind = stated.get("kind") if isinstance(stated, dict) and "plan" in stated else None
+    return kind if isinstance(kind, str) else None
 
 
 def _expected_state(spec: ModelSpec) -> Mapping[str, Tensor]:

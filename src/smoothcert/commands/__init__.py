@@ -159,7 +159,9 @@ def _run(tokens: list[str], as_json: bool) -> int:
         return 2
     except OSError as error:
         give_up_output()
-        report_mistake(f"{error.filename or 'input or output'}: {error.strerror or error}", exit_code=2)
+        # A file that was opened by its descriptor has that number for its name.
+        name = None if isinstance(error.filename, int) else error.filename
+        report_mistake(f"{name or 'input or output'}: {error.strerror or error}", exit_code=2)
         return 2
     except KeyboardInterrupt:
         report_mistake(

@@ -150,7 +150,8 @@ def _replay(
     plan = checked.statement.plan
     options = declared_as(model_options, checked.statement.model.get("declared"))
     named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
-    inputs = datasets.load(named.dataset_or(replaying.dataset), replaying.split, replaying.data_dir)
+    spec = named.dataset_or(replaying.dataset)
+    inputs = datasets.load(spec, replaying.split, replaying.data_dir)
     models = level_classifiers(replaying.model, named, replaying.level_models, options)
     execution = execution_of(speed)
     if plan is not None and plan.levels is not None:
@@ -162,6 +163,7 @@ def _replay(
         )
     else:
         replay = Replay(run, checked.statement, models[-1], inputs, execution)
+    replay.check_names(spec, replaying.split, checked.report)
     replay.check_labels(checked.records, checked.report)
     seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
     chosen = chosen_records(checked.records, replaying.replay, seed)

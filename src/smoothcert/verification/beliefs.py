@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from smoothcert.verification.levels import Levels
+from smoothcert.verification.logs import Log
 from smoothcert.verification.report import Report
 from smoothcert.verification.statement import Plan, Statement
 
@@ -10,10 +11,10 @@ from smoothcert.verification.statement import Plan, Statement
 def verified(statement: Statement, report: Report) -> list[str]:
     """What was recomputed."""
     plan = statement.plan
+    if not report.records:
+        return ["run.json alone: there is no record yet, and nothing was recomputed"]
     if plan is None:
-        return [
-            "classes, radii and abstentions are possible ones (there are no votes to recompute them from)"
-        ]
+        return _of_a_log(Log.of(statement))
     found = [
         f"votes: {plan.n0} to choose the class and {_votes(plan)} others to certify it, each from the first vote of "
         f"the input's own stream (seed {plan.seed})",
@@ -51,7 +52,8 @@ def believed(statement: Statement, report: Report) -> list[str]:
     plan = statement.plan
     if plan is None:
         return [
-            "every radius: the log it was imported from keeps no votes, and doesn't prove how it was made"
+            "every radius: the log it was imported from keeps no votes, and doesn't prove how it was made",
+            *_data_name(statement, report),
         ]
     again = report.replayed
     found = [
@@ -64,6 +66,7 @@ def believed(statement: Statement, report: Report) -> list[str]:
         "the base classifier's answers without noise"
         if again
         else "labels, and the base classifier's answers without noise",
+        *_data_name(statement, report),
     ]
     if plan.stream == 1:
         found.append(
@@ -96,6 +99,27 @@ def believed(statement: Statement, report: Report) -> list[str]:
             "hold for questions asked of that memory only"
         )
     return found
+
+
+def _of_a_log(log: Log) -> list[str]:
+    found = [
+        "that class, radius and abstention of each input can be together (there are no votes to recompute them from)"
+    ]
+    if log.extent is not None:
+        found.append(
+            "that no radius is larger than noise, n, α and bound allow, as they are stated: "
+            f"{log.extent.high:.6g} σ, but for how radii are printed"
+        )
+    return found
+
+
+def _data_name(statement: Statement, report: Report) -> list[str]:
+    """What a run calls its data, unless they were at hand and are called that."""
+    name, origin = statement.data.get("name"), statement.fields.get("origin")
+    if report.data_known or not isinstance(name, str):
+        return []
+    split = origin.get("split") if isinstance(origin, dict) else None
+    return [f"that the data are {name!r}{f', {split!r} split' if split else ''}, as run.json calls them"]
 
 
 def _of_levels(plan: Plan, levels: Levels) -> list[str]:

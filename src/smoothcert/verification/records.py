@@ -10,6 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
+from smoothcert.errors import DataError
 from smoothcert.verification.class_bounds import Pair, bounds_of, is_look
 from smoothcert.verification.intervals import ZERO, Interval
 from smoothcert.verification.noise import Noise
@@ -120,7 +121,10 @@ class Judge:
             return plain
         if line.noise != f"diagonal-{self.plan.noise}":
             raise UnreadableError(f"its search found {line.noise} noise, the plan states {self.plan.noise}")
-        path = self.directory / "sigmas" / f"{record.index}.npy"
+        folder = self.directory / "sigmas"
+        if folder.is_symlink():
+            raise DataError(f"{folder} can't be read: it is a link, and not followed")
+        path = folder / f"{record.index}.npy"
         noise = read_scales(path, line.noise, line.sigmas_sha256)
         _check_sigma(record, noise)
         return noise
@@ -220,13 +224,14 @@ def stream_problems(votes: Votes, phase: str, index: int, seed: int, kind: str) 
     yield from votes.impossible()
 
 
-def shape_problems(record: StatedRecord, stretched: bool) -> Iterator[str]:
-    """What is impossible, whatever the votes."""
+def shape_problems(record: StatedRecord, stretched: bool, may_be_zero: bool = False) -> Iterator[str]:
+    """What is impossible, whatever the votes; a class's radius ``may_be_zero`` where it was rounded to be printed."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
         yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
     if record.abstained != int(record.predicted == ABSTAIN):
         yield f"class {record.predicted} marked as {'abstained' if record.abstained else 'not abstained'}"
-    if record.radius < 0 or (record.radius > 0) != (record.predicted != ABSTAIN):
+    certified = record.predicted != ABSTAIN
+    if record.radius < 0 or ((record.radius > 0) != certified and not (certified and may_be_zero)):
         yield f"class {record.predicted} with radius {record.radius!r}"
     if not (math.isfinite(record.sigma) and record.sigma > 0):
         yield f"σ = {record.sigma!r}"

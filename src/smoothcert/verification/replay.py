@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.datasets.base import Dataset
+from smoothcert.datasets.base import DATASETS, PATH_FORMS, Dataset
 from smoothcert.errors import DataError, ModelError, RunError
 from smoothcert.noise import DIAGONAL_NOISES, NOISES
 from smoothcert.noise import Noise as LibraryNoise
@@ -75,10 +75,36 @@ class Replay:
         _check_data(statement, dataset)
         self._check_model()
         self.held = _held(statement, dataset.input_shape)
+        self._other_labels: int | None = None
 
     def votes_of(self, records: Sequence[StatedRecord]) -> int:
         """How many votes of these records there are to cast again."""
         return sum(record.votes for record in records)
+
+    def check_names(self, spec: str, split: str, report: Report) -> None:
+        """Compare what the run calls its data with what they are: the ``split`` of the data set ``spec``.
+
+        A path says nothing elsewhere, and data that were given by one have no name: then it is left to be believed.
+        """
+        origin: Any = self.statement.fields.get("origin")
+        origin = origin if isinstance(origin, dict) else {}
+        stated = {
+            str(name) for name in (self.statement.data.get("name"), origin.get("dataset")) if name is not None
+        }
+        paths = tuple(f"{form}:" for form in PATH_FORMS)
+        others = [name for name in sorted(stated - {spec, self.dataset.name}) if not name.startswith(paths)]
+        other_split = origin.get("split") not in (None, split)
+        if spec not in DATASETS:
+            report.data_known = not others and not other_split
+            return
+        for name in others:
+            report.problem(None, f"run.json calls its data {name!r}, and they are {spec}")
+        if other_split:
+            report.problem(
+                None,
+                f"run.json states the {origin['split']!r} split, and these are the inputs of {spec}'s {split!r}",
+            )
+        report.data_known = True
 
     def check_labels(self, records: Sequence[StatedRecord], report: Report) -> None:
         """Compare all labels, their number, and which grid the inputs are said to lie on, with the data."""
@@ -91,11 +117,13 @@ class Replay:
                 None,
                 f"run.json states inputs of levels {data['levels']!r}, those of the data are {self.dataset.levels!r}",
             )
+        self._other_labels = 0 if records else None
         for record in records:
             if not 0 <= record.index < len(self.dataset):
                 continue  # reported already
             label = int(self.dataset.labels[record.index])
             if record.label != label:
+                self._other_labels = (self._other_labels or 0) + 1
                 report.problem(record.index, f"label {record.label}, in the data it is {label}")
 
     def check(self, records: Sequence[StatedRecord], report: Report, on_votes: OnVotes | None = None) -> None:
@@ -107,10 +135,13 @@ class Replay:
             report.problem(None, f"the plan's dimension is {stated}, inputs of the data have {size}")
         cast = self._cast_again(records, report, on_votes)
         report.replayed = cast
-        report.verified += [
-            f"the votes of {cast} inputs, cast again with the model and the data given",
-            "all labels are those of the data",
-        ]
+        if cast:
+            report.verified.append(
+                f"the votes of {cast} inputs, cast again with the model and the data given"
+            )
+        if self._other_labels is not None:
+            others = f": {self._other_labels} are others" if self._other_labels else ""
+            report.verified.append(f"all labels, held against the data{others}")
         report.believed = believed(self.statement, report)
         here = self.execution.device_kind
         if self._versions_differ() or self.plan.fields.get("device", here) != here:

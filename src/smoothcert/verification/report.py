@@ -29,6 +29,8 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
     results_sha256: str | None = None
     replayed: int = 0
+    data_known: bool = False
+    """Whether the data were at hand, and are called what the run calls them."""
 
     @property
     def holds(self) -> bool:

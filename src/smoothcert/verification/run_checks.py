@@ -13,20 +13,20 @@ from typing import Any
 
 from smoothcert.verification.beliefs import believed, verified
 from smoothcert.verification.checksums import Checksums
+from smoothcert.verification.journal import opened_journal
 from smoothcert.verification.level_records import LevelJudge
 from smoothcert.verification.levels import read_levels
+from smoothcert.verification.logs import Log
 from smoothcert.verification.noise import Noise
 from smoothcert.verification.reading import (
     StatedRecord,
-    count_rows,
     parse_row,
     read_allocation,
     read_found,
     read_noted_records,
     read_pilots,
-    read_rows,
 )
-from smoothcert.verification.records import Judge, shape_problems
+from smoothcert.verification.records import Judge
 from smoothcert.verification.report import Report
 from smoothcert.verification.statement import MOST_TIMES_N, Plan, Statement, read_statement
 from smoothcert.verification.votes import UnreadableError
@@ -58,27 +58,29 @@ def verify_run(
     """
     statement = read_statement(directory)
     report = Report(str(directory))
-    judge = None if statement.plan is None else _judge(directory, statement.plan, report)
-    total = count_rows(directory)
+    judge = Log.of(statement) if statement.plan is None else _judge(directory, statement.plan, report)
+    # Before the journal is opened: a run under way notes more than it held then.
     checks = Checksums(statement.fields, read_noted_records(directory))
-    if begin is not None:
-        begin(total)
     records: list[StatedRecord] = []
     seen: set[int] = set()
     sums = hashlib.sha256()
     readable = True
-    for row in read_rows(directory, checks.begin):
-        report.records += 1
-        checks.check(row, report)
-        record = _checked(row, judge, statement, report, seen)
-        if record is None:
-            readable = False
-        else:
-            if keep_records or (judge is not None and judge.allocation is not None):
-                records.append(record)
-            sums.update(record.digested())
-        if step is not None:
-            step()
+    with opened_journal(directory) as journal:
+        total = journal.count()
+        if begin is not None:
+            begin(total)
+        for row in journal.rows(checks.begin):
+            report.records += 1
+            checks.check(row, report)
+            record = _checked(row, judge, statement, report, seen)
+            if record is None:
+                readable = False
+            else:
+                if keep_records or (isinstance(judge, Judge) and judge.allocation is not None):
+                    records.append(record)
+                sums.update(record.digested())
+            if step is not None:
+                step()
     checks.check_all(report)
     if not report.records:
         report.notes.append("no input has been certified yet")
@@ -86,7 +88,7 @@ def verify_run(
     if digest is not None and report.results_sha256 != digest:
         report.problem(None, f"the results have the SHA-256 {report.results_sha256}, expected was {digest}")
     _check_completeness(statement, seen, report)
-    if judge is not None and judge.allocation is not None:
+    if isinstance(judge, Judge) and judge.allocation is not None:
         _check_total(directory, judge, records, report)
     report.verified = verified(statement, report)
     report.believed = believed(statement, report)
@@ -148,7 +150,7 @@ def _stated_distance(plan: Plan, noise: Noise, report: Report) -> Fraction:
 
 
 def _checked(
-    row: dict[str, Any], judge: Judge | None, statement: Statement, report: Report, seen: set[int]
+    row: dict[str, Any], judge: Judge | Log, statement: Statement, report: Report, seen: set[int]
 ) -> StatedRecord | None:
     number = row.get("index") if type(row.get("index")) is int else None
     try:
@@ -168,8 +170,8 @@ def _checked(
             report.problem(
                 record.index, f"is none of the {len(asked)} inputs that were asked for (--max, --shard)"
             )
-    if judge is None:
-        problems = list(shape_problems(record, stretched=True))
+    if isinstance(judge, Log):
+        problems = list(judge.problems(record))
         if record.votes:
             problems.append(
                 "keeps votes, though the run is said to be imported from a log: they weren't recomputed"
@@ -193,9 +195,12 @@ def _check_completeness(statement: Statement, seen: set[int], report: Report) ->
     if wanted is None or allowed is None:
         return
     report.expected = len(wanted)
-    if statement.limited:
+    options = ["--max"] if statement.limited else []
+    if statement.shard is not None and statement.says_which:
+        options.append(f"--shard {'/'.join(map(str, statement.shard))}")
+    if options:
         report.notes.append(
-            f"{len(wanted)} of the {len(allowed)} inputs that its data allow were asked for (--max)"
+            f"{len(wanted)} of the {len(allowed)} inputs that its data allow were asked for ({', '.join(options)})"
         )
     if report.records >= report.expected:
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from smoothcert.errors import RunError
+from smoothcert.errors import DataError, RunError
+from smoothcert.files import MOST_TEXT, parse_json, read_file
 from smoothcert.verification.checksums import is_intact
 from smoothcert.verification.class_bounds import BOUNDS, BoundKind, is_look
 from smoothcert.verification.levels import Levels, parse_levels
@@ -21,7 +21,9 @@ MANIFEST = "run.json"
 MOST_TIMES_N = 16
 """No input of a run that spreads a total gets more than this many times n votes."""
 _MOST_LEVELS = 2**24
-_MOST_VOTES = 10**10  # sums over more would take minutes for each input
+_MOST_INPUTS = 2**53
+MOST_VOTES = 10**10
+"""Sums over more would take minutes for each input."""
 _LOOK_AT_ESTIMATION = ("decide", "grid", "gain", "abstain")
 _RULES = (*_LOOK_AT_ESTIMATION, "wrong", "pilot", "total")
 
@@ -145,7 +147,7 @@ class Statement:
     def positions(self) -> range | None:
         """The inputs that the data and the step allow; None where it isn't stated."""
         inputs, skip = self.data.get("inputs"), self.data.get("skip")
-        if type(inputs) is not int or type(skip) is not int or inputs < 1 or skip < 1:
+        if type(inputs) is not int or type(skip) is not int or not 1 <= inputs <= _MOST_INPUTS or skip < 1:
             return None
         return range(0, inputs, skip)
 
@@ -154,7 +156,7 @@ class Statement:
         """The inputs that were asked for; those that the data allow where a run of an earlier version doesn't say."""
         planned, allowed = self.data.get("planned"), self.positions
         asked = allowed if allowed is None or planned is None else allowed[:planned]
-        if asked is None or (shard := self._shard) is None:
+        if asked is None or (shard := self.shard) is None:
             return asked
         number, of = shard
         return asked[number - 1 :: of]
@@ -162,17 +164,17 @@ class Statement:
     @property
     def says_which(self) -> bool:
         """Whether it says how many inputs, or which part of them, were asked for."""
-        stated = type(self.data.get("planned")) is int or self._shard is not None
+        stated = type(self.data.get("planned")) is int or self.shard is not None
         return stated and self.problem_of_planned is None
 
     @property
     def limited(self) -> bool:
-        """Whether fewer were asked for than the data and the step allow, though not for being a shard."""
+        """Whether fewer were asked for than the data and the step allow, though not for being a shard (``shard``)."""
         planned, allowed = self.data.get("planned"), self.positions
         return self.says_which and type(planned) is int and allowed is not None and planned < len(allowed)
 
     @property
-    def _shard(self) -> tuple[int, int] | None:
+    def shard(self) -> tuple[int, int] | None:
         """(I, N) where the run is of every N-th input from the I-th on."""
         found = re.fullmatch(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})", str(self.data.get("shard")))
         return (int(found[1]), int(found[2])) if found and int(found[1]) <= int(found[2]) else None
@@ -181,7 +183,7 @@ class Statement:
     def problem_of_planned(self) -> str | None:
         """What is wrong with the stated number of inputs of a certification; logs may list theirs."""
         planned, allowed = self.data.get("planned"), self.positions
-        if "shard" in self.data and self._shard is None:
+        if "shard" in self.data and self.shard is None:
             return f"run.json states the shard {self.data['shard']!r}, which is no I/N with I from 1 to N"
         if self.plan is None or "planned" not in self.data:
             return None
@@ -199,12 +201,12 @@ def read_statement(directory: Path) -> Statement:
         remedy = "; unpack it with import-log first" if directory.is_file() else ""
         raise RunError(f"{directory} is not a run: no such directory{remedy}")
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = parse_json(read_file(path, MOST_TEXT, links=False))
     except FileNotFoundError:
         raise RunError(f"{directory} is not a run: it has no {MANIFEST}") from None
-    except OSError as error:
-        raise RunError(f"{path} can't be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except DataError as error:
+        raise RunError(str(error)) from None
+    except ValueError as error:
         raise RunError(f"{path} is damaged ({error}); get the run again") from None
     if not isinstance(fields, dict) or fields.get("format") != 1:
         raise RunError(f"{path} is not in format 1: it was written by another version of smoothcert")
@@ -242,8 +244,8 @@ def _plan(fields: dict[str, Any]) -> Plan:
     if not alpha < 1:
         raise _PlanError(f"the plan's alpha must lie between 0 and 1, got {alpha}")
     n0, n = (_count(fields, name) for name in ("n0", "n"))
-    if max(n0, n) > _MOST_VOTES:
-        raise _PlanError(f"the plan's numbers of votes must be at most {_MOST_VOTES}, got {max(n0, n)}")
+    if max(n0, n) > MOST_VOTES:
+        raise _PlanError(f"the plan's numbers of votes must be at most {MOST_VOTES}, got {max(n0, n)}")
     rules = fields.get("stop", [])
     if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
         raise _PlanError(f"the plan's stop must be a list of rules, got {rules!r}")
@@ -263,8 +265,8 @@ def _plan(fields: dict[str, Any]) -> Plan:
         raise _PlanError(f"the plan states {error}") from None
     if levels is not None and levels.chooser is not None:
         most = max(levels.chooser.n0, levels.chooser.n)
-        if most > _MOST_VOTES:
-            raise _PlanError(f"the chooser's numbers of votes must be at most {_MOST_VOTES}, got {most}")
+        if most > MOST_VOTES:
+            raise _PlanError(f"the chooser's numbers of votes must be at most {MOST_VOTES}, got {most}")
     return Plan(noise, sigma, bound, n0, n, Fraction(alpha), seed, names, fields, levels)
 
 

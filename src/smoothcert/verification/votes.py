@@ -72,7 +72,7 @@ def parse_votes(value: object) -> Votes:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UnreadableError(f"votes that are no JSON ({error})") from None
     if not isinstance(value, dict):
         raise UnreadableError("votes that are no JSON object")
