@@ -120,10 +120,35 @@ def test_hours_are_what_the_run_states_of_its_training() -> None:
     assert (row.method, row.sigma, row.seconds_per_epoch, row.hours) == ("x", 0.5, 40.0, 1.0)
     assert "40.0" in render_training_times([row], "markdown")
     assert json.loads(render_training_times([row], "json"))[0]["seconds"] == 3600.0
-    assert render_training_times([row], "csv").splitlines()[1] == "x,0.5,90,3600.0,0.5,,"
-    for odd in ({}, {"epochs": 90}, {"epochs": "many", "seconds": 1.0}, {"epochs": 0, "seconds": 1.0}):
+    assert render_training_times([row], "csv").splitlines()[1] == "x,0.5,90,3600.0,0.5,,,3,3,true"
+    for odd in (
+        {},
+        {"epochs": 90},
+        {"epochs": "many", "seconds": 1.0},
+        {"epochs": 0, "seconds": 1.0},
+        {"epochs": True, "seconds": 1.0},
+        {"epochs": 10**30, "seconds": 1.0},
+        {"epochs": 90, "seconds": -5},
+        {"epochs": 90, "seconds": True},
+        {"epochs": 90, "seconds": 1e308},
+    ):
         with pytest.raises(InvalidValueError, match="doesn't say how long its model was trained"):
             training_time(trained(RUNS[1], **odd))
+
+
+def test_an_acr_of_some_inputs_says_of_how_many() -> None:
+    some = replace(RUNS[1], manifest=RUNS[1].manifest.stating(data={"planned": 500}))
+    rows = [training_time(trained(run, epochs=90, seconds=3600.0)) for run in (some, RUNS[1])]
+    assert "| 3 of 500 | 0.500 |" in render_training_times(rows, "markdown")
+    assert "|        3 | 0.500 |" in render_training_times(rows, "markdown")
+    told = [
+        (row["inputs"], row["planned"], row["complete"])
+        for row in json.loads(render_training_times(rows, "json"))
+    ]
+    assert told == [(3, 500, False), (3, 3, True)]
+    header, *lines = render_training_times(rows, "csv").splitlines()
+    assert header.endswith(",inputs,planned,complete")
+    assert [line.rpartition(",,,")[2] for line in lines] == ["3,500,false", "3,3,true"]
 
 
 def test_what_a_run_states_of_its_training_is_read_with_care() -> None:

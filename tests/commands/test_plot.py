@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from smoothcert.analysis.plots import PLOTS
 from smoothcert.analysis.plots.labels import checked, run_labels
 from smoothcert.commands import main
 from smoothcert.commands import plot as plot_command
-from smoothcert.runs import Run, read_run
+from smoothcert.runs import Manifest, Run, read_run
+from smoothcert.runs.epochs import EpochMetrics, write_epochs
 
 from .test_table import RECORDS, make, refusal
 
@@ -144,3 +146,45 @@ def test_refusals(tmp_path: Path, words: list[str], message: str, capsys: pytest
     out = tmp_path / "picture.png"
     assert message in refusal(capsys, "plot", *named, "--out", out)
     assert not out.exists()
+
+
+def trained(path: Path, **changes: object) -> Path:
+    path.mkdir(parents=True)
+    write_epochs(path, [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, **changes) for k in (1, 2)])  # type: ignore[arg-type]
+    return path
+
+
+def test_trainings_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [trained(tmp_path / folder / "run") for folder in ("a", "b")]
+    out = tmp_path / "both.svg"
+    main(["plot", *map(str, paths), "--kind", "training", "--out", str(out)])
+    told = out.read_text()
+    assert "a/run: 50.0" in told
+    assert "b/run: 50.0" in told
+
+
+def test_trainings_of_two_data_sets_are_told_apart(tmp_path: Path) -> None:
+    paths = [trained(tmp_path / name) for name in ("one", "other", "unknown")]
+    for path, dataset in zip(paths, ("digits", "mnist")):
+        Manifest.of("train", {}, {}, {"name": dataset}).save(path)
+    out = tmp_path / "all.svg"
+    main(["plot", *map(str, paths), "--kind", "training", "--out", str(out)])
+    told = out.read_text()
+    assert "after epoch 2 (digits)" in told
+    assert "after epoch 2 (mnist)" in told
+    assert "(data set not stated)" in told
+
+
+def test_a_damaged_training_is_drawn_without_what_is_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trained(tmp_path / "run")
+    with (path / "metrics.jsonl").open("a") as file:
+        for odd in ({"accuracy": 55}, {"learning_rate": -1}, {"acr": -3}, {"epoch": -2}):
+            fields = EpochMetrics(3, 1.0, 0.5, "test", 0.01, 1.0).as_json() | odd
+            file.write(json.dumps(fields) + "\n")
+    for figure in ("accuracy", "learning_rate", "loss"):
+        out = tmp_path / f"{figure}.svg"
+        main(["plot", str(path), "--kind", "training", "--figure", figure, "--out", str(out)])
+        assert "after epoch 2" in out.read_text()
+    assert capsys.readouterr().err == ""

@@ -23,6 +23,7 @@ from smoothcert.commands.recipe_options import KnobOptions, PlanOptions
 from smoothcert.commands.train import train
 from smoothcert.knobs import knob
 from smoothcert.objectives import OBJECTIVES, Objective
+from smoothcert.runs.epochs import EpochMetrics, read_epochs
 from smoothcert.training import TrainPlan, find_recipe
 from smoothcert.training.checkpoint import load_state
 from tests.commands.test_bad_input import refusal
@@ -328,3 +329,79 @@ def test_the_acr_while_it_trains_and_its_picture(
     assert "acr_every must be" in refusal(capsys, *words[:-1], "--acr-every", "0")
     elsewhere = refusal(capsys, "plot", tmp_path, "--kind", "training", "--out", tmp_path / "acr.png")
     assert "metrics.jsonl" in elsewhere
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, after: int, words: list[str]) -> None:
+    """The command, ended from outside when that epoch is on disk."""
+    from smoothcert.training import runs
+
+    def write(out: Path, history: tuple[EpochMetrics, ...], kept=runs.write_epochs) -> None:
+        kept(out, history)
+        if len(history) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs, "write_epochs", write)
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            main(words)
+
+
+def test_acrs_that_do_not_compare_are_noted_and_said(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "run"
+    checked = words(data, out, "--acr-every", "1", "--acr-inputs", "3", epochs=3)
+    interrupted(monkeypatch, 2, [*checked, "--acr-votes", "20"])
+    capsys.readouterr()
+    main([*checked, "--acr-votes", "60"])
+    told = " ".join(capsys.readouterr().err.split())
+    assert (
+        "ACRs up to epoch 2 are of 3 test inputs with 20 votes each, from epoch 3 on of 3 test inputs" in told
+    )
+    assert [one.acr_votes for one in read_epochs(out)] == [20, 20, 60]
+    assert "of 3 test inputs with 60 votes each Next:" in told
+
+
+def test_measuring_a_finished_run_is_not_passed_over(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    checked = words(data, out, "--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "20")
+    main(checked)
+    main(checked)
+    assert "warning" not in capsys.readouterr().err, "it has what was asked for"
+    for other in (["--acr-every", "1"], ["--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "21"]):
+        main(words(data, out, *other))
+        assert "was finished before: nothing was trained now, so --acr-every 1 measured nothing" in " ".join(
+            capsys.readouterr().err.split()
+        )
+    main(
+        words(
+            data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20", "--quiet"
+        )
+    )
+    main(words(data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20"))
+    assert "warning" not in capsys.readouterr().err, "all there are"
+
+
+@pytest.mark.parametrize("option", ["--acr-votes", "--acr-inputs"])
+def test_how_to_measure_needs_when(
+    option: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = refusal(capsys, *words(data, tmp_path / "run", option, "20"))
+    assert f"{option} has no effect without --acr-every" in told
+    assert not (tmp_path / "run").exists()
+
+
+def test_settings_without_effect_are_said_of_what_was_typed(
+    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(words(data, tmp_path / "run", "--ramp", "lr:9999999999", "--milestones", "50", "--step-epochs", "3"))
+    told = " ".join(capsys.readouterr().err.split())
+    assert "warning: --ramp lr:9999999999 doesn't end within 2 epochs" in told
+    assert "warning: --milestones: the rate doesn't drop after 50 of 2 epochs" in told
+    assert "warning: --step-epochs has no effect beside --milestones" in told
+    main(["train", "--recipe", str(tmp_path / "run" / "recipe.toml"), "--out", str(tmp_path / "again")])
+    assert "warning" not in capsys.readouterr().err
+    told = refusal(capsys, *words(data, tmp_path / "none", "--ramp", "sigma:0@5"))
+    assert "nothing would be trained with noise" in told

@@ -10,7 +10,9 @@ from torch import nn
 
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.runs.epochs import read_epochs
 from smoothcert.training import AcrCheck, train, train_into
+from smoothcert.training.checkpoint import load_state, save_state
 from tests.training.toys import flat, halves, new_model, plan, recipe
 
 CPU = torch.device("cpu")
@@ -50,21 +52,45 @@ def test_training_with_it_ends_with_the_same_weights_and_notes_it_where_it_is_du
     assert torch.equal(*map(flat, models))
     assert [one.acr is not None for one in histories[1]] == [False, True, False, True, True]
     for plain, checked in zip(*histories):
-        same = dataclasses.replace(checked, acr=None, seconds=plain.seconds)
+        same = dataclasses.replace(checked, acr=None, acr_inputs=None, acr_votes=None, seconds=plain.seconds)
         assert same == plain
         assert "acr" not in plain.as_json()
 
 
-def test_a_run_may_go_on_with_another_check(tmp_path):
-    def stop(metrics):
-        if metrics.epoch == 1:
-            raise KeyboardInterrupt
+def stop(metrics):
+    if metrics.epoch == 1:
+        raise KeyboardInterrupt
 
+
+def test_a_run_may_go_on_with_another_check_and_each_epoch_says_what_its_acr_rests_on(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         train_into(tmp_path / "run", recipe(), halves(), listeners=[stop], acr_check=AcrCheck(1, 3, 100))
-    history = train_into(tmp_path / "run", recipe(), halves(), acr_check=AcrCheck(7, 3, 100))
+    history = train_into(tmp_path / "run", recipe(), halves(), acr_check=AcrCheck(7, 1000, 200))
     assert [one.acr is not None for one in history] == [True, True]
+    assert [(one.acr_inputs, one.acr_votes) for one in history] == [(3, 100), (50, 200)]
+    assert [(one.sigma, one.norm) for one in history] == [(0.25, "l2")] * 2
+    assert read_epochs(tmp_path / "run") == history
     assert train_into(tmp_path / "run", recipe(), halves()) == history
+
+
+def test_a_run_of_an_earlier_version_goes_on(tmp_path):
+    """Its epochs state neither inputs and votes nor noise, in the checkpoint too."""
+    later = ("acr_inputs", "acr_votes", "sigma", "norm")
+    with pytest.raises(KeyboardInterrupt):
+        train_into(tmp_path / "run", recipe(), halves(), listeners=[stop], acr_check=AcrCheck(1, 3, 100))
+    state = load_state(tmp_path / "run")
+    before = tuple(dataclasses.replace(one, **dict.fromkeys(later)) for one in state.history)
+    save_state(tmp_path / "run", dataclasses.replace(state, history=before))
+    history = train_into(tmp_path / "run", recipe(), halves(), acr_check=AcrCheck(1, 3, 100))
+    assert history[0] == before[0]
+    assert (history[1].acr_inputs, history[1].sigma) == (3, 0.25)
+    straight = train_into(tmp_path / "straight", recipe(), halves())
+    assert [one.loss for one in history] == [one.loss for one in straight]
+
+
+def test_uniform_noise_is_noted_with_its_norm():
+    (last,) = train(new_model(), halves(), plan(epochs=1, noise="uniform"), acr_check=AcrCheck(1, 3, 100))
+    assert last.norm == "l1"
 
 
 def test_what_cannot_be_certified_is_refused_before_anything_is_written(tmp_path):

@@ -51,6 +51,7 @@ def plot(
     from smoothcert.commands.console import note
     from smoothcert.errors import InvalidValueError
     from smoothcert.hints import usage
+    from smoothcert.report.page import unique_names
     from smoothcert.runs import Run
 
     chosen, values = PLOTS[kind], given(options)
@@ -66,7 +67,8 @@ def plot(
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
     check_picture_path(out)
-    things = [thing for path in runs for thing in _read(path, chosen.reads)]
+    names = unique_names(runs)
+    things = [thing for path, name in zip(runs, names) for thing in _read(path, chosen.reads, name)]
     if labels:
         if not chosen.names_each:
             raise InvalidValueError(
@@ -95,18 +97,18 @@ def _called(thing: Any, label: str) -> Any:
     return (shown_name(label), *thing[1:])
 
 
-def _read(path: Path, reads: str) -> list[Any]:
-    """What a kind of plot is drawn from; a ladder's name says the split that its figures are of."""
+def _read(path: Path, reads: str, name: str) -> list[Any]:
+    """What a kind of plot is drawn from, called ``name``; a ladder's says also the split that its figures are of."""
     from smoothcert.commands.fit_noise import split_of
     from smoothcert.noise_fit import ladder_points, read_ladder
     from smoothcert.runs import read_run
-    from smoothcert.runs.epochs import read_epochs
+    from smoothcert.runs.epochs import read_epochs, trained_on
 
     if reads == "trainings":
-        return [(path.resolve().name, read_epochs(path))]
+        return [(name, read_epochs(path), trained_on(path))]
     if reads == "ladders":
         fits = read_ladder(path)
-        return [(f"{path.resolve().name}, {split_of(fits[0])}", ladder_points(fits))]
+        return [(f"{name}, {split_of(fits[0])}", ladder_points(fits))]
     return _sigmas_of(path) if reads == "scales" else [read_run(path)]
 
 

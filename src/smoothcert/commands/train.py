@@ -17,8 +17,12 @@ from smoothcert.datasets import DATASETS
 from smoothcert.objectives import OBJECTIVES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from smoothcert.datasets.base import Dataset
-    from smoothcert.training import Recipe
+    from smoothcert.runs.epochs import EpochMetrics
+    from smoothcert.training import AcrCheck, Recipe
+    from smoothcert.training.runs import EpochListener
 
 
 def train(
@@ -49,8 +53,8 @@ def train(
     device: str = "cpu",
     tensorboard: bool = False,
     acr_every: int | None = None,
-    acr_inputs: int = 100,
-    acr_votes: int = 1000,
+    acr_inputs: int | None = None,
+    acr_votes: int | None = None,
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Train a classifier under noise and save it with everything needed to certify it.
@@ -91,21 +95,22 @@ def train(
         After every so many epochs, and the last, certify some validation inputs and note their ACR in metrics.jsonl;
         `smoothcert plot --kind training` draws it. Changes nothing of the training.
     acr_inputs
-        How many inputs that is, the same each time.
+        How many inputs that is, the same each time (default: 100).
     acr_votes
-        Votes for each of them: more give larger radii, at all epochs alike.
+        Votes for each of them: more give larger radii, at all epochs alike (default: 1000).
     """
     from smoothcert import datasets
-    from smoothcert.commands.console import note, progress_bar
+    from smoothcert.commands.console import note, progress_bar, warn
     from smoothcert.hints import certify_trained
     from smoothcert.sampling.execution import check_device
-    from smoothcert.training import AcrCheck, find_recipe, make_recipe, train_into
+    from smoothcert.training import find_recipe, make_recipe, train_into
+    from smoothcert.training.idle import without_effect
     from smoothcert.training.memory import keep_freed_memory
     from smoothcert.training.processes import connect
     from smoothcert.training.tensorboard import TensorBoard
 
     check_device(device)
-    acr_check = None if acr_every is None else AcrCheck(acr_every, acr_inputs, acr_votes)
+    acr_check = _acr_check(acr_every, acr_inputs, acr_votes)
     keep_freed_memory()
     values = given(
         plan,
@@ -125,10 +130,13 @@ def train(
     test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
     quiet = output.silent or not processes.is_first
+    for sentence in without_effect(chosen.plan, values):
+        warn(sentence, quiet)
     with ExitStack() as stack:
-        listeners = []
+        made: list[EpochMetrics] = []
+        listeners: list[EpochListener] = [made.append]
         if tensorboard and processes.is_first:
-            listeners = [stack.enter_context(closing(TensorBoard(out / "tensorboard")))]
+            listeners.append(stack.enter_context(closing(TensorBoard(out / "tensorboard"))))
         bar = stack.enter_context(progress_bar("training", "steps", quiet))
         history = train_into(
             out,
@@ -141,19 +149,71 @@ def train(
             data_dir=data_dir,
             acr_check=acr_check,
         )
+    if acr_check is not None:
+        validated = chosen.plan.holdout or len(inputs.first(chosen.inputs) if test_set is None else test_set)
+        if (told := _acr_told(out, acr_check, validated, history, made)) is not None:
+            warn(told, quiet)
     last = history[-1]
     if output.json and processes.is_first:
-        told = {"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy}
-        print(json.dumps(told if last.acr is None else told | {"acr": last.acr}))
+        figures = {"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy}
+        acr_figures = {"acr": last.acr, "acr_inputs": last.acr_inputs, "acr_votes": last.acr_votes}
+        print(json.dumps(figures | {name: value for name, value in acr_figures.items() if value is not None}))
     split = "train" if (test_set or _test_split(chosen, data_dir)) is None else None
     named = None if chosen.dataset in DATASETS else chosen.dataset
     after = certify_trained(out, named, data_dir, split, noisy=chosen.plan.sigma > 0)
-    acr = "" if last.acr is None else f"; ACR {last.acr:.3f} of a few of them, with few votes"
+    acr = "" if last.acr is None else f"; ACR {last.acr:.3f} of {_rests_on(last)}"
     note(
         f"{out}: loss {last.loss:.4f}, base classifier {100 * last.accuracy:.1f} % right on noisy "
         f"{last.validated_on} inputs{acr}\nNext: {after}",
         quiet,
     )
+
+
+def _acr_check(every: int | None, inputs: int | None, votes: int | None) -> AcrCheck | None:
+    """What --acr-every asks for; options that say more about it are refused without it."""
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.training import AcrCheck
+
+    more = {name: value for name, value in (("inputs", inputs), ("votes", votes)) if value is not None}
+    if every is not None:
+        return AcrCheck(every, **more)
+    for name in more:
+        raise InvalidValueError(
+            f"--acr-{name} has no effect without --acr-every, which says when the ACR is measured: give it, or leave "
+            f"--acr-{name} out"
+        )
+    return None
+
+
+def _acr_told(
+    out: Path, check: AcrCheck, validated: int, history: Sequence[EpochMetrics], made: Sequence[EpochMetrics]
+) -> str | None:
+    """What of the ACRs the reader may not have meant: none measured, or in several ways; None where all is as asked."""
+    measured = [one for one in history if one.acr is not None]
+    if not made:
+        asked = (check.counted(validated), check.votes)
+        due = {one.epoch for one in history if check.due(one.epoch, len(history))}
+        if due <= {one.epoch for one in measured if (one.acr_inputs, one.acr_votes) == asked}:
+            return None
+        return (
+            f"{out} was finished before: nothing was trained now, so --acr-every {check.every} measured nothing; train "
+            "into another --out to see the ACR of its epochs, or certify the model"
+        )
+    before = [one for one in measured if one.epoch < made[0].epoch]
+    others = [one for one in before if _rests_on(one) != _rests_on(measured[-1])]
+    if not others:
+        return None
+    return (
+        f"ACRs up to epoch {others[-1].epoch} are of {_rests_on(others[-1])}, from epoch {made[0].epoch} on of "
+        f"{_rests_on(measured[-1])}: they don't compare, and aren't drawn as one line"
+    )
+
+
+def _rests_on(one: EpochMetrics) -> str:
+    """What an epoch's ACR is of; earlier versions didn't say."""
+    if one.acr_inputs is None or one.acr_votes is None:
+        return "inputs and votes that aren't stated"
+    return f"{one.acr_inputs} {one.validated_on} inputs with {one.acr_votes} votes each"
 
 
 def _test_split(recipe: Recipe, data_dir: Path | None) -> Dataset | None:

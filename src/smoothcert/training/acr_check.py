@@ -46,6 +46,10 @@ class AcrCheck:
         """Whether it is made after this epoch, counted from 1."""
         return epoch % self.every == 0 or epoch == epochs
 
+    def counted(self, inputs: int) -> int:
+        """How many of ``inputs`` are certified each time."""
+        return min(self.inputs, inputs)
+
     def try_out(self, model: nn.Module, dataset: Dataset, plan: TrainPlan, device: torch.device) -> None:
         """Refuse what couldn't be certified, before any training."""
         if plan.sigma == 0:
@@ -64,7 +68,7 @@ class AcrCheck:
         workers: int,
     ) -> float:
         """The mean radius of an even choice of ``inputs``, 0 where the answer is wrong or missing."""
-        places = np.linspace(0, len(inputs) - 1, min(self.inputs, len(inputs))).round().astype(np.int64)
+        places = np.linspace(0, len(inputs) - 1, self.counted(len(inputs))).round().astype(np.int64)
         chosen = [int(index) for index in inputs[places]]
         answers = self._classifier(model, dataset, plan, device, workers).certify_each(dataset.each(chosen))
         return average_certified_radius(

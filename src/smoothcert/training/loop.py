@@ -18,6 +18,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.datasets.lazy_images import TRIES
 from smoothcert.datasets.read_ahead import read_ahead
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
+from smoothcert.noise import NOISES
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
 from smoothcert.runs.epochs import EpochMetrics, ValidationInputs
@@ -169,10 +170,20 @@ class _Trainer:
             self._sigmas.share(self.processes)
         self._share_statistics()
         self._check_weights(epoch, settings)
-        accuracy = self._noisy_accuracy(epoch, settings.of(settings.sigma))
+        # At the plan's σ, which the model is for, also while a ramp has it elsewhere: epochs compare with each other.
+        accuracy = self._noisy_accuracy(epoch, settings.of(self.plan.sigma))
         seconds = time.perf_counter() - started
-        metrics = EpochMetrics(epoch + 1, loss, accuracy, self._validation.kind, settings.lr, seconds)
-        return replace(metrics, acr=self._acr(epoch + 1))
+        metrics = EpochMetrics(
+            epoch + 1,
+            loss,
+            accuracy,
+            self._validation.kind,
+            settings.lr,
+            seconds,
+            sigma=self.plan.sigma,
+            norm=NOISES[self.plan.noise].norm,
+        )
+        return self._with_acr(metrics)
 
     def _train(self, epoch: int, settings: Settings) -> float:
         batches = EpochBatches(self._dataset, self._inputs, self.plan, epoch, self._shards)
@@ -258,12 +269,15 @@ class _Trainer:
             right += (self._network(x + draw_noise(x, noise, draws)).argmax(1) == y).sum()
         return int(right) / len(sample)
 
-    def _acr(self, epoch: int) -> float | None:
+    def _with_acr(self, metrics: EpochMetrics) -> EpochMetrics:
+        """With the ACR and what it rests on, where it is due."""
         check, on = self._acr_check, self._validation
-        if check is None or not check.due(epoch, self.plan.epochs):
-            return None
-        device = self.processes.device
-        return check.measure(self._model, on.dataset, on.inputs, self.plan, device, self.threads)
+        if check is None or not check.due(metrics.epoch, self.plan.epochs):
+            return metrics
+        acr = check.measure(
+            self._model, on.dataset, on.inputs, self.plan, self.processes.device, self.threads
+        )
+        return replace(metrics, acr=acr, acr_inputs=check.counted(len(on.inputs)), acr_votes=check.votes)
 
 
 @dataclass

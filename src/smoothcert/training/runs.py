@@ -21,6 +21,7 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.sampling.models import TorchClassifier
 from smoothcert.training.acr_check import AcrCheck
 from smoothcert.training.checkpoint import load_state, save_state
+from smoothcert.training.idle import check_learns
 from smoothcert.training.loop import Progress, State, TrainingDivergedError, train, training_threads
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
@@ -64,8 +65,9 @@ def train_into(
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
     uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
-    refused. An ``acr_check`` only reports, and may be another one when a run goes on. The statement keeps, for the
-    record, the range of the inputs, and ``data_dir``, where the data set's files were said to be.
+    refused, and so is a new run whose ramps would leave it without noise or steps. An ``acr_check`` only reports, and
+    may be another one when a run goes on: each epoch notes the inputs and votes of its own. The statement keeps, for
+    the record, the range of the inputs, and ``data_dir``, where the data set's files were said to be.
     """
     processes, files = processes or Processes(), RunFiles(out)
     dataset = dataset.first(recipe.inputs)
@@ -77,6 +79,8 @@ def train_into(
     manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
+        if not files.statement.exists():  # one that was begun before this was refused goes on
+            check_learns(recipe.plan)
         if acr_check is not None:
             acr_check.try_out(model, dataset, recipe.plan, processes.device)
     # One process writes; the others must not read before it has claimed the run.

@@ -417,3 +417,95 @@ def test_of_trainings_the_acr_is_drawn_where_all_have_one(tmp_path: Path) -> Non
     with pytest.raises(InvalidValueError, match="figure"):
         plot_training([("a", checked)], tmp_path / "none.svg", figure="speed")
     assert not (tmp_path / "none.svg").exists()
+
+
+def acrs(epochs: range, **stated: Any) -> list[EpochMetrics]:
+    facts: dict[str, Any] = {"acr": 0.3, "acr_inputs": 100, "acr_votes": 1000, "sigma": 0.25, "norm": "l2"}
+    return [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, **facts | stated) for k in epochs]
+
+
+def drawn_training(monkeypatch: pytest.MonkeyPatch, out: Path, *trainings: Any, **options: Any) -> Any:
+    """The figure of a plot, as it is when it is written."""
+    from smoothcert.analysis import figures
+
+    kept: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(figures, "save_figure", lambda figure, *_: kept.append(figure))
+        plot_training(list(trainings), out, **options)
+    return kept[0]
+
+
+def legend_of(figure: Any) -> list[str]:
+    legend = figure.legends[0]
+    texts = [legend.get_title(), *legend.get_texts()]
+    return [text.get_text().replace("\n", " ").replace("\u00a0", " ") for text in texts]
+
+
+def test_no_line_joins_acrs_of_other_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = [*acrs(range(1, 17), acr_votes=20), *acrs(range(17, 21), acr_votes=3000)]
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("run", mixed, "digits"))
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [
+        list(range(1, 17)),
+        list(range(17, 21)),
+    ]
+    assert legend_of(figure) == [
+        "digits, 100 inputs, σ = 0.25",
+        "run, epochs 1 to 16: ACR 0.300 on test inputs after epoch 16 (20 votes each)",
+        "run, epochs 17 to 20: ACR 0.300 on test inputs after epoch 20 (3000 votes each)",
+    ]
+    assert figure.axes[0].get_ylabel() == "ACR of validation inputs (ℓ2)"
+    loss = drawn_training(monkeypatch, tmp_path / "a.svg", ("run", mixed), figure="loss")
+    assert len(loss.axes[0].lines) == 1, "the loss is one all the way"
+
+
+def test_what_acrs_rest_on_stands_in_the_heading_or_beside_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unstated = dict.fromkeys(("acr_inputs", "acr_votes", "sigma", "norm"))
+    one, other, old = acrs(range(1, 3)), acrs(range(1, 3), acr_inputs=50), acrs(range(1, 3), **unstated)
+    held_out = [replace(each, validated_on="holdout") for each in one]
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", held_out))
+    heading, first, second = legend_of(figure)
+    assert heading == "100 inputs, 1000 votes each, σ = 0.25"
+    assert "on test inputs" in first
+    assert "on holdout inputs" in second
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", other))
+    assert [text.rpartition("(")[2] for text in legend_of(figure)[1:]] == ["100 inputs)", "50 inputs)"]
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", old))
+    assert legend_of(figure)[0] == "inputs and votes not stated"
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", [*old, *acrs(range(3, 5))]))
+    assert len(figure.axes[0].lines) == 2, "what isn't stated may be another"
+    ball = acrs(range(1, 3), norm="l1")
+    with pytest.raises(InvalidValueError, match=r"different norms.*a \(l2\), b \(l1\)"):
+        plot_training([("a", one), ("b", ball)], tmp_path / "none.svg")
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", ball), figure="accuracy")
+    assert [text.rpartition("(")[2] for text in legend_of(figure)[1:]] == ["ℓ2 noise)", "ℓ1 noise)"]
+
+
+@pytest.mark.parametrize("width", ["page", "column"])
+@pytest.mark.parametrize("acr", [0.0175, 0.000175])
+def test_long_numbers_do_not_push_the_axis_off_the_sheet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: str, acr: float
+) -> None:
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", acrs(range(1, 3), acr=acr)), width=width)
+    (axes,) = figure.axes
+    assert axes.yaxis.get_tightbbox().x0 >= 0
+    assert axes.get_tightbbox().x1 <= figure.bbox.x1
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 30])
+def test_epochs_are_counted_in_whole_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", acrs(range(1, epochs + 1))))
+    assert all(tick == round(tick) for tick in figure.axes[0].get_xticks())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rates", [(0.0, 0.0), (0.0, 0.1), (0.001, 0.1)])
+def test_a_learning_rate_of_nothing_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rates: tuple[float, float]
+) -> None:
+    epochs = [replace(one, learning_rate=rate) for one, rate in zip(acrs(range(1, 3)), rates)]
+    figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", epochs), figure="learning_rate")
+    assert figure.axes[0].get_yscale() == ("log" if rates[0] else "linear")

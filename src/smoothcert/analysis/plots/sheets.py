@@ -41,6 +41,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LETTER = 0.55  # mean width of a letter, in type sizes
 _HANDLE_LETTERS = 6  # that fit in the place of a handle
 _POINT = 1 / 72
+_EDGE = 0.03  # inches that stay free on the left of all
 _TOGETHER = re.compile(r"\S+ = \S+|ACR \S+|[0-9]+ %")
 
 
@@ -131,7 +132,7 @@ def new_sheet(
 ) -> Iterator[Sheet]:
     """A sheet that is written to ``out`` at the end; ``panel_height`` is a share of a look's panel.
 
-    ``heading`` stands above the labels: what they have in common.
+    ``heading`` stands above the labels: what they have in common. Panels give way to what stands on their left.
     """
     look = look_of(width)
     wrapped = tuple("\n".join(textwrap.wrap(_bound_together(label), look.letters)) or " " for label in labels)
@@ -145,7 +146,8 @@ def new_sheet(
     panel, gap = look.panel * panel_height, 2.2 * look.font * _POINT
     below = legend_height + 3.6 * look.font * _POINT
     height = below + panels * panel + (panels - 1) * gap + top
-    with picture(out, look.width, height, look.font, dpi=200 if width == "page" else 300) as figure:
+    dpi = 200 if width == "page" else 300
+    with picture(out, look.width, height, look.font, dpi=dpi) as figure:
         left = look.left + more_left
         axes = tuple(
             add_axes(figure, left, below + (panels - 1 - k) * (panel + gap), look.width - left - right, panel)
@@ -157,6 +159,20 @@ def new_sheet(
         for each in axes[:-1]:
             each.tick_params(labelbottom=False)
         yield Sheet(figure, axes, look, wrapped, above)
+        _make_room(figure, axes, dpi)
+
+
+def _make_room(figure: Figure, panels: Sequence[Axes], dpi: int) -> None:
+    """Narrow the panels where long numbers beside them would push their names off the sheet."""
+    before = figure.dpi
+    figure.set_dpi(dpi)  # letters are as wide as they will be
+    boxes = [box for each in panels if (box := each.yaxis.get_tightbbox()) is not None]
+    missing = max((_EDGE - box.x0 / dpi for box in boxes), default=0.0) / figure.get_figwidth()
+    figure.set_dpi(before)
+    if missing > 0:
+        for each in panels:
+            left, bottom, width, height = each.get_position().bounds
+            each.set_position((left + missing, bottom, width - missing, height))
 
 
 def _bound_together(label: str) -> str:

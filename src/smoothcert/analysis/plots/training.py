@@ -3,24 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
+from smoothcert.analysis.metrics import check_same_norm
 from smoothcert.analysis.plots.kinds import register
 from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.errors import InvalidValueError
+from smoothcert.plain_text import norm_name
 from smoothcert.registry import check_name
 from smoothcert.runs.epochs import EpochMetrics
 
 Figure = Literal["acr", "accuracy", "loss", "learning_rate"]
+Fact: TypeAlias = tuple[str, str | None]
+"""What it is about, and how a picture says it; None where the run doesn't state it."""
 
 _MOST_MARKED = 40
 _AXES: dict[Figure, str] = {
-    "acr": "ACR of some validation inputs",
+    "acr": "ACR of validation inputs",
     "accuracy": "noisy accuracy of the base classifier (%)",
     "loss": "loss",
     "learning_rate": "learning rate",
 }
+
+
+class Training(NamedTuple):
+    """What a picture calls a training run, its epochs, and the data set that it states."""
+
+    name: str
+    epochs: Sequence[EpochMetrics]
+    dataset: str | None = None
+
+
+@dataclass(frozen=True)
+class _Line:
+    """Epochs of one run whose figure was measured in one way: a line joins nothing else."""
+
+    name: str
+    dataset: str | None
+    epochs: Sequence[EpochMetrics]
+    figure: Figure
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        """(epoch, value), accuracy in percent."""
+        unit = 100 if self.figure == "accuracy" else 1
+        return [(one.epoch, unit * getattr(one, self.figure)) for one in self.epochs]
+
+    def facts(self) -> list[Fact]:
+        """What the figure rests on."""
+        return [("data set", self.dataset), *_measured(self.epochs[0], self.figure)]
+
+    def label(self, own: Sequence[Fact]) -> str:
+        """Its name, its last value, when that was, the inputs that it is of, and what is its ``own``."""
+        epoch, last = self.points[-1]
+        shown = {"acr": f"ACR {last:.3f}", "accuracy": f"{last:.1f} %"}.get(self.figure, f"{last:.3g}")
+        on = f" on {self.epochs[-1].validated_on} inputs" if self.figure in ("acr", "accuracy") else ""
+        return f"{self.name}: {shown}{on} after epoch {epoch}" + (f" ({_in_words(own)})" if own else "")
 
 
 @register(
@@ -30,54 +71,112 @@ _AXES: dict[Figure, str] = {
     options={"figure": "what is drawn"},
 )
 def plot_training(
-    trainings: Sequence[tuple[str, Sequence[EpochMetrics]]],
+    trainings: Sequence[tuple[str, Sequence[EpochMetrics]] | tuple[str, Sequence[EpochMetrics], str | None]],
     out: Path,
     width: str = "page",
     figure: Figure | None = None,
 ) -> None:
-    """Draw each (name, epochs) as a line; the ACR where all have one, unless another figure is named."""
+    """Draw each :class:`Training` as a line; the ACR where all have one, unless another figure is named.
+
+    Where a run's ACR or accuracy is measured otherwise from some epoch on, another line begins. What all lines rest on
+    stands above their names, the rest beside each. ACRs in different norms are refused.
+    """
     if not trainings:
         raise InvalidValueError("name at least one training run")
-    measured = all(_points(epochs, "acr") for _, epochs in trainings)
+    named = [Training(*each) for each in trainings]
+    measured = all(any(one.acr is not None for one in each.epochs) for each in named)
     chosen: Figure = figure or ("acr" if measured else "accuracy")
     check_name("figure", chosen, get_args(Figure))
-    lines = [(name, epochs, _points(epochs, chosen)) for name, epochs in trainings]
-    for name, _, points in lines:
-        if not points:
-            raise InvalidValueError(f"{name} has no ACR: train with --acr-every, or draw --figure accuracy")
-    with new_sheet(out, width, [_label(*line, chosen) for line in lines]) as sheet:
+    lines = [line for each in named for line in _lines(each, chosen)]
+    axis = _AXES[chosen] if chosen != "acr" else f"{_AXES[chosen]}{_common_norm(lines)}"
+    heading, labels = _said(lines)
+    with new_sheet(out, width, labels, heading=heading) as sheet:
+        from matplotlib.ticker import MaxNLocator
+
         (axes,) = sheet.panels
         handles = []
-        for k, (_, _, points) in enumerate(lines):
+        for k, line in enumerate(lines):
             handles += axes.plot(
-                *zip(*points),
+                *zip(*line.points),
                 color=COLOURS[k % len(COLOURS)],
                 linestyle=DASHES[k % len(DASHES)],
-                marker=MARKERS[k % len(MARKERS)] if len(points) <= _MOST_MARKED else None,
+                marker=MARKERS[k % len(MARKERS)] if len(line.points) <= _MOST_MARKED else None,
                 markersize=3.5,
                 linewidth=sheet.look.line,
+                clip_on=False,  # marks at 0 are whole
             )
         axes.set_xlabel("epochs")
         axes.set_xlim(left=0)
-        axes.set_ylabel(_AXES[chosen])
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_ylabel(axis)
         if chosen == "learning_rate":
-            axes.set_yscale("log")
+            # A ramp may begin at 0, which has no logarithm.
+            if all(rate > 0 for line in lines for _, rate in line.points):
+                axes.set_yscale("log")
         elif chosen != "loss":  # which may be negative
             axes.set_ylim(bottom=0)
         sheet.add_legend(handles)
 
 
-def _points(epochs: Sequence[EpochMetrics], figure: Figure) -> list[tuple[int, float]]:
-    """(epoch, value) where there is one, accuracy in percent."""
-    unit = 100 if figure == "accuracy" else 1
-    return [(one.epoch, unit * value) for one in epochs if (value := getattr(one, figure)) is not None]
+def _measured(one: EpochMetrics, figure: Figure) -> list[Fact]:
+    """How an epoch's figure was measured."""
+    sigma = ("σ", None if one.sigma is None else f"σ = {one.sigma:g}")
+    if figure == "accuracy":
+        return [sigma, ("norm", None if one.norm is None else f"{norm_name(one.norm)} noise")]
+    if figure == "acr":
+        inputs = None if one.acr_inputs is None else f"{one.acr_inputs} inputs"
+        votes = None if one.acr_votes is None else f"{one.acr_votes} votes each"
+        return [("inputs", inputs), ("votes", votes), sigma]
+    return []
 
 
-def _label(
-    name: str, epochs: Sequence[EpochMetrics], points: Sequence[tuple[int, float]], figure: Figure
-) -> str:
-    """A line's name, with its last value, when that was, and the inputs that it is of."""
-    epoch, last = points[-1]
-    shown = {"acr": f"ACR {last:.3f}", "accuracy": f"{last:.1f} %"}.get(figure, f"{last:.3g}")
-    on = f" on {epochs[-1].validated_on} inputs" if figure in ("acr", "accuracy") else ""
-    return f"{name}: {shown}{on} after epoch {epoch}"
+def _in_words(facts: Sequence[Fact]) -> str:
+    """Those that are stated, then the names of those that aren't."""
+    stated = [text for _, text in facts if text is not None]
+    missing = [name for name, text in facts if text is None]
+    return ", ".join([*stated, *([f"{' and '.join(missing)} not stated"] if missing else [])])
+
+
+def _lines(training: Training, figure: Figure) -> list[_Line]:
+    """The run's line, or several where it was measured in several ways; refused where there is nothing to draw."""
+    drawn = [one for one in training.epochs if getattr(one, figure) is not None]
+    if not drawn:
+        raise InvalidValueError(
+            f"{training.name} has no ACR: train with --acr-every, or draw --figure accuracy"
+        )
+    parts = [list(part) for _, part in groupby(drawn, lambda one: (one.validated_on, _measured(one, figure)))]
+    return [
+        _Line(
+            training.name if len(parts) == 1 else f"{training.name}, {_span(part)}",
+            training.dataset,
+            part,
+            figure,
+        )
+        for part in parts
+    ]
+
+
+def _span(epochs: Sequence[EpochMetrics]) -> str:
+    first, last = epochs[0].epoch, epochs[-1].epoch
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
+def _said(lines: Sequence[_Line]) -> tuple[str | None, list[str]]:
+    """What all lines rest on, as a heading, and each line's label with what it alone rests on."""
+    facts = [line.facts() for line in lines]
+    shared = [len(set(column)) == 1 for column in zip(*facts)]
+    # An ACR can't be read without its inputs and votes: that no run states them is said, too.
+    common = [
+        (name, text)
+        for (name, text), same in zip(facts[0], shared)
+        if same and (text is not None or name in ("inputs", "votes"))
+    ]
+    own = [[fact for fact, same in zip(each, shared) if not same] for each in facts]
+    return _in_words(common) or None, [line.label(each) for line, each in zip(lines, own)]
+
+
+def _common_norm(lines: Sequence[_Line]) -> str:
+    """`` (ℓ2)``, as far as the lines state it; different norms are refused."""
+    norms = [(line.name, norm) for line in lines if (norm := line.epochs[0].norm) is not None]
+    check_same_norm(norms)
+    return f" ({norm_name(norms[0][1])})" if norms else ""

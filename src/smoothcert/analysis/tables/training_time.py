@@ -11,6 +11,7 @@ from smoothcert.analysis.tables.cells import (
     UNKNOWN,
     csv_escaped,
     csv_text,
+    inputs_text,
     json_text,
     markdown_table,
     sigma_text,
@@ -20,6 +21,9 @@ from smoothcert.analysis.trained import SECONDS, stated_training
 from smoothcert.errors import InvalidValueError
 from smoothcert.registry import check_name
 from smoothcert.runs import Run
+
+# What a run states may be of any origin: beyond these it is no training, and a cell of hundreds of digits.
+_MOST_EPOCHS, _MOST_SECONDS = 10**9, 1e10
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class TrainingTime:
     acr: float
     dataset: str | None = None
     split: str | None = None
+    inputs: int = 0
+    planned: int | None = None
+    complete: bool = True
+    """Of the ACR: the inputs it is of so far, how many were asked for, and whether these are all."""
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -49,14 +57,28 @@ def training_time(run: Run) -> TrainingTime:
     """As the run states it; refused where it states nothing, as imported logs don't."""
     trained = stated_training(run.manifest.origin)
     epochs, seconds = trained.get("epochs"), trained.get(SECONDS)
-    if not isinstance(epochs, int) or not isinstance(seconds, (int, float)) or epochs < 1:
+    # True is an int to Python.
+    if (
+        (isinstance(epochs, bool) or not isinstance(epochs, int) or not 1 <= epochs <= _MOST_EPOCHS)
+        or (isinstance(seconds, bool) or not isinstance(seconds, int | float))
+        or not 0 <= seconds <= _MOST_SECONDS
+    ):
         raise InvalidValueError(
             f"{run.path} doesn't say how long its model was trained: runs certified from a training run do, since they "
             "copy it; certify the model again, or leave the run out"
         )
     summary = summarise(run, [0.0])
     return TrainingTime(
-        method_of(run), summary.sigma, epochs, float(seconds), summary.acr, summary.dataset, summary.split
+        method_of(run),
+        summary.sigma,
+        epochs,
+        float(seconds),
+        summary.acr,
+        summary.dataset,
+        summary.split,
+        summary.inputs,
+        summary.planned,
+        summary.complete,
     )
 
 
@@ -75,11 +97,12 @@ def _markdown(rows: Sequence[TrainingTime]) -> str:
             f"{row.seconds_per_epoch:.1f}",
             str(row.epochs),
             f"{row.hours:.2f}",
+            inputs_text(row.inputs, row.planned, row.complete),
             f"{row.acr:.3f}",
         ]
         for row in rows
     ]
-    header = ["data", "method", "σ", "s/epoch", "epochs", "hours", "ACR"]
+    header = ["data", "method", "σ", "s/epoch", "epochs", "hours", "inputs", "ACR"]
     note = "Time of training, validation after each epoch included, on the machine that trained:"
     return f"{note}\n\n{markdown_table(header, cells, text_columns={0, 1})}"
 
@@ -90,10 +113,23 @@ def _csv(rows: Sequence[TrainingTime]) -> str:
             csv_escaped(row.method),
             *(row.sigma, row.epochs, row.seconds, row.acr),
             *(csv_escaped(text or "") for text in (row.dataset, row.split)),
+            *(row.inputs, "" if row.planned is None else row.planned, "true" if row.complete else "false"),
         ]
         for row in rows
     ]
-    return csv_text(["method", "sigma", "epochs", "seconds", "acr", "dataset", "split"], lines)
+    header = [
+        "method",
+        "sigma",
+        "epochs",
+        "seconds",
+        "acr",
+        "dataset",
+        "split",
+        "inputs",
+        "planned",
+        "complete",
+    ]
+    return csv_text(header, lines)
 
 
 def _json(rows: Sequence[TrainingTime]) -> str:
