@@ -215,8 +215,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         self.settle_seed()
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
-        check_probability("alpha", alpha)
-        return alpha
+        return check_probability("alpha", alpha)
 
     def _check_rules(self, labelled: bool) -> None:
         """Refuse rules that can't work here, before any vote is spent."""
