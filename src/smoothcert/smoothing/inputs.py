@@ -13,37 +13,34 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count
+from smoothcert.sampling.masks import is_masked
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
 _EXACT_IN_FLOAT64 = 1 << 53
+_MASKED = "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
 
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
     """``x`` as an array in its own type, wherever it lives; refused where one can't be made of all of it."""
-    if _is_masked(x):
-        raise InvalidValueError(
-            "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
-        )
+    if is_masked(x):
+        raise InvalidValueError(_MASKED)
     try:
         detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
         if detach is None:
-            return np.asarray(x)
+            found = np.asanyarray(x)
+            if is_masked(found):  # what isn't an array may become one of these
+                raise InvalidValueError(_MASKED)
+            return np.asarray(found)
         tensor = detach().cpu()
         if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
             tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
         return np.asarray(tensor.numpy())
+    except InvalidValueError:
+        raise
     # Rows of several lengths, a sparse tensor, lazy signs.
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
-
-
-def _is_masked(x: object) -> bool:
-    """Whether NumPy would unmask something in it: its own values, or those of arrays in a list."""
-    inside = x if isinstance(x, list | tuple) else ()
-    return np.ma.is_masked(x) or any(
-        _is_masked(one) for one in inside if isinstance(one, list | tuple | np.ma.MaskedArray)
-    )
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
