@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from smoothcert import SmoothedClassifier
+from smoothcert import ConstantChooser, HoldingClassifier, LevelledClassifier, SmoothedClassifier
 from smoothcert.analysis.intervals import population_lower_bound, rate_interval
 from smoothcert.bounds import BOUNDS
 from smoothcert.bounds.exact import clopper_pearson_lower, top_two_p_value
+from smoothcert.datasets.base import Dataset
+from smoothcert.evaluation import certify_dataset
 from smoothcert.regions import L2Ball
+from smoothcert.sampling import Execution, adapt
 from smoothcert.smoothing.procedures import predict_procedure
 from smoothcert.stopping.decisions import Decide
 from smoothcert.tally import Phase, Stream, Tally
@@ -80,3 +86,43 @@ def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given(
     assert shrunk is not None
     assert shrunk.radius < float(np.float32(0.1))
     assert type(Decide(np.float32(0.1)).radius) is float  # type: ignore[arg-type]
+
+
+# Seeds that nobody gave: one for a classifier and all its copies, or answers to one input could be chosen among
+
+
+def copies_of(one: Any) -> list[Any]:
+    made = [copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))]
+    if not isinstance(one, HoldingClassifier):
+        made += [one.on(Execution(workers=2)), copy.copy(one).on(Execution(workers=1))]
+    return made
+
+
+def first_sign(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def unseeded(kind: str) -> Any:
+    if kind == "levels":
+        model = adapt(first_sign, "hard", "labels", 2)
+        return LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=200, n0=20)
+    plain = SmoothedClassifier(first_sign, sigma=0.5, n=200, n0=20, outputs="labels", classes=2)
+    return plain.holding([1]) if kind == "held" else plain
+
+
+@pytest.mark.parametrize("kind", ["plain", "held", "levels"])
+def test_copies_made_before_the_first_vote_have_one_seed(kind: str) -> None:
+    one, x = unseeded(kind), np.array([0.25, 0.5])
+    answers = [each.certify(x) for each in [*copies_of(one), one, *copies_of(one)]]
+    assert len({answer.seed for answer in answers}) == 1
+    assert len({answer.estimation.counts for answer in answers}) == 1
+    assert unseeded(kind).certify(x).seed != answers[0].seed
+
+
+def test_a_data_set_still_has_seed_0_whatever_was_drawn(tmp_path: Path) -> None:
+    data = Dataset("two", np.array([[0.5, 0.0], [-0.5, 0.0]]), np.array([1, 0]), ("a", "b"))
+    one = unseeded("plain")
+    for number, each in enumerate([one, *copies_of(one)]):
+        run = certify_dataset(each, data, tmp_path / str(number))
+        assert run.manifest.plan.seed == 0
+        assert each.plan.seed is None

@@ -46,9 +46,14 @@ class PlannedModel:
         self._input_shape = input_shape or base.input_shape
         self._prepared: Prepared | None = None
         self._order: tuple[int, ...] | None = None
+        # Drawn before there are copies: each with a seed of its own would be a choice among certificates of one input.
+        self._drawn_seed = secrets.randbits(63)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
+        """Everything but the model made ready to vote, which belongs to this process.
+
+        The seed goes along, used or not: whoever can read a pickle knows it.
+        """
         return vars(self) | {"_prepared": None}
 
     def __copy__(self) -> Self:
@@ -98,11 +103,12 @@ class PlannedModel:
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
 
-        Knowing the seed before choosing an input is enough to look for one that it flatters.
+        All copies of a classifier have the same, in other processes too. Knowing the seed before choosing an input is
+        enough to look for one that it flatters.
         """
-        with _SETTLING:  # two threads that ask first must not draw two: an input would have two streams
+        with _SETTLING:  # or a thread might put back a plan that another has settled further
             if self.plan.seed is None:
-                self.plan = replace(self.plan, seed=secrets.randbits(63))
+                self.plan = replace(self.plan, seed=self._drawn_seed)
             return self.plan.known_seed
 
     def settle_numerics(self, settled: Numerics | None) -> None:
