@@ -30,6 +30,7 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
             found = np.asanyarray(x)
             if is_masked(found):  # what isn't an array may become one of these
                 raise InvalidValueError(_MASKED)
+            check_not_rounded(x, found)
             return np.asarray(found)
         tensor = detach().cpu()
         if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
@@ -38,9 +39,58 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
     except InvalidValueError:
         raise
     # Rows of several lengths, a sparse tensor, lazy signs.
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
+
+
+def check_not_rounded(x: Any, found: NDArray[Any]) -> None:
+    """Refuse whole numbers that became other ones in an array of floats; ``x`` is what the array was made of."""
+    if found is x or found.dtype.kind != "f" or not (np.abs(found) >= _EXACT_IN_FLOAT64).any():
+        return
+    # Columns of pandas' one by one: it rounds them first to have one type.
+    given = np.asarray(x.astype(object) if hasattr(x, "iloc") else x, dtype=object)
+    for one, near in zip(given.reshape(-1), found.reshape(-1)):
+        value = one.item() if hasattr(one, "item") else one
+        if isinstance(value, int) and np.isfinite(near) and value != int(near):
+            raise InvalidValueError(
+                f"{value} isn't exact in {found.dtype}, which numbers beside it need: give whole numbers alone, or "
+                "subtract an offset"
+            )
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values are certainly the same: numbers by their exact value, arrays and tensors by every bit."""
+    one, other = (each.item() if isinstance(each, np.number | np.bool_) else each for each in (one, other))
+    if one is other:
+        return True
+    bits = content_of(one), content_of(other)
+    if bits != (None, None):
+        return bits[0] == bits[1]
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, RuntimeError):  # it has no single answer
+        return False
+
+
+def content_of(value: Any) -> bytes | None:
+    """The bits of an array or a tensor, with their type and shape; None of anything else."""
+    tensor = hasattr(value, "detach") and hasattr(value, "is_floating_point")
+    if not isinstance(value, np.ndarray) and not tensor:
+        return None
+    kind, array = getattr(value, "dtype", None), as_numpy(value)
+    if array.dtype == object:  # its bits are addresses
+        return None
+    return f"{type(value).__name__} {kind} {array.shape} ".encode() + array.tobytes()
+
+
+def same_values(given: NDArray[Any], values: NDArray[Any]) -> bool:
+    """:func:`same_value` of each pair; NumPy would compare whole numbers with floats after rounding them."""
+    if given.shape != values.shape:
+        return False
+    if given.dtype.kind in "biuf" and values.dtype.kind in "biuf":
+        return np.array_equal(_canonical(given), _canonical(values))
+    return all(same_value(one, other) for one, other in zip(given.reshape(-1), values.reshape(-1)))
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:

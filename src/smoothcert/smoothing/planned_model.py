@@ -118,10 +118,10 @@ class PlannedModel:
             if numerics != self.plan.numerics:
                 self.plan, self._prepared = replace(self.plan, numerics=numerics), None
 
-    def settle_for(self, levels: int | None, largest: float) -> None:
+    def settle_for(self, levels: int | None, largest: float, *, fine: bool = False) -> None:
         """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
 
-        The seed may be fixed, because the inputs were there before it.
+        ``fine``: the type has to be float64. The seed may be fixed, because the inputs were there before it.
         """
         plan = self.plan
         if plan.levels is None:
@@ -130,7 +130,8 @@ class PlannedModel:
             plan = replace(plan, seed=0)
         if plan.numerics.dtype == AUTO_DTYPE:
             # Float64 where any of them needs it, which comes later in the alphabet.
-            dtype = max(exact_type(noise, plan.grid, largest) for noise in self.noises())
+            needed = [exact_type(noise, plan.grid, largest) for noise in self.noises()]
+            dtype = "float64" if fine else max(needed)
             plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
         if plan.numerics != self.plan.numerics:
             self._prepared = None
