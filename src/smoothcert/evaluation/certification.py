@@ -112,16 +112,16 @@ def certify_dataset(
         done = journal.indices()
         # A record whose search or levels are damaged can't be told from one that others made: both are done again.
         evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
+        found = read_found(out) if classifier.plan.search is not None else {}
         if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
-            kept = read_found(out) if classifier.plan.search is not None else evidence
-            journal.drop(lost := done - kept.keys())
+            journal.drop(lost := done - (found or evidence).keys())
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
             records = journal.some(LOOKED_AT)
-            check_same_model(classifier, dataset, records, out, evidence, cast=held is None)
-        del evidence  # of every input: not to be held while the others are certified
+            check_same_model(voting, dataset, records, out, evidence, found)
+        del evidence, found  # of every input: not to be held while the others are certified
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}

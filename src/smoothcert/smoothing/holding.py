@@ -95,7 +95,7 @@ class HoldingClassifier(ArrayInterface):
         """
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, part = self._free_part(number, as_numpy(x))
+            one, free, part = self.free_part(number, as_numpy(x))
             for answer in one.certify_each([(number, free)], on_votes, labels):
                 yield replace(answer, held=part)
 
@@ -105,15 +105,15 @@ class HoldingClassifier(ArrayInterface):
         """PREDICT for (index, input) pairs, one after the other."""
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, _ = self._free_part(number, as_numpy(x))
+            one, free, _ = self.free_part(number, as_numpy(x))
             yield from one.predict_each([(number, free)], n, alpha, on_votes)
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The model's class for one input without noise."""
-        one, free, _ = self._free_part(0, as_numpy(x))
+        one, free, _ = self.free_part(0, as_numpy(x))
         return one.base_class(free)
 
-    def _free_part(self, number: int, x: NDArray[Any]) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
+    def free_part(self, number: int, x: NDArray[Any]) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
         """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
         mask = self.mask(x.shape)
         checked = checked_input(number, x, mask.shape)
