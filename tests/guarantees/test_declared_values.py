@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset
 
 from smoothcert import (
     Certification,
@@ -346,3 +347,91 @@ def test_streams_of_ordinary_held_values_stay_what_they_were() -> None:
         )
         found += [answer.index for answer in answers.certify(table)]  # type: ignore[union-attr]
     assert found == STREAMS
+
+
+# Loaders: answer i is of input i
+
+
+ROWS = torch.tensor([[3.0, 0.0], [-3.0, 1.0], [2.0, 2.0], [-2.0, 3.0], [1.0, 4.0], [-1.0, 5.0]])
+ROWS_OF = TensorDataset(ROWS, torch.arange(6) % 2)
+
+
+class Drawn(Sampler):  # type: ignore[type-arg]
+    """Doesn't say in its name that it draws."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(6).tolist())
+
+    def __len__(self) -> int:
+        return 6
+
+
+class Backwards(Drawn):
+    def __iter__(self) -> Any:
+        return iter([[5, 4, 3], [2, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 2, "shuffle": True},
+        {"batch_sampler": BatchSampler(RandomSampler(ROWS_OF), 2, drop_last=False)},
+        {"batch_sampler": BatchSampler(Drawn(), 2, drop_last=False)},
+        {"batch_sampler": Backwards()},
+        {"sampler": Drawn(), "batch_size": 3},
+        {"sampler": Drawn(), "batch_size": None},
+        {"sampler": [0, 2, 1], "batch_size": 3},
+        {"sampler": [0, 0, 1], "batch_size": 3},
+    ],
+)
+def test_a_loader_in_another_order_is_refused(options: dict[str, Any]) -> None:
+    """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+    with pytest.raises(InvalidValueError, match="the loader shuffles"):
+        classifier.certify(DataLoader(ROWS_OF, **options))  # type: ignore[arg-type]
+
+
+class Counted(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return iter(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "kept"),
+    [
+        (ROWS_OF, {"batch_size": 4}, range(6)),
+        (ROWS_OF, {"batch_size": 4, "drop_last": True}, range(4)),
+        (ROWS_OF, {"batch_sampler": [[0, 1], [2], [3, 4, 5]]}, range(6)),
+        (ROWS_OF, {"batch_size": 2, "sampler": [1, 4, 5]}, [1, 4, 5]),
+        (ROWS_OF, {"batch_size": None}, range(6)),
+        (Counted(), {"batch_size": 4}, range(6)),
+        (Counted(), {"batch_size": None}, range(6)),
+        (ROWS.reshape(3, 2, 2), {"batch_size": None}, range(6)),
+    ],
+)
+def test_a_loader_is_a_batch_in_the_order_of_its_data(data: Any, options: dict[str, Any], kept: Any) -> None:
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+    answers = classifier.certify(DataLoader(data, **options))  # type: ignore[arg-type]
+    rows = classifier.certify(ROWS[list(kept)])  # type: ignore[arg-type]
+    assert isinstance(answers, Certifications)
+    assert isinstance(rows, Certifications)
+    assert [one.estimation for one in answers] == [one.estimation for one in rows]
+
+
+def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
+    """Without batches all rows were certified as a single input; so were tables of tables."""
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0)
+    with pytest.raises(InvalidValueError, match="batch_size=None"):
+        classifier.certify(DataLoader(ROWS_OF, batch_size=None))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="neither inputs nor"):
+        classifier.certify(DataLoader(torch.arange(6.0), batch_size=2))  # type: ignore[arg-type]
+    pictures = SmoothedClassifier(lambda batch: scores(batch[:, 0]), sigma=0.25, n=200, seed=0)
+    answers = pictures.certify(DataLoader(ROWS.reshape(6, 1, 2), batch_size=2))  # type: ignore[arg-type]
+    assert isinstance(answers, Certifications)
+    assert len(answers) == 6
+
+
+def test_a_loader_that_gives_batches_as_they_are_ready_is_refused() -> None:
+    loader = DataLoader(ROWS_OF, batch_size=2, num_workers=1, in_order=False)
+    with pytest.raises(InvalidValueError, match="in_order=True"):
+        SmoothedClassifier(scores, sigma=0.25, n=200, seed=0).certify(loader)  # type: ignore[arg-type]

@@ -118,31 +118,6 @@ def _columns_of_text(table: Any) -> list[str]:
     return [repr(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
 
 
-def from_loader(x: Any) -> Any:
-    """All inputs of a torch ``DataLoader``, in its order, without their targets; anything else as it is."""
-    if not (hasattr(x, "dataset") and hasattr(x, "__iter__")):
-        return x
-    sampler = getattr(x, "sampler", None)
-    if "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False):
-        raise InvalidValueError(
-            "the loader shuffles, so that answers couldn't be told apart: give one with shuffle=False"
-        )
-    batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
-    arrays = [as_numpy(batch) for batch in batches]
-    if any(array.ndim == 0 or array.dtype == object for array in arrays):
-        raise InvalidValueError(
-            "the batches of the loader are neither inputs nor (inputs, targets): give the inputs themselves, or a "
-            "loader of those"
-        )
-    if not arrays:
-        raise InvalidValueError("there is no input to certify: the loader is empty")
-    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
-        raise InvalidValueError(
-            f"the loader has inputs of several shapes: {', '.join(map(str, sorted(shapes)))}"
-        )
-    return np.concatenate(arrays)
-
-
 def by_column(x: Any, names: tuple[str, ...] | None) -> Any:
     """A table's columns in the order in which the model was taught them; arrays have no names and stay as they are."""
     columns = getattr(x, "columns", None)
