@@ -61,22 +61,28 @@ def _is_finite(value: object) -> bool:
     return hasattr(value, "__float__") and math.isfinite(value)
 
 
-def check_positive(name: str, value: float) -> None:
+# Each gives the number back as Python's float: beside one of a coarser type, NumPy and scipy compute in that type.
+
+
+def check_positive(name: str, value: float) -> float:
     """Refuse anything but a finite number above zero."""
     if not (_is_finite(value) and value > 0):
         raise InvalidValueError(f"{name} must be positive and finite, got {value}")
+    return float(value)
 
 
-def check_not_negative(name: str, value: float) -> None:
+def check_not_negative(name: str, value: float) -> float:
     """Refuse anything but a finite number of at least zero."""
     if not (_is_finite(value) and value >= 0):
         raise InvalidValueError(f"{name} must be finite and not negative, got {value}")
+    return float(value)
 
 
-def check_probability(name: str, value: float) -> None:
+def check_probability(name: str, value: float) -> float:
     """Refuse anything outside the open interval (0, 1)."""
     if not 0 < value < 1:
         raise InvalidValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+    return float(value)
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:

@@ -57,6 +57,8 @@ class Tally:
     squares: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if any(type(count) is not int for count in self.counts):  # small types of NumPy's overflow in bounds
+            object.__setattr__(self, "counts", tuple(map(int, self.counts)))
         if self.start < 0 or sum(self.counts) != self.stop - self.start:
             raise InvalidValueError(
                 f"a tally of votes {self.start} to {self.stop} must count {self.stop - self.start}, "

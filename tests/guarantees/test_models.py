@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -476,14 +477,45 @@ def test_a_model_that_exits_has_failed(first: float) -> None:
         SmoothedClassifier(leaving, sigma=0.5, n=100, seed=0).certify(np.full(2, 2.25))
 
 
-def test_masked_answers_are_no_votes() -> None:
+class AsArray:
+    """What becomes a masked array when NumPy asks for one."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.held
+
+
+class Unsure:
+    """Says nothing near the edge."""
+
+    classes_ = np.array([0, 1])
+
+    def __init__(self, wrap: Callable[[Any], Any]) -> None:
+        self.wrap = wrap
+
+    def predict(self, rows: np.ndarray) -> Any:
+        return self.wrap(np.ma.masked_array((rows[:, 0] > 0).astype(int), mask=np.abs(rows[:, 0]) < 0.5))
+
+
+@pytest.mark.parametrize("wrap", [lambda rows: rows, list, tuple, deque, AsArray])
+def test_masked_answers_are_no_votes(wrap: Callable[[Any], Any]) -> None:
     """NumPy unmasks them without a word, and what was masked would win."""
 
-    def masked(batch: np.ndarray) -> np.ndarray:
-        return np.ma.masked_greater(np.stack([batch[:, 0], -batch[:, 0]], 1), 0.5)
+    def masked(batch: np.ndarray) -> Any:
+        return wrap(np.ma.masked_greater(np.stack([batch[:, 0], -batch[:, 0]], 1), 0.5))
 
-    with pytest.raises(ModelError, match="returned masked values"):
-        SmoothedClassifier(masked, sigma=0.5, n=100, seed=0).certify(np.zeros(2))
+    for model in (masked, Unsure(wrap)):
+        with pytest.raises(ModelError, match="returned masked values"):
+            SmoothedClassifier(model, sigma=0.5, n=100, seed=0).certify(np.zeros(2))
+    with pytest.raises(InvalidValueError, match="masked values"):
+        SmoothedClassifier(scores, sigma=0.5, n=100, seed=0).certify(
+            wrap(np.ma.masked_greater(np.eye(2), 0.5))
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------ routes

@@ -20,6 +20,7 @@ from smoothcert.errors import RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.evaluation.certification import Progress
 from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
+from smoothcert.runs import read_run
 from smoothcert.sampling import Execution, adapt
 from smoothcert.sigma_search import SEARCHES
 from tests.guarantees.toys import POINTS, Hooked, Kept, Signed, scores
@@ -118,6 +119,42 @@ def test_nor_is_one_with_searched_sigmas_whose_model_changed_under_noise_alone(t
         return SmoothedClassifier(model, sigma=1.0, n0=50, n=200, seed=0, search=SEARCHES["ladder"]())
 
     check_continued(classifier, data, tmp_path, 0.25)
+
+
+def test_nor_is_one_with_held_columns_whose_model_changed_under_noise_alone(tmp_path: Path) -> None:
+    values = np.array([[1e6 + 0.3, 0], [1e6 - 0.3, 0], [1e6 + 0.3, 0.1], [1e6 - 0.3, 1]])
+    data = Dataset("far", values, np.array([1, 0, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> Any:
+        model = adapt(far_away(1e6 + border), "hard", "labels", 2)
+        return SmoothedClassifier(model, sigma=1.0, n0=50, n=200, seed=0).holding([1])
+
+    check_continued(classifier, data, tmp_path, 0.25)
+
+
+class Bordered(nn.Module):
+    """Far from all probes the border moves with a plain attribute."""
+
+    def __init__(self, border: float) -> None:
+        super().__init__()
+        self.border = border
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        off = x[:, :1] - 3000
+        margin = off - torch.where(off.abs() < 100, self.border, 0.0) + 0.3 * x[:, 1:2]
+        return torch.cat([-margin, margin], 1)
+
+
+def test_nor_is_one_with_searched_ellipsoids_whose_model_changed_under_noise_alone(tmp_path: Path) -> None:
+    values = np.array([[3000.9, 0], [2999.1, 0], [3000.9, 0.2], [2999.1, 0.2]])
+    data = Dataset("far", values, np.array([1, 0, 1, 0]), ("a", "b"))
+
+    def classifier(border: float) -> SmoothedClassifier:
+        search = SEARCHES["ellipsoid"]()
+        return SmoothedClassifier(Bordered(border), sigma=1.0, n0=50, n=1000, seed=0, search=search)
+
+    check_continued(classifier, data, tmp_path, 0.5)
+    assert any(record.volume_radius is not None for record in read_run(tmp_path / "whole").records)
 
 
 @pytest.mark.parametrize("changed", ["chooser", "lower"])

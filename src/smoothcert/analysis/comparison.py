@@ -108,11 +108,10 @@ def compare(
 
     Refused: different data, different inputs (unless ``common``), different norms, a run that isn't complete.
     """
-    check_probability("confidence", confidence)
+    confidence = check_probability("confidence", confidence)
     if not radii:
         raise InvalidValueError("a comparison needs at least one radius")
-    for radius in radii:
-        check_not_negative("radius", radius)
+    radii = [check_not_negative("radius", radius) for radius in radii]
     for run in (first, second):
         check_complete(run)
         if run.stateful:
@@ -172,7 +171,7 @@ def planned_radii(*runs: Run) -> list[float] | None:
 
 def in_words(comparison: Comparison, level: float = 0.05) -> str:
     """The outcome in a sentence or two. No difference shown is never called equality."""
-    check_probability("level", level)
+    level = check_probability("level", level)
     first, second = comparison.first, comparison.second
     norm = norm_name(comparison.norm)
     parts = []

@@ -54,8 +54,7 @@ def population_lower_bound(certified: int, total: int, alpha: float, rho: float)
     least the expected count minus α; Clopper–Pearson bounds the expected count at level ρ.
     """
     _check_share(certified, total)
-    check_probability("alpha", alpha)
-    check_probability("rho", rho)
+    alpha, rho = check_probability("alpha", alpha), check_probability("rho", rho)
     return max(0.0, down(clopper_pearson_lower(certified, total, rho) - alpha, 0.0))
 
 
@@ -70,7 +69,7 @@ def mean_lower_bound(values: Sequence[float] | NDArray[np.float64], ceiling: flo
     closer to the mean than Hoeffding's bound; for fewer, or values at both ends of the range, it can be up to a third
     further away.
     """
-    check_probability("rho", rho)
+    rho, ceiling = check_probability("rho", rho), float(ceiling)
     x = _checked_values(values, 0.0, ceiling)
     distinct, times = np.unique(x / ceiling, return_counts=True)
     distinct = np.minimum(distinct, 1.0)
@@ -101,6 +100,7 @@ def mean_interval(
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise InvalidValueError(f"values need a finite range with low < high, got [{low}, {high}]")
+    low, high = float(low), float(high)
     x = _checked_values(values, low, high)
     width, tail = up(high - low), _tail(confidence)
     slack = 1e-14 * max(abs(low), abs(high))  # what is lost where the ends and the bounds cancel
@@ -148,8 +148,8 @@ def statement(run: Run, radius: float, confidence: float = 0.99, among: int = 1)
     the last digit is subtracted, and of radii around grid points what inputs off the grid cost
     (:func:`~smoothcert.analysis.off_grid.lost_to_rounding`). Refused unless the run is complete.
     """
-    check_not_negative("radius", radius)
-    check_probability("confidence", confidence)
+    radius = check_not_negative("radius", radius)
+    confidence = check_probability("confidence", confidence)
     check_count("among", among)
     _check_can_speak(run)
     rho = down((1.0 - confidence) / among)
@@ -248,8 +248,7 @@ def _alpha(run: Run) -> float:
 
 
 def _tail(confidence: float) -> float:
-    check_probability("confidence", confidence)
-    return down((1.0 - confidence) / 2)
+    return down((1.0 - check_probability("confidence", confidence)) / 2)
 
 
 def _checked_values(

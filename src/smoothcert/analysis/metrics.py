@@ -300,9 +300,9 @@ def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: fl
     """
     if not 0 <= certified_fraction <= 1:
         raise InvalidValueError(f"certified_fraction must lie between 0 and 1, got {certified_fraction}")
+    certified_fraction = float(certified_fraction)
     check_count("m", m)
-    check_probability("alpha", alpha)
-    check_probability("rho", rho)
+    alpha, rho = check_probability("alpha", alpha), check_probability("rho", rho)
     log_term = -math.log(rho) / m
     return max(0.0, certified_fraction - alpha - math.sqrt(2 * alpha * (1 - alpha) * log_term) - log_term / 3)
 

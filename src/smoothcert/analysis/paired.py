@@ -36,7 +36,7 @@ def difference_interval(
     go to π and one tenth to ψ, and every difference that some pair of values inside gives is inside. The sign is
     decided as by :func:`mcnemar` at nine tenths of the level.
     """
-    check_probability("confidence", confidence)
+    confidence = check_probability("confidence", confidence)
     check_count("total", total)
     differing = only_first + only_second
     if min(only_first, only_second) < 0 or differing > total:

@@ -29,13 +29,13 @@ _INVERSE_TAIL_ERROR = 1e-6  # relative, of the tail at scipy's inverse beta; 3e-
 
 def mixture_lower(successes: int, n: int, alpha: float) -> float:
     """L with P[L_n ≤ p at every n ≥ 1] ≥ 1−α for the running count of successes: rounded down."""
-    check_binomial(successes, n, alpha)
+    successes, n, alpha = check_binomial(successes, n, alpha)
     return _lower(successes, n, -math.log(alpha))
 
 
 def mixture_upper(successes: int, n: int, alpha: float) -> float:
     """U with P[U_n ≥ p at every n ≥ 1] ≥ 1−α for the running count of successes: rounded up."""
-    check_binomial(successes, n, alpha)
+    successes, n, alpha = check_binomial(successes, n, alpha)
     return _upper(successes, n, -math.log(alpha))
 
 

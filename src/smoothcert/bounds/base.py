@@ -53,7 +53,7 @@ class Bound:
 
     def __call__(self, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         """Bounds for class ``chosen``; they fail with probability at most ``alpha`` over the tally's votes."""
-        check_probability("alpha", alpha)
+        alpha = check_probability("alpha", alpha)
         if not 0 <= chosen < len(tally.counts):
             raise InvalidValueError(f"class {chosen} is outside 0..{len(tally.counts) - 1}")
         if tally.n < 1:

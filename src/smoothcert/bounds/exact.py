@@ -28,7 +28,7 @@ votes are almost unanimous. A power of two, because α/32 is then exact.
 
 def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
     """L with P[L ≤ p] ≥ 1−α for a binomial count: exact, one-sided, rounded down."""
-    check_binomial(successes, n, alpha)
+    successes, n, alpha = check_binomial(successes, n, alpha)
     if successes == 0:
         return 0.0
     if successes == n:
@@ -44,7 +44,7 @@ def clopper_pearson_lower(successes: int, n: int, alpha: float) -> float:
 
 def clopper_pearson_upper(successes: int, n: int, alpha: float) -> float:
     """U with P[U ≥ p] ≥ 1−α for a binomial count: exact, one-sided, rounded up."""
-    check_binomial(successes, n, alpha)
+    successes, n, alpha = check_binomial(successes, n, alpha)
     if successes == n:
         return 1.0
     if successes == 0:
@@ -57,7 +57,10 @@ def top_two_p_value(first: int, second: int) -> float:
     """Two-sided binomial test of ``first`` out of ``first + second`` against ½ (Cohen 2019, PREDICT)."""
     if min(first, second) < 0:
         raise InvalidValueError(f"vote counts can't be negative, got {first} and {second}")
-    more, fewer = max(first, second), min(first, second)
+    more, fewer = (
+        int(max(first, second)),
+        int(min(first, second)),
+    )  # small types of NumPy's mean float32 to scipy
     if more == fewer:
         return 1.0
     if fewer == 0:
@@ -110,8 +113,9 @@ def _safe_level(alpha: float, n: int) -> float:
     return alpha if n < _FEWER_THAN_ARE_HARD else down(alpha, _TAIL_ERROR)
 
 
-def check_binomial(successes: int, n: int, alpha: float) -> None:
-    """Refuse counts and levels that make no sense."""
-    check_probability("alpha", alpha)
-    if not 0 <= successes <= n or n < 1:
-        raise InvalidValueError(f"need 0 ≤ successes ≤ n and n ≥ 1, got {successes} of {n}")
+def check_binomial(successes: int, n: int, alpha: float) -> tuple[int, int, float]:
+    """Refuse counts and levels that make no sense; as Python's numbers, or scipy might compute in float32."""
+    alpha = check_probability("alpha", alpha)
+    if not 0 <= successes <= n or n < 1 or int(successes) != successes or int(n) != n:
+        raise InvalidValueError(f"need whole numbers 0 ≤ successes ≤ n and n ≥ 1, got {successes} of {n}")
+    return int(successes), int(n), alpha

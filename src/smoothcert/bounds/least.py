@@ -27,7 +27,7 @@ def least_votes(bound: Bound, alpha: float) -> int:
 
 def least_prediction_votes(alpha: float) -> int:
     """The smallest n at which PREDICT can answer: all votes for one class, 2·2⁻ⁿ ≤ α."""
-    check_probability("alpha", alpha)
+    alpha = check_probability("alpha", alpha)
     return _first_true(lambda n: top_two_p_value(n, 0) <= alpha)
 
 

@@ -54,7 +54,7 @@ class AttackPlan:
             check_count(name, getattr(self, name))
         if self.copies is not None:
             check_count("copies", self.copies)
-        check_probability("alpha", self.alpha)
+        object.__setattr__(self, "alpha", check_probability("alpha", self.alpha))
 
     def settled(self, name: str, differentiable: bool) -> AttackPlan:
         """The plan with nothing left open; an attack that needs gradients is refused for a model without."""

@@ -20,6 +20,7 @@ from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
+from smoothcert.sampling.models.held import exact_in
 from smoothcert.sigma_levels.evidence import append_evidence, read_evidence
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -95,7 +96,7 @@ def certify_dataset(
         _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_numerics(stated_numerics(out))
-    classifier.settle_for(dataset.levels, dataset.largest)
+    classifier.settle_for(dataset.levels, dataset.largest, fine=held is not None and _is_fine(dataset, held))
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
     if choice.shard is not None and classifier.plan.budget.spreads:
@@ -111,16 +112,16 @@ def certify_dataset(
         done = journal.indices()
         # A record whose search or levels are damaged can't be told from one that others made: both are done again.
         evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
+        found = read_found(out) if classifier.plan.search is not None else {}
         if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
-            kept = read_found(out) if classifier.plan.search is not None else evidence
-            journal.drop(lost := done - kept.keys())
+            journal.drop(lost := done - (found or evidence).keys())
             done -= lost
         indices = choice.indices(len(dataset))
         missing = [index for index in indices if index not in done]
         if done and missing:
             records = journal.some(LOOKED_AT)
-            check_same_model(classifier, dataset, records, out, evidence, cast=held is None)
-        del evidence  # of every input: not to be held while the others are certified
+            check_same_model(voting, dataset, records, out, evidence, found)
+        del evidence, found  # of every input: not to be held while the others are certified
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}
@@ -145,6 +146,13 @@ def _check_holds(plan: CertifyPlan) -> None:
             "while columns are held, each input has the noise and the votes of the plan: leave out the search for σ, "
             "and total among the stop rules"
         )
+
+
+def _is_fine(dataset: Dataset, held: NDArray[np.bool_]) -> bool:
+    """Whether float32 would round a value that is held, of any input: shards of one run have one type."""
+    if dataset.input(0).dtype == np.float32:
+        return False
+    return not all(exact_in(x[held], np.float32).all() for _, x in dataset.each(range(len(dataset))))
 
 
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:

@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
-from smoothcert.noise import NOISES
 from smoothcert.runs import Record
 from smoothcert.runs.columns import Records
 from smoothcert.sampling import Draw, Execution, Job, one_draw
 from smoothcert.sigma_levels import LevelEvidence
+from smoothcert.sigma_search import SearchResult
 from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing.holding import HoldingClassifier
 from smoothcert.smoothing.levelled import LevelledClassifier
 from smoothcert.smoothing.voting import engine_for
 from smoothcert.tally import Phase, Tally
@@ -28,21 +29,21 @@ _ROUNDED = 50  # one vote in so many may change with another machine's rounding
 
 
 def check_same_model(
-    classifier: SmoothedClassifier,
+    classifier: SmoothedClassifier | HoldingClassifier,
     dataset: Dataset,
     records: Records,
     out: Path,
     evidence: Mapping[int, LevelEvidence],
-    *,
-    cast: bool,
+    found: Mapping[int, SearchResult],
 ) -> None:
     """Ask again about the least certain of the inputs that are done; refuse a model that answers otherwise.
 
-    A fingerprint is of answers to fixed probes: at the scale of the data, a function may be another one. ``cast``:
-    whether the votes that chose the class can be cast again, at the noise of the record's σ; else the model is asked
-    without, as of inputs for which a search found a noise that isn't one σ.
+    A fingerprint is of answers to fixed probes: at the scale of the data, a function may be another one. The model is
+    asked without noise, and the votes that chose the class are cast again: at the noise that a search ``found``, where
+    there was one, and on the coordinates that aren't held, where some are.
     ``evidence``: with σ levels, the votes of the chooser and of every level, each perhaps of a model of its own.
     """
+    whole = classifier.classifier if isinstance(classifier, HoldingClassifier) else classifier
 
     def sureness(record: Record) -> float:
         return min(map(_share_of_first, _votes_that_chose(record, evidence.get(record.index))))
@@ -50,12 +51,12 @@ def check_same_model(
     voted = [record for record in records if record.selection is not None]
     for record in sorted(voted, key=sureness)[:_ASKED]:
         x = dataset.input(record.index)
-        if record.base is not None and classifier.base_class(x) != record.base:
-            found = str(classifier.base_class(x))
-            raise _refusal(out, record, "the model", f"class {record.base} without noise", found)
-        if not cast or (classifier.plan.search is not None and record.volume_radius is not None):
-            continue
-        for whose, stated, again in _chosen_again(classifier, record, x, evidence.get(record.index)):
+        if record.base is not None and (base := whole.base_class(x)) != record.base:
+            raise _refusal(out, record, "the model", f"class {record.base} without noise", str(base))
+        index = record.index
+        for whose, stated, again in _chosen_again(
+            classifier, record, x, evidence.get(index), found.get(index)
+        ):
             if _moved(stated, again) > max(1, stated.n // _ROUNDED):
                 raise _refusal(out, record, whose, f"the votes {stated.counts}", str(again.counts))
 
@@ -72,15 +73,21 @@ def _share_of_first(votes: Tally) -> float:
 
 
 def _chosen_again(
-    classifier: SmoothedClassifier, record: Record, x: NDArray[Any], evidence: LevelEvidence | None
+    classifier: SmoothedClassifier | HoldingClassifier,
+    record: Record,
+    x: NDArray[Any],
+    evidence: LevelEvidence | None,
+    found: SearchResult | None,
 ) -> Iterator[tuple[str, Tally, Tally]]:
     """Whose votes they are, as the run has them, and as they are cast here."""
     if isinstance(classifier, LevelledClassifier):
         if evidence is not None:
             yield from classifier.chosen_again(record.index, x, evidence)
         return
+    if isinstance(classifier, HoldingClassifier):
+        classifier, x, _ = classifier.free_part(record.index, x)
     plan, draw = classifier.plan, Draw(Phase.SELECTION, classifier.plan.n0)
-    noise = plan.noise if plan.search is None else NOISES[plan.noise.name](record.sigma)
+    noise = plan.noise if found is None else found.noise_like(plan.noise)
     here = Execution(classifier.execution.device, classifier.execution.workers)
     engine = engine_for(plan, classifier.prepared(x.shape), here)
     (again,) = engine.run([Job(record.index, x, noise, one_draw(draw))])

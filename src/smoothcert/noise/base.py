@@ -106,8 +106,7 @@ class Isotropic(Noise):
     """The standard deviation, in the units of the inputs."""
 
     def __post_init__(self) -> None:
-        check_positive("sigma", self.sigma)
-        object.__setattr__(self, "sigma", float(self.sigma))
+        object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
 
     @property
     def smallest_sigma(self) -> float:

@@ -23,7 +23,7 @@ class _Ball(GaugeBody):
     radius: float
 
     def __post_init__(self) -> None:
-        check_positive("radius", self.radius)
+        object.__setattr__(self, "radius", check_positive("radius", self.radius))
         object.__setattr__(self, "center", as_center(self.center))
 
     def _norm_of(self, point: ArrayLike) -> tuple[float, float]:
@@ -73,7 +73,7 @@ class _Ball(GaugeBody):
     def scaled(self, factor: float, center: ArrayLike | None = None) -> Self | None:
         """The ball of at most ``factor`` times this radius; None if that leaves nothing."""
         return self._around(
-            self.center if center is None else center, math.nextafter(self.radius * factor, 0.0)
+            self.center if center is None else center, math.nextafter(self.radius * float(factor), 0.0)
         )
 
     def outside(self, candidate: Body) -> Body | None:

@@ -66,7 +66,7 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
     it is the least entry of a σ vector and no σ the radius could be recomputed from. Anything else that isn't
     as it should be is a DataError, because a line skipped in silence would change every figure.
     """
-    check_positive("sigma", sigma)
+    sigma = check_positive("sigma", sigma)
     text = _text(path)
     if text.count("\n") > MOST_LINES:
         raise DataError(f"{path} has {text.count(chr(10))} lines, where {MOST_LINES} are the most; split it")
@@ -140,14 +140,14 @@ def import_manifest(
     ``method``, by which a paper's table calls the run, goes to its origin. From ``read``, the log itself, it states
     which inputs the log is of (unknown if it was cut off) and how its radii are printed.
     """
-    check_positive("sigma", sigma)
+    sigma = check_positive("sigma", sigma)
     if bound is not None:
         BOUNDS[bound]  # an unknown name is an error that lists the known ones
     for name, count in (("n0", n0), ("n", n)):
         if count is not None:
             check_count(name, count)
     if alpha is not None:
-        check_probability("alpha", alpha)
+        alpha = check_probability("alpha", alpha)
     return Manifest.of(
         kind="import",
         plan={

@@ -77,7 +77,8 @@ class SigmaLevels:
             return
         if len(self.sigmas) < 2:
             raise InvalidValueError("a chooser needs two levels or more; with one level, give constant=0")
-        check_positive("chooser_sigma", self.noise_sigma)
+        if self.chooser_sigma is not None:
+            object.__setattr__(self, "chooser_sigma", check_positive("chooser_sigma", self.chooser_sigma))
         check_count("chooser_n0", self.chooser_n0)
         check_count("chooser_n", self.chooser_n)
 

@@ -14,7 +14,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.regions import CertifiedRegion
 from smoothcert.sigma_levels import LevelEvidence
 from smoothcert.sigma_search import SearchResult
-from smoothcert.smoothing.inputs import as_numpy
+from smoothcert.smoothing.inputs import as_numpy, same_values
 from smoothcert.tally import ABSTAIN, Tally
 
 
@@ -32,11 +32,10 @@ class HeldPart:
             raise InvalidValueError(
                 f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
             )
-        if not np.array_equal(given[self.mask], self.values):
+        if not same_values(given[self.mask], self.values):
             return None
         free = given[~self.mask]
-        # Beside texts, numbers are objects as well.
-        return free.astype(np.float64) if free.dtype == object else free
+        return as_numpy(free.tolist()) if free.dtype == object else free  # beside texts, all are objects
 
 
 @dataclass(frozen=True, repr=False)

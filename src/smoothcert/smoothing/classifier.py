@@ -27,7 +27,8 @@ from smoothcert.smoothing.adaptive import (
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.array_interface import ArrayInterface, Inputs, Labels, OnVotes, labels_by_index
 from smoothcert.smoothing.holding import HoldingClassifier
-from smoothcert.smoothing.inputs import as_array, by_column, from_loader, numbered_inputs
+from smoothcert.smoothing.inputs import as_array, by_column, numbered_inputs
+from smoothcert.smoothing.loaders import from_loader, is_loader
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.planned_model import Numbered, PlannedModel
 from smoothcert.smoothing.procedures import predict_procedure
@@ -215,8 +216,7 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         self.settle_seed()
         alpha = self.plan.alpha if alpha is None else alpha
         check_count("n", n)
-        check_probability("alpha", alpha)
-        return alpha
+        return check_probability("alpha", alpha)
 
     def _check_rules(self, labelled: bool) -> None:
         """Refuse rules that can't work here, before any vote is spent."""
@@ -250,12 +250,14 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
 
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
-        array, shape = as_array(by_column(from_loader(x), self.base.feature_names)), self._input_shape
-        if shape and array.shape != shape and array.shape[1:] != shape:
+        shape, loader = self._input_shape, is_loader(x)
+        given = from_loader(x, shape) if loader else by_column(x, self.base.feature_names)
+        array = as_array(given)
+        if shape and array.shape[1:] != shape and (loader or array.shape != shape):
             rows = ", ".join(["rows", *map(str, shape)])
             raise InvalidValueError(
                 f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
                 f"input nor a batch of shape ({rows})"
             )
-        single = array.shape == shape if shape else array.ndim in (1, 3)
+        single = not loader and (array.shape == shape if shape else array.ndim in (1, 3))
         return (array[np.newaxis], True) if single else (array, False)

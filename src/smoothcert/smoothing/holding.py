@@ -16,7 +16,8 @@ from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models.function import EstimatorClassifier
-from smoothcert.sampling.models.held import HeldClassifier
+from smoothcert.sampling.models.held import HeldClassifier, exact_in
+from smoothcert.sampling.numerics import AUTO_DTYPE, Numerics
 from smoothcert.sampling.passes import checked_input
 from smoothcert.sampling.rows import measured
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
@@ -36,6 +37,8 @@ class HoldingClassifier(ArrayInterface):
     which has the coordinates that aren't held, in their order. Of another v it says nothing.
 
     Of a pandas table, held columns may hold anything: the model gets texts, categories and whole numbers as they are.
+    Other values that are held reach it as they are, too: in float64 where float32 would round one, unless the plan
+    states a type, which then refuses it.
     """
 
     def __init__(self, classifier: SmoothedClassifier, held: ArrayLike | Sequence[str]) -> None:
@@ -92,7 +95,7 @@ class HoldingClassifier(ArrayInterface):
         """
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, part = self._free_part(number, as_numpy(x))
+            one, free, part = self.free_part(number, as_numpy(x))
             for answer in one.certify_each([(number, free)], on_votes, labels):
                 yield replace(answer, held=part)
 
@@ -102,28 +105,35 @@ class HoldingClassifier(ArrayInterface):
         """PREDICT for (index, input) pairs, one after the other."""
         self.classifier.settle_seed()
         for number, x in inputs:
-            one, free, _ = self._free_part(number, as_numpy(x))
+            one, free, _ = self.free_part(number, as_numpy(x))
             yield from one.predict_each([(number, free)], n, alpha, on_votes)
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The model's class for one input without noise."""
-        return self.classifier.base_class(x)
+        one, free, _ = self.free_part(0, as_numpy(x))
+        return one.base_class(free)
 
-    def _free_part(self, number: int, x: NDArray[Any]) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
+    def free_part(self, number: int, x: NDArray[Any]) -> tuple[SmoothedClassifier, NDArray[Any], HeldPart]:
         """The classifier of the coordinates that aren't held, with the others at this input's values; and those."""
         mask = self.mask(x.shape)
         checked = checked_input(number, x, mask.shape)
         values, base = np.array(checked[mask]), self.classifier.base
-        told = values
+        told = given = values
         if self._own and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
             names = [name for name, held in zip(base.feature_names, mask) if held]
             own = {
                 name: self._own[name, v] for name, v in zip(names, values.tolist()) if (name, v) in self._own
             }
             base = base.with_columns(own)
-            told = np.array([own[name][0] if name in own else v for name, v in zip(names, values)], object)
+            told = np.empty(len(names), object)
+            for place, (name, v) in enumerate(zip(names, values)):  # one by one: a value may be an array
+                told[place] = own[name][0] if name in own else v
+            # What a number stands for is in the model's columns, and the number itself reaches nobody.
+            given = np.where([name in own for name in names], 0.0, values)
         told.setflags(write=False)
-        smoothed = self.classifier.of(HeldClassifier(base, mask, values))
+        smoothed = self.classifier.of(HeldClassifier(base, mask, given))
+        if smoothed.plan.numerics.dtype == AUTO_DTYPE and not exact_in(given, np.float32).all():
+            smoothed.settle_numerics(Numerics("float64"))
         if measured(smoothed.execution.main_device):  # once, and not for every input
             smoothed.settle_numerics(self.classifier.prepare(mask.shape).numerics)
         # Workers elsewhere would have to be started for every input.

@@ -13,37 +13,84 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count
+from smoothcert.sampling.masks import is_masked
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
 _EXACT_IN_FLOAT64 = 1 << 53
+_MASKED = "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
 
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
     """``x`` as an array in its own type, wherever it lives; refused where one can't be made of all of it."""
-    if _is_masked(x):
-        raise InvalidValueError(
-            "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
-        )
+    if is_masked(x):
+        raise InvalidValueError(_MASKED)
     try:
         detach = getattr(x, "detach", None)  # a torch tensor, perhaps on a device or with a gradient
         if detach is None:
-            return np.asarray(x)
+            found = np.asanyarray(x)
+            if is_masked(found):  # what isn't an array may become one of these
+                raise InvalidValueError(_MASKED)
+            check_not_rounded(x, found)
+            return np.asarray(found)
         tensor = detach().cpu()
         if tensor.is_floating_point() and str(tensor.dtype) not in _FLOATS_OF_NUMPY:
             tensor = tensor.float()  # exact for bfloat16 and the 8-bit floats
         return np.asarray(tensor.numpy())
+    except InvalidValueError:
+        raise
     # Rows of several lengths, a sparse tensor, lazy signs.
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
 
 
-def _is_masked(x: object) -> bool:
-    """Whether NumPy would unmask something in it: its own values, or those of arrays in a list."""
-    inside = x if isinstance(x, list | tuple) else ()
-    return np.ma.is_masked(x) or any(
-        _is_masked(one) for one in inside if isinstance(one, list | tuple | np.ma.MaskedArray)
-    )
+def check_not_rounded(x: Any, found: NDArray[Any]) -> None:
+    """Refuse whole numbers that became other ones in an array of floats; ``x`` is what the array was made of."""
+    if found is x or found.dtype.kind != "f" or not (np.abs(found) >= _EXACT_IN_FLOAT64).any():
+        return
+    # Columns of pandas' one by one: it rounds them first to have one type.
+    given = np.asarray(x.astype(object) if hasattr(x, "iloc") else x, dtype=object)
+    for one, near in zip(given.reshape(-1), found.reshape(-1)):
+        value = one.item() if hasattr(one, "item") else one
+        if isinstance(value, int) and np.isfinite(near) and value != int(near):
+            raise InvalidValueError(
+                f"{value} isn't exact in {found.dtype}, which numbers beside it need: give whole numbers alone, or "
+                "subtract an offset"
+            )
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Whether two values are certainly the same: numbers by their exact value, arrays and tensors by every bit."""
+    one, other = (each.item() if isinstance(each, np.number | np.bool_) else each for each in (one, other))
+    if one is other:
+        return True
+    bits = content_of(one), content_of(other)
+    if bits != (None, None):
+        return bits[0] == bits[1]
+    try:
+        return bool(one == other)
+    except (TypeError, ValueError, RuntimeError):  # it has no single answer
+        return False
+
+
+def content_of(value: Any) -> bytes | None:
+    """The bits of an array or a tensor, with their type and shape; None of anything else."""
+    tensor = hasattr(value, "detach") and hasattr(value, "is_floating_point")
+    if not isinstance(value, np.ndarray) and not tensor:
+        return None
+    kind, array = getattr(value, "dtype", None), as_numpy(value)
+    if array.dtype == object:  # its bits are addresses
+        return None
+    return f"{type(value).__name__} {kind} {array.shape} ".encode() + array.tobytes()
+
+
+def same_values(given: NDArray[Any], values: NDArray[Any]) -> bool:
+    """:func:`same_value` of each pair; NumPy would compare whole numbers with floats after rounding them."""
+    if given.shape != values.shape:
+        return False
+    if given.dtype.kind in "biuf" and values.dtype.kind in "biuf":
+        return np.array_equal(_canonical(given), _canonical(values))
+    return all(same_value(one, other) for one, other in zip(given.reshape(-1), values.reshape(-1)))
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
@@ -69,31 +116,6 @@ def _columns_of_text(table: Any) -> list[str]:
     if kinds is None or not hasattr(kinds, "items"):
         return []
     return [repr(name) for name, kind in kinds.items() if getattr(kind, "kind", "O") not in "biuf"]
-
-
-def from_loader(x: Any) -> Any:
-    """All inputs of a torch ``DataLoader``, in its order, without their targets; anything else as it is."""
-    if not (hasattr(x, "dataset") and hasattr(x, "__iter__")):
-        return x
-    sampler = getattr(x, "sampler", None)
-    if "Random" in type(sampler).__name__ or getattr(sampler, "shuffle", False):
-        raise InvalidValueError(
-            "the loader shuffles, so that answers couldn't be told apart: give one with shuffle=False"
-        )
-    batches = (batch[0] if isinstance(batch, list | tuple) else batch for batch in x)
-    arrays = [as_numpy(batch) for batch in batches]
-    if any(array.ndim == 0 or array.dtype == object for array in arrays):
-        raise InvalidValueError(
-            "the batches of the loader are neither inputs nor (inputs, targets): give the inputs themselves, or a "
-            "loader of those"
-        )
-    if not arrays:
-        raise InvalidValueError("there is no input to certify: the loader is empty")
-    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
-        raise InvalidValueError(
-            f"the loader has inputs of several shapes: {', '.join(map(str, sorted(shapes)))}"
-        )
-    return np.concatenate(arrays)
 
 
 def by_column(x: Any, names: tuple[str, ...] | None) -> Any:

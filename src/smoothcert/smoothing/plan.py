@@ -90,7 +90,7 @@ class CertifyPlan:
             object.__setattr__(self, "bound", ANYTIME_BOUND if self.sequential else FIXED_BOUND)
         self.confidence_bound.check_look(self.n)
         self._check_bound_allows_stopping()
-        check_probability("alpha", self.alpha)
+        object.__setattr__(self, "alpha", check_probability("alpha", self.alpha))
         if self.alpha < _MINIMUM_ALPHA:
             raise InvalidValueError(f"alpha must be at least {_MINIMUM_ALPHA:g}, got {self.alpha:g}")
         if self.seed is not None:

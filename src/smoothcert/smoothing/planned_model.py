@@ -46,9 +46,14 @@ class PlannedModel:
         self._input_shape = input_shape or base.input_shape
         self._prepared: Prepared | None = None
         self._order: tuple[int, ...] | None = None
+        # Drawn before there are copies: each with a seed of its own would be a choice among certificates of one input.
+        self._drawn_seed = secrets.randbits(63)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the model made ready to vote, which belongs to this process; the seed is in the plan."""
+        """Everything but the model made ready to vote, which belongs to this process.
+
+        The seed goes along, used or not: whoever can read a pickle knows it.
+        """
         return vars(self) | {"_prepared": None}
 
     def __copy__(self) -> Self:
@@ -98,11 +103,12 @@ class PlannedModel:
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
 
-        Knowing the seed before choosing an input is enough to look for one that it flatters.
+        All copies of a classifier have the same, in other processes too. Knowing the seed before choosing an input is
+        enough to look for one that it flatters.
         """
-        with _SETTLING:  # two threads that ask first must not draw two: an input would have two streams
+        with _SETTLING:  # or a thread might put back a plan that another has settled further
             if self.plan.seed is None:
-                self.plan = replace(self.plan, seed=secrets.randbits(63))
+                self.plan = replace(self.plan, seed=self._drawn_seed)
             return self.plan.known_seed
 
     def settle_numerics(self, settled: Numerics | None) -> None:
@@ -112,10 +118,10 @@ class PlannedModel:
             if numerics != self.plan.numerics:
                 self.plan, self._prepared = replace(self.plan, numerics=numerics), None
 
-    def settle_for(self, levels: int | None, largest: float) -> None:
+    def settle_for(self, levels: int | None, largest: float, *, fine: bool = False) -> None:
         """Settle what the plan left open for a data set of numbers up to ``largest``: its grid and type, and a seed.
 
-        The seed may be fixed, because the inputs were there before it.
+        ``fine``: the type has to be float64. The seed may be fixed, because the inputs were there before it.
         """
         plan = self.plan
         if plan.levels is None:
@@ -124,7 +130,8 @@ class PlannedModel:
             plan = replace(plan, seed=0)
         if plan.numerics.dtype == AUTO_DTYPE:
             # Float64 where any of them needs it, which comes later in the alphabet.
-            dtype = max(exact_type(noise, plan.grid, largest) for noise in self.noises())
+            needed = [exact_type(noise, plan.grid, largest) for noise in self.noises()]
+            dtype = "float64" if fine else max(needed)
             plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
         if plan.numerics != self.plan.numerics:
             self._prepared = None

@@ -84,7 +84,7 @@ class FutilityRule(StopRule):
     futility: float
 
     def __post_init__(self) -> None:
-        check_probability("futility", self.futility)
+        object.__setattr__(self, "futility", check_probability("futility", self.futility))
 
 
 STOP_RULES: Registry[type[StopRule]] = Registry("stopping rule", __package__)

@@ -26,7 +26,7 @@ class Decide(FutilityRule):
     futility: float = FUTILITY
 
     def __post_init__(self) -> None:
-        check_positive("the radius of decide", self.radius)
+        object.__setattr__(self, "radius", check_positive("the radius of decide", self.radius))
         super().__post_init__()
 
     def reason(self, state: VotingState) -> str | None:
@@ -57,8 +57,8 @@ class Grid(FutilityRule):
     def __post_init__(self) -> None:
         if not self.radii:
             raise InvalidValueError(f"grid needs radii; write for example {self.example}")
-        for radius in self.radii:
-            check_not_negative("a radius of grid", radius)
+        radii = tuple(check_not_negative("a radius of grid", radius) for radius in self.radii)
+        object.__setattr__(self, "radii", radii)
         if any(a >= b for a, b in pairwise(self.radii)):
             raise InvalidValueError(
                 f"the radii of grid must increase, got {', '.join(map(shortest, self.radii))}"

@@ -15,6 +15,7 @@ from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
+from smoothcert.sampling.masks import is_masked
 from smoothcert.sampling.models.base import BaseClassifier, Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import two_columns
@@ -127,9 +128,7 @@ class FunctionClassifier(BaseClassifier):
     def _as_tensor(self, answer: Any, rows: int) -> torch.Tensor:
         if isinstance(answer, torch.Tensor):
             return answer.detach().cpu()
-        if np.ma.is_masked(answer):
-            raise ModelError(f"{self.name} returned masked values, which are no votes: fill them in")
-        array = np.ascontiguousarray(answer)
+        array = np.ascontiguousarray(_unmasked(self.name, answer))
         if array.ndim == 0 or np.ndim(answer) == 0:
             raise ModelError(f"{self.name} returned {answer!r} for {rows} rows; expected one answer a row")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
@@ -298,9 +297,17 @@ def _graded(
     return lambda batch: np.asarray(method(given(batch))).reshape(len(batch), -1)
 
 
+def _unmasked(name: str, answer: Any) -> NDArray[Any]:
+    """An answer as an array; refused where it has masked values, by which a model says that it says nothing."""
+    found = None if is_masked(answer) else np.asanyarray(answer)
+    if found is None or is_masked(found):  # what isn't an array may become a masked one
+        raise ModelError(f"{name} returned masked values, which are no votes: fill them in")
+    return np.asarray(found)
+
+
 def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int64]:
     """The place of each predicted label among ``labels``, whatever their order; one that isn't there is refused."""
-    found = np.asarray(predicted)
+    found = _unmasked(name, predicted)
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.ndim != 1:

@@ -1,0 +1,437 @@
+"""Numbers, seeds and loaders as callers give them: their type and their way here change no promise."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset
+
+from smoothcert import (
+    Certification,
+    Certifications,
+    ConstantChooser,
+    HoldingClassifier,
+    LevelledClassifier,
+    SmoothedClassifier,
+)
+from smoothcert.analysis.intervals import population_lower_bound, rate_interval
+from smoothcert.bounds import BOUNDS
+from smoothcert.bounds.exact import clopper_pearson_lower, top_two_p_value
+from smoothcert.datasets.base import Dataset
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.evaluation import certify_dataset
+from smoothcert.regions import L2Ball
+from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.stopping.decisions import Decide
+from smoothcert.tally import Phase, Stream, Tally
+
+
+def scores(batch: np.ndarray) -> np.ndarray:
+    return np.stack([batch[:, 0], -batch[:, 0]], 1)
+
+
+# Probabilities, radii and counts of NumPy's coarser types: scipy computes in float32 where it is given one
+
+
+def tally(counts: tuple[Any, ...]) -> Tally:
+    return Tally(Stream(0, 0, Phase.ESTIMATION), 0, int(sum(map(int, counts))), counts)
+
+
+@pytest.mark.parametrize("bound", sorted(name for name in BOUNDS if BOUNDS[name].votes == "hard"))
+def test_a_bound_of_a_float32_alpha_is_that_of_its_value(bound: str) -> None:
+    for n, missing in ((1000, 1), (10_000, 3), (1_000_000, 7), (1_000_000, 18)):
+        alpha = np.float32(0.001)
+        votes = tally((n - missing, missing))
+        assert BOUNDS[bound](votes, 0, alpha) == BOUNDS[bound](votes, 0, float(alpha))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("coarse", [np.float16, np.float32])
+def test_a_plan_keeps_its_numbers_as_float64(coarse: type[np.floating]) -> None:
+    alpha, sigma = coarse(0.001), coarse(0.1)
+    given = SmoothedClassifier(scores, sigma=sigma, alpha=alpha, bound="clopper-pearson", n=2000, seed=3)  # type: ignore[arg-type]
+    plain = SmoothedClassifier(
+        scores, sigma=float(sigma), alpha=float(alpha), bound="clopper-pearson", n=2000, seed=3
+    )
+    assert [type(value) for value in (given.plan.alpha, given.plan.noise.sigma)] == [float, float]
+    x = np.array([0.2, 0.0])
+    assert given.certify(x).radius == plain.certify(x).radius  # type: ignore[union-attr]
+
+
+def test_predict_isnt_decided_by_a_rounded_p_value() -> None:
+    """What the sampler's error adds to 2⁻⁹ is less than float32 can say."""
+    classifier = SmoothedClassifier(scores, sigma=1.0, seed=0)
+    alpha = classifier._settle_prediction(10, np.float32(2.0**-9))  # type: ignore[arg-type]
+    procedure = predict_procedure(10, alpha, 1e-12)
+    next(procedure)
+    with pytest.raises(StopIteration) as done:
+        procedure.send(Tally(Stream(0, 0, Phase.PREDICTION), 0, 10, (10, 0)))
+    assert done.value.value.p_value > 2.0**-9
+    assert done.value.value.abstained
+
+
+@pytest.mark.parametrize("small", [np.int8, np.int16, np.float32])
+def test_small_counts_mean_what_they_say(small: Any) -> None:
+    assert clopper_pearson_lower(small(97), small(100), 0.001) == clopper_pearson_lower(97, 100, 0.001)
+    assert top_two_p_value(small(70), small(20)) == top_two_p_value(70, 20)
+    counts = (small(100), small(27))
+    assert BOUNDS["mixture"](tally(counts), 0, 0.01) == BOUNDS["mixture"](tally((100, 27)), 0, 0.01)
+
+
+def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given() -> None:
+    level: Any = np.float32(0.01)
+    share: Any = np.float32(0.9)
+    exact = float(level)
+    assert population_lower_bound(99, 100, level, level) == population_lower_bound(99, 100, exact, exact)
+    assert rate_interval(99, 100, share) == rate_interval(99, 100, float(share))
+    ball = L2Ball(np.zeros(1), np.float32(0.1))  # type: ignore[arg-type]
+    assert not ball.contains([np.nextafter(float(np.float32(0.1)), 1.0)])
+    shrunk = L2Ball(np.zeros(1), 1.0).scaled(np.float32(0.1))  # type: ignore[arg-type]
+    assert shrunk is not None
+    assert shrunk.radius < float(np.float32(0.1))
+    assert type(Decide(np.float32(0.1)).radius) is float  # type: ignore[arg-type]
+
+
+# Seeds that nobody gave: one for a classifier and all its copies, or answers to one input could be chosen among
+
+
+def copies_of(one: Any) -> list[Any]:
+    made = [copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))]
+    if not isinstance(one, HoldingClassifier):
+        made += [one.on(Execution(workers=2)), copy.copy(one).on(Execution(workers=1))]
+    return made
+
+
+def first_sign(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > 0).astype(np.int64)
+
+
+def unseeded(kind: str) -> Any:
+    if kind == "levels":
+        model = adapt(first_sign, "hard", "labels", 2)
+        return LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=200, n0=20)
+    plain = SmoothedClassifier(first_sign, sigma=0.5, n=200, n0=20, outputs="labels", classes=2)
+    return plain.holding([1]) if kind == "held" else plain
+
+
+@pytest.mark.parametrize("kind", ["plain", "held", "levels"])
+def test_copies_made_before_the_first_vote_have_one_seed(kind: str) -> None:
+    one, x = unseeded(kind), np.array([0.25, 0.5])
+    answers = [each.certify(x) for each in [*copies_of(one), one, *copies_of(one)]]
+    assert len({answer.seed for answer in answers}) == 1
+    assert len({answer.estimation.counts for answer in answers}) == 1
+    assert unseeded(kind).certify(x).seed != answers[0].seed
+
+
+def test_a_data_set_still_has_seed_0_whatever_was_drawn(tmp_path: Path) -> None:
+    data = Dataset("two", np.array([[0.5, 0.0], [-0.5, 0.0]]), np.array([1, 0]), ("a", "b"))
+    one = unseeded("plain")
+    for number, each in enumerate([one, *copies_of(one)]):
+        run = certify_dataset(each, data, tmp_path / str(number))
+        assert run.manifest.plan.seed == 0
+        assert each.plan.seed is None
+
+
+# Values that are held: the model gets these very ones
+
+
+def odd(batch: np.ndarray) -> np.ndarray:
+    return (np.asarray(batch, dtype=np.float64)[:, 0] % 2).astype(np.int64)
+
+
+def above(border: float) -> Any:
+    return lambda batch: (np.asarray(batch, dtype=np.float64)[:, 0] > border).astype(np.int64)
+
+
+def labelling(model: Any, **options: Any) -> SmoothedClassifier:
+    return SmoothedClassifier(
+        model, sigma=0.5, outputs="labels", classes=2, **({"n": 500, "seed": 0} | options)
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "value", "label"),
+    [
+        (above(1_700_000_030.0), 1_700_000_060.0, 1),
+        (above(1_700_000_030.0), 1_700_000_010.0, 0),
+        (odd, 16_777_217.0, 1),
+        (odd, np.int64(16_777_217), 1),
+        (above(0.1), 0.1, 0),  # the float32 next to it lies above
+    ],
+)
+def test_the_model_gets_the_very_value_that_is_held(model: Any, value: Any, label: int) -> None:
+    """Float32 moved a timestamp by half a minute, and made odd numbers even, without a word."""
+    x = np.array([value, 0 if isinstance(value, np.integer) else 0.25])
+    holding = labelling(model).holding([0])
+    answer = holding.certify(x)
+    assert answer.predicted == label  # type: ignore[union-attr]
+    assert holding.predict(x).predicted == label  # type: ignore[union-attr]
+    assert holding.base_class(x) == label
+    with pytest.raises(
+        ModelError, match=r"a value that is held, .* isn't exact in torch\.float32.*--dtype float64"
+    ):
+        labelling(model, numerics=Numerics("float32")).holding([0]).certify(x)
+    assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label  # type: ignore[union-attr]
+
+
+def test_what_float32_has_is_held_in_float32_as_ever() -> None:
+    seen = set()
+
+    def spy(batch: np.ndarray) -> np.ndarray:
+        seen.add(batch.dtype)
+        return np.zeros(len(batch), np.int64)
+
+    for value in (0.5, -3.0, float(np.float32(0.1)), float(2**30)):
+        labelling(spy).holding([0]).certify(np.array([value, 0.25]))
+    assert seen == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.longdouble])
+def test_a_value_that_float64_doesnt_have_isnt_held(dtype: Any) -> None:
+    if np.finfo(np.longdouble).nmant < 63 and dtype is np.longdouble:
+        pytest.skip("long doubles are float64 here")
+    with pytest.raises(InvalidValueError, match=r"9007199254740993.* isn't exact in float64"):
+        labelling(odd).holding([0]).certify(np.array([2**53 + 1, 1], dtype=dtype))
+    holding = labelling(odd, numerics=Numerics("float64")).holding([0])
+    assert holding.certify(np.array([2**53 + 2, 1], dtype=dtype)).predicted == 0  # type: ignore[union-attr]
+
+
+def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path: Path) -> None:
+    for value, dtype in ((0.1, "float64"), (0.5, "float32")):
+        data = Dataset("held", np.array([[0.5, 0.25], [value, 0.25]]), np.array([1, 0]), ("a", "b"))
+        run = certify_dataset(labelling(above(0.1)).holding([0]), data, tmp_path / dtype)
+        assert run.manifest.plan.dtype == dtype
+        assert run.records[1].predicted == int(value > 0.1)
+
+
+@pytest.mark.parametrize("value", [2**53, 2.0**53])
+def test_covers_compares_what_is_held_exactly(value: Any) -> None:
+    answer = labelling(above(0.0)).holding([0]).certify(np.array([2.0**53, 1.0]))
+    assert isinstance(answer, Certification)
+    assert answer.covers(np.array([value, 1]))
+    assert answer.covers(np.array([value, 1], dtype=object))
+    others = [np.array([2**53 + 1, 1]), np.array([2**53 + 1, 1], np.uint64), [2**53 + 1, 1]]
+    others += [np.array([each, 1], dtype=object) for each in (2**53 + 1, np.int64(2**53 + 1))]
+    for other in others:
+        assert not answer.covers(other)
+
+
+def test_a_whole_number_isnt_rounded_beside_floats() -> None:
+    """NumPy makes 2⁵³ of 2⁵³ + 1 in such a list, and ``shift`` was that of 2⁵³."""
+    classifier = SmoothedClassifier(
+        scores, sigma=1e4, n=100, seed=0, levels=1, numerics=Numerics("float64"), alpha=0.1
+    )
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"a": np.array([2**53 + 1]), "b": [0.5]})
+    for x in ([2**53 + 1, 0.5], (np.int64(2**53 + 1), 0.5), [[0, 1], [0.5, 2**53 + 1]], table):
+        with pytest.raises(InvalidValueError, match=r"9007199254740993 isn't exact in float64"):
+            classifier.certify(x)
+    assert classifier.certify([2**53 + 1, 0]).shift == pytest.approx(1.0)  # type: ignore[union-attr]
+    assert classifier.certify([2**53 + 2, 0.5]).shift == pytest.approx(0.5)  # type: ignore[union-attr]
+
+
+class ByValue:
+    """The class is what ``told`` makes of the held column."""
+
+    classes_ = np.array([0, 1])
+    feature_names_in_ = np.array(["v", "u"], dtype=object)
+    n_features_in_ = 2
+
+    def __init__(self, told: Any) -> None:
+        self.told = told
+
+    def predict(self, table: Any) -> np.ndarray:
+        return np.array([self.told(value) for value in table["v"]], dtype=np.int64)
+
+
+def last_above(value: Any) -> int:
+    return int(np.asarray(value).ravel()[-1] > 0.3) if np.ndim(value) else 0
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (np.array([2**53, 2**53 + 1]), lambda v: int(v) % 2),
+        (np.array([2**63, 2**63 + 1], np.uint64), lambda v: int(v) % 2),
+        ([np.array([0.3]), np.array([0.3 + 1e-12])], last_above),
+        ([torch.tensor([0.3]), torch.tensor([0.30001])], last_above),
+        ([np.zeros(2000), np.r_[np.zeros(1000), 1.0, np.zeros(999)]], lambda v: int(np.sum(v) > 0)),
+    ],
+)
+def test_rows_of_one_table_have_each_their_own_held_value(values: Any, told: Any) -> None:
+    """A number in float64, or what an array prints, stood for both: row 0 was voted on with row 1's value."""
+    pandas = pytest.importorskip("pandas")
+    column = values if isinstance(values, np.ndarray) else pandas.Series(values, dtype=object)
+    table = pandas.DataFrame({"v": column, "u": [0.25, 0.25]})
+    holding = SmoothedClassifier(ByValue(told), sigma=0.5, n=200, seed=0).holding(["v"])
+    answers = holding.certify(table)
+    assert isinstance(answers, Certifications)
+    assert answers.predicted.tolist() == [0, 1]
+    assert len({answer.index for answer in answers}) == 2
+    alone = [holding.certify(table.iloc[[row]])[0] for row in (0, 1)]  # type: ignore[index]
+    assert [one.estimation for one in alone] == [one.estimation for one in answers]
+    for row, answer in enumerate(answers):
+        for other in (0, 1):
+            point = np.empty(2, dtype=object)
+            point[:] = values[other], 0.25
+            assert answer.covers(point) == (row == other)
+
+
+class Quiet:
+    """Prints the same whatever it is, and doesn't say what equals it."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return "Quiet()"
+
+
+def test_held_values_that_cant_be_told_apart_are_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    holding = SmoothedClassifier(ByValue(lambda v: getattr(v, "value", 0)), sigma=0.5, n=200, seed=0).holding(
+        ["v"]
+    )
+    one = Quiet(1)
+    for values in ([Quiet(0), one], [[np.zeros(2000)], [np.r_[np.zeros(1000), 1.0, np.zeros(999)]]]):
+        table = pandas.DataFrame({"v": pandas.Series(values, dtype=object), "u": [0.25, 0.5]})
+        with pytest.raises(InvalidValueError, match="rows 0 and 1 that can't be told apart"):
+            holding.certify(table)
+    missing = [float("nan"), float("nan")]
+    for same in ([one, one], ["x", "x"], missing, [None, None], [pandas.NA, pandas.NA]):
+        table = pandas.DataFrame({"v": pandas.Series(same, dtype=object), "u": [0.25, 0.5]})
+        assert holding.certify(table).predicted.tolist() == [int(same[0] is one)] * 2  # type: ignore[union-attr]
+
+
+def test_a_free_column_that_float64_doesnt_have_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"v": ["x", "y"], "u": np.array([0, 2**53 + 1])})
+    with pytest.raises(InvalidValueError, match="column 'u' holds 9007199254740993"):
+        SmoothedClassifier(ByValue(lambda _: 0), sigma=0.5, n=200, seed=0).holding(["v"]).certify(table)
+
+
+STREAMS = [
+    6357963324649179721,
+    3960619045564336456,
+    3149292467201031422,
+    3917488619627662386,
+    3149292467201031422,
+    6283467391971535115,
+    3686740980733006686,
+    4263392708736586900,
+    1305212285741502214,
+    7138605951558226374,
+    8435110777776102075,
+    2900465281368091927,
+    3096893025383541403,
+    763394198309156953,
+]
+
+
+def test_streams_of_ordinary_held_values_stay_what_they_were() -> None:
+    """Published answers depend on them."""
+    pandas = pytest.importorskip("pandas")
+    columns = [["red", "blue"], [1, -7], [True, False], pandas.Categorical(["a", "b"]), [None, "x"]]
+    columns += [pandas.to_datetime(["2020-01-01", "2021-02-03"]), np.array([2**53, -(2**53)])]
+    found = []
+    for column in columns:
+        table = pandas.DataFrame({"v": column, "u": [0.25, 0.5]})
+        answers = SmoothedClassifier(ByValue(lambda _: 0), sigma=0.5, n=20, n0=5, seed=0, alpha=0.1).holding(
+            ["v"]
+        )
+        found += [answer.index for answer in answers.certify(table)]  # type: ignore[union-attr]
+    assert found == STREAMS
+
+
+# Loaders: answer i is of input i
+
+
+ROWS = torch.tensor([[3.0, 0.0], [-3.0, 1.0], [2.0, 2.0], [-2.0, 3.0], [1.0, 4.0], [-1.0, 5.0]])
+ROWS_OF = TensorDataset(ROWS, torch.arange(6) % 2)
+
+
+class Drawn(Sampler):  # type: ignore[type-arg]
+    """Doesn't say in its name that it draws."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.randperm(6).tolist())
+
+    def __len__(self) -> int:
+        return 6
+
+
+class Backwards(Drawn):
+    def __iter__(self) -> Any:
+        return iter([[5, 4, 3], [2, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_size": 2, "shuffle": True},
+        {"batch_sampler": BatchSampler(RandomSampler(ROWS_OF), 2, drop_last=False)},
+        {"batch_sampler": BatchSampler(Drawn(), 2, drop_last=False)},
+        {"batch_sampler": Backwards()},
+        {"sampler": Drawn(), "batch_size": 3},
+        {"sampler": Drawn(), "batch_size": None},
+        {"sampler": [0, 2, 1], "batch_size": 3},
+        {"sampler": [0, 0, 1], "batch_size": 3},
+    ],
+)
+def test_a_loader_in_another_order_is_refused(options: dict[str, Any]) -> None:
+    """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+    with pytest.raises(InvalidValueError, match="the loader shuffles"):
+        classifier.certify(DataLoader(ROWS_OF, **options))  # type: ignore[arg-type]
+
+
+class Counted(IterableDataset):  # type: ignore[type-arg]
+    def __iter__(self) -> Any:
+        return iter(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "kept"),
+    [
+        (ROWS_OF, {"batch_size": 4}, range(6)),
+        (ROWS_OF, {"batch_size": 4, "drop_last": True}, range(4)),
+        (ROWS_OF, {"batch_sampler": [[0, 1], [2], [3, 4, 5]]}, range(6)),
+        (ROWS_OF, {"batch_size": 2, "sampler": [1, 4, 5]}, [1, 4, 5]),
+        (ROWS_OF, {"batch_size": None}, range(6)),
+        (Counted(), {"batch_size": 4}, range(6)),
+        (Counted(), {"batch_size": None}, range(6)),
+        (ROWS.reshape(3, 2, 2), {"batch_size": None}, range(6)),
+    ],
+)
+def test_a_loader_is_a_batch_in_the_order_of_its_data(data: Any, options: dict[str, Any], kept: Any) -> None:
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
+    answers = classifier.certify(DataLoader(data, **options))  # type: ignore[arg-type]
+    rows = classifier.certify(ROWS[list(kept)])  # type: ignore[arg-type]
+    assert isinstance(answers, Certifications)
+    assert isinstance(rows, Certifications)
+    assert [one.estimation for one in answers] == [one.estimation for one in rows]
+
+
+def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
+    """Without batches all rows were certified as a single input; so were tables of tables."""
+    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0)
+    with pytest.raises(InvalidValueError, match="batch_size=None"):
+        classifier.certify(DataLoader(ROWS_OF, batch_size=None))  # type: ignore[arg-type]
+    with pytest.raises(InvalidValueError, match="neither inputs nor"):
+        classifier.certify(DataLoader(torch.arange(6.0), batch_size=2))  # type: ignore[arg-type]
+    pictures = SmoothedClassifier(lambda batch: scores(batch[:, 0]), sigma=0.25, n=200, seed=0)
+    answers = pictures.certify(DataLoader(ROWS.reshape(6, 1, 2), batch_size=2))  # type: ignore[arg-type]
+    assert isinstance(answers, Certifications)
+    assert len(answers) == 6
+
+
+def test_a_loader_that_gives_batches_as_they_are_ready_is_refused() -> None:
+    loader = DataLoader(ROWS_OF, batch_size=2, num_workers=1, in_order=False)
+    with pytest.raises(InvalidValueError, match="in_order=True"):
+        SmoothedClassifier(scores, sigma=0.25, n=200, seed=0).certify(loader)  # type: ignore[arg-type]
