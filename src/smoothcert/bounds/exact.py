@@ -57,10 +57,8 @@ def top_two_p_value(first: int, second: int) -> float:
     """Two-sided binomial test of ``first`` out of ``first + second`` against ½ (Cohen 2019, PREDICT)."""
     if min(first, second) < 0:
         raise InvalidValueError(f"vote counts can't be negative, got {first} and {second}")
-    more, fewer = (
-        int(max(first, second)),
-        int(min(first, second)),
-    )  # small types of NumPy's mean float32 to scipy
+    # Python's own: beside small types of NumPy's, scipy computes in float32.
+    more, fewer = int(max(first, second)), int(min(first, second))
     if more == fewer:
         return 1.0
     if fewer == 0:
