@@ -107,7 +107,7 @@ def plot_training(
             )
         axes.set_xlabel("epochs")
         axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         axes.set_ylabel(axis)
         if chosen == "learning_rate":
             # A ramp may begin at 0, which has no logarithm.
