@@ -115,6 +115,11 @@ def test_curves_of_other_votes_say_so() -> None:
     ]
 
 
+def test_a_number_of_hundreds_of_digits_is_no_fact() -> None:
+    facts = stated_training(OriginStatement({"trained": {"epochs": 10**400, "lr": 0.1}}))
+    assert facts == {"lr": 0.1}
+
+
 def test_hours_are_what_the_run_states_of_its_training() -> None:
     row = training_time(trained(RUNS[1], epochs=90, seconds=3600.0))
     assert (row.method, row.sigma, row.seconds_per_epoch, row.hours) == ("x", 0.5, 40.0, 1.0)

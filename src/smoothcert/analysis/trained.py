@@ -118,6 +118,13 @@ def _seconds(path: Path) -> float | None:
     return total if each and math.isfinite(total) else None
 
 
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number with hundreds of digits
+        return False
+
+
 def training_seed(origin: OriginStatement) -> Fact | None:
     """The seed that a run's model was trained from, where its origin states it."""
     return stated_training(origin).get(_SEED)
@@ -151,5 +158,5 @@ def stated_training(origin: OriginStatement) -> dict[str, Fact]:
         for name, value in stated.items()
         if isinstance(name, str)
         and isinstance(value, Fact)
-        and (isinstance(value, str) or math.isfinite(value))
+        and (isinstance(value, str) or _is_finite(value))
     }
