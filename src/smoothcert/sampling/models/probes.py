@@ -117,8 +117,8 @@ def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: fl
 def check_kept(name: str, ask: Outputs, probes: Sequence[Probe], kind: OutputKind, eps: float) -> None:
     """Refuse a model that writes to the batch of an earlier pass, or knows a batch by its place in memory.
 
-    ``ask`` shows the model the very memory that it is given. Votes are drawn into memory of their own for each pass, but
-    such a model isn't a function of its rows.
+    ``ask`` shows the model the very memory that it is given. Votes are drawn into memory of their own for each pass,
+    but such a model isn't a function of its rows.
     """
     room = probes[0].rows.clone()
     for one in probes:
