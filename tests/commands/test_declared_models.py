@@ -250,5 +250,8 @@ def test_certify_and_show_agree_on_what_rounding_costs(
     ]
     main([*command, "--sigma", "0.5", "--n", "200", "--hold", "0", "--out", "held"])
     told = " ".join(capsys.readouterr().err.split()).partition("Subtract ")[2].split()[0]
+    assert load_run("held").manifest.plan.dtype == "float64"  # 0.3 and 0.7 are no float32
     main(["show", "held"])
     assert f"subtract {float(told):.2g}" in " ".join(capsys.readouterr().out.split())
+    main(["predict", *command[1:], "--sigma", "0.5", "--n", "100", "--hold", "0"])
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Group, Parameter
 
 from smoothcert.commands.level_options import LevelOptions
-from smoothcert.commands.options import BoundName, DataName, DataOptions, ModelOptions, NoiseText, Sigma
+from smoothcert.commands.options import (
+    BoundName,
+    DataName,
+    DataOptions,
+    ModelOptions,
+    NoiseText,
+    Sigma,
+    settle_for,
+)
 from smoothcert.commands.plan_options import VoteOptions
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 from smoothcert.commands.search_options import SearchText, search_of
@@ -105,7 +113,7 @@ class CertificationOptions:
     numerics: NumericsOptions = NumericsOptions()
     speed: SpeedOptions = SpeedOptions()
 
-    def of(self, model: str, default_bound: str | None = None) -> Asked:
+    def of(self, model: str, default_bound: str | None = None, hold: list[str] | None = None) -> Asked:
         """Options as the library takes them; what can't be is refused before anything long begins."""
         from smoothcert.bounds import BOUNDS
         from smoothcert.commands.model_argument import load_named_model
@@ -136,5 +144,5 @@ class CertificationOptions:
             search=searched,
             stop=self.stopping.stops(),
         )
-        classifier.settle_for(inputs.levels, inputs.largest)
+        settle_for(classifier, inputs, hold)
         return Asked(named, noise, data_name, inputs, choice, classifier)

@@ -58,7 +58,7 @@ def certify(
         _check_memory(memory, hold, options.shard, out, options.levels.asked)
     # With a memory, the certificates that it is asked about afterwards go beside the answers.
     certified = out if memory is None else out.with_name(f"{out.name}-certificates")
-    asked = options.of(model, former_default(certified))
+    asked = options.of(model, former_default(certified), hold)
     named, noise, data_name, inputs = asked.named, asked.noise, asked.data_name, asked.inputs
     classifier, execution = asked.classifier, asked.classifier.execution
     low, high = inputs.value_range()

@@ -12,6 +12,7 @@ from smoothcert.commands.written_knobs import choices, members, registered
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
+    from smoothcert.smoothing import SmoothedClassifier
 
     BoundName: TypeAlias = str
     NoiseName: TypeAlias = str
@@ -120,6 +121,17 @@ def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
         return None
     columns = [word.strip() for each in words for word in each.split(",") if word.strip()]
     return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
+
+
+def settle_for(classifier: SmoothedClassifier, inputs: Dataset, hold: list[str] | None) -> None:
+    """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
+    from smoothcert.smoothing.holding import held_finely, held_mask
+
+    columns = held_columns(hold)
+    fine = columns is not None and held_finely(
+        inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names)
+    )
+    classifier.settle_for(inputs.levels, inputs.largest, fine=fine)
 
 
 @Parameter(name="*", group=_DATA)

@@ -17,6 +17,7 @@ from smoothcert.commands.options import (
     OutputOptions,
     Sigma,
     held_columns,
+    settle_for,
 )
 from smoothcert.commands.sampling_options import NumericsOptions, SpeedOptions, execution_of, numerics_of
 
@@ -81,7 +82,7 @@ def predict(
         levels=numerics.levels,
     )
     seed = classifier.settle_seed()
-    classifier.settle_for(inputs.levels, inputs.largest)
+    settle_for(classifier, inputs, hold)
     one_sigma = classifier.plan.noise.sigma if classifier.plan.sigma_levels is None else None
     for departure in named.departures(classifier.plan.noise.name, one_sigma, inputs):
         warn(departure, output.quiet)

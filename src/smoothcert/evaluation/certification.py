@@ -20,7 +20,6 @@ from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling.models import class_order
-from smoothcert.sampling.models.held import exact_in
 from smoothcert.sigma_levels.evidence import append_evidence, read_evidence
 from smoothcert.sigma_search.log import append_found, read_found
 from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
@@ -31,7 +30,7 @@ from smoothcert.smoothing.allocation_files import (
     settled_votes,
 )
 from smoothcert.smoothing.certifications import record_of
-from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.holding import HoldingClassifier, held_finely
 from smoothcert.smoothing.plan import stated_numerics
 
 
@@ -96,7 +95,8 @@ def certify_dataset(
         _check_holds(classifier.plan)
     classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
     classifier.settle_numerics(stated_numerics(out))
-    classifier.settle_for(dataset.levels, dataset.largest, fine=held is not None and _is_fine(dataset, held))
+    fine = held is not None and held_finely(dataset, held)
+    classifier.settle_for(dataset.levels, dataset.largest, fine=fine)
     order = class_order(classifier.base, dataset)
     classifier = classifier.in_order(order)
     if choice.shard is not None and classifier.plan.budget.spreads:
@@ -146,13 +146,6 @@ def _check_holds(plan: CertifyPlan) -> None:
             "while columns are held, each input has the noise and the votes of the plan: leave out the search for σ, "
             "and total among the stop rules"
         )
-
-
-def _is_fine(dataset: Dataset, held: NDArray[np.bool_]) -> bool:
-    """Whether float32 would round a value that is held, of any input: shards of one run have one type."""
-    if dataset.input(0).dtype == np.float32:
-        return False
-    return not all(exact_in(x[held], np.float32).all() for _, x in dataset.each(range(len(dataset))))
 
 
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:

@@ -26,6 +26,7 @@ from smoothcert.smoothing.held_tables import OwnValues, held_table
 from smoothcert.smoothing.inputs import as_numpy, by_column
 
 if TYPE_CHECKING:
+    from smoothcert.datasets.base import Dataset
     from smoothcert.smoothing.classifier import SmoothedClassifier
     from smoothcert.smoothing.plan import CertifyPlan
 
@@ -139,6 +140,13 @@ class HoldingClassifier(ArrayInterface):
         # Workers elsewhere would have to be started for every input.
         smoothed.execution = Execution(smoothed.execution.device, smoothed.execution.workers)
         return smoothed, checked[~mask], HeldPart(mask, told)
+
+
+def held_finely(dataset: Dataset, held: NDArray[np.bool_]) -> bool:
+    """Whether float32 would round a value that is held, of any input: shards of one run have one type."""
+    if dataset.input(0).dtype == np.float32:
+        return False
+    return not all(exact_in(x[held], np.float32).all() for _, x in dataset.each(range(len(dataset))))
 
 
 def held_mask(
