@@ -571,6 +571,9 @@ def test_a_route_loses_no_limit_that_probes_between_0_and_1_keep(
         return classifier.certify_batch(np.full((1, 1, 8, 8), size / 2), index=0)[0].estimation.counts
 
     assert counts("auto") == counts("channels-last")
+    if make is ClampsTensors:  # the tracer's stand-ins pass for tensors
+        assert counts("folded") == counts("channels-last")
+        return
     with pytest.raises(ModelError, match="folded"):
         counts("folded")
 

@@ -156,7 +156,5 @@ def stated_training(origin: OriginStatement) -> dict[str, Fact]:
     return {
         name: value
         for name, value in stated.items()
-        if isinstance(name, str)
-        and isinstance(value, Fact)
-        and (isinstance(value, str) or _is_finite(value))
+        if isinstance(name, str) and isinstance(value, Fact) and (isinstance(value, str) or _is_finite(value))
     }

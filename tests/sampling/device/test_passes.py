@@ -140,23 +140,23 @@ def test_functions_are_shown_the_same_rows() -> None:
 
 
 BAD = {
-    "NaN": (lambda batch: np.where(batch.max() > 50, np.nan, scored(batch)), "the model returned NaN", {}),
+    "NaN": (lambda batch: np.where(batch.max() > 500, np.nan, scored(batch)), "the model returned NaN", {}),
     "rows": (
-        lambda batch: scored(batch)[: -1 if batch.max() > 50 else None],
+        lambda batch: scored(batch)[: -1 if batch.max() > 500 else None],
         r"returned shape \(11, 2\) for 12 rows",
         {},
     ),
     "classes": (
-        lambda batch: scored(batch)[:, : 1 if batch.max() > 50 else 2],
+        lambda batch: scored(batch)[:, : 1 if batch.max() > 500 else 2],
         "must return 2 scores a row",
         {},
     ),
     "labels": (
-        lambda batch: np.where(batch.reshape(len(batch), -1).max(1) > 50, 7, 0),
+        lambda batch: np.where(batch.reshape(len(batch), -1).max(1) > 500, 7, 0),
         r"label 0\.\.7, outside 0\.\.2",
         {"outputs": "labels", "classes": 3},
     ),
-    "an error": (lambda batch: scored(batch) + 1 // int(batch.max() <= 50), "ZeroDivisionError", {}),
+    "an error": (lambda batch: scored(batch) + 1 // int(batch.max() <= 500), "ZeroDivisionError", {}),
 }
 
 
@@ -165,7 +165,7 @@ def test_odd_models_are_refused_with_the_inputs(name: str) -> None:
     model, words, told = BAD[name]
     own = DevicePasses(prepared(12, 4, model, **told), "hard", "voting on {which}")
     far = block(2, 0, 0, 4)
-    object.__setattr__(far.copies, "steps", far.copies.steps + 60 * far.copies.divisor)
+    object.__setattr__(far.copies, "steps", far.copies.steps + 600 * far.copies.divisor)
     one = [block(0, 0, 0, 4), far, None]
     with pytest.raises(ModelError, match=words) as error, np.errstate(all="ignore"):
         own.launch([one]).collect()

@@ -213,11 +213,6 @@ class BaseClassifier(ABC):
             except ModelError:
                 check_again(self.name, ask, first, self.kind, eps)  # randomness isn't to pass for mixed rows
                 raise
-            if eps > torch.finfo(torch.float32).eps:
-                self._check_rows_finely(opened.numerics, first.rows, device, "float32")
-            # A function may compute in float32 whatever it is given; a module is made to compute in float64.
-            elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
-                self._check_rows_finely(opened.numerics, first.rows, device, "float64")
             check_kept(self.name, ask_in, (first, second), self.kind, eps)
             copies.check_order(second)
             if together:
@@ -225,6 +220,11 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
+            if eps > torch.finfo(torch.float32).eps:
+                self._check_rows_finely(opened.numerics, first.rows, device, "float32")
+            # A function may compute in float32 whatever it is given; a module is made to compute in float64.
+            elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
+                self._check_rows_finely(opened.numerics, first.rows, device, "float64")
         return Prepared(
             self.name,
             opened.numerics.drawn_on(opened.device),
