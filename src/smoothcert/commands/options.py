@@ -127,10 +127,10 @@ def settle_for(classifier: SmoothedClassifier, inputs: Dataset, hold: list[str] 
     """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
     from smoothcert.smoothing.holding import held_finely, held_mask
 
-    columns = held_columns(hold)
-    fine = columns is not None and held_finely(
-        inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names)
-    )
+    columns, fine = held_columns(hold), False
+    if columns is not None:
+        classifier.holding(columns)  # one that can't hold any refuses before its inputs are looked at
+        fine = held_finely(inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names))
     classifier.settle_for(inputs.levels, inputs.largest, fine=fine)
 
 
