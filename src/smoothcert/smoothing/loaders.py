@@ -68,9 +68,8 @@ def _check_order(loader: Any) -> None:
     if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
         raise InvalidValueError("the loader gives batches as they are ready: give one with in_order=True")
     source = sampler if batches is None else batches
-    if source is None or isinstance(
-        loader.dataset, IterableDataset
-    ):  # its order is its own, and has no numbers
+    # An iterable's order is its own, and has no numbers.
+    if source is None or isinstance(loader.dataset, IterableDataset):
         return
     indices = list(_numbers(source))
     # By their name samplers can say anything: the numbers are looked at, and again, as they may be drawn each time.
