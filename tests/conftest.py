@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from pathlib import Path
 
 import hypothesis
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +25,15 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 # A slow machine is no failure, and a failure must be repeatable.
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("repeatable")
+SEED = int(os.environ.get("SMOOTHCERT_TEST_SEED", "0"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Every test finds the same random numbers, whatever ran before it in its process."""
+    random.seed(SEED)
+    np.random.seed(SEED)  # noqa: NPY002 - the old global generator is the one that tests can meet
+    torch.manual_seed(SEED)
 
 
 @pytest.fixture(scope="session")
