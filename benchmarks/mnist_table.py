@@ -3,6 +3,7 @@
 ``keep RUN`` adds a certified run to them: its log, and beside it what was trained and how it was certified. Runs that
 were certified otherwise than published (another bound, a σ for each input, a memory) make a table of their own, and
 with ``--training DIR``, a training run made with ``--acr-every``, so does the ACR over its epochs.
+``remember LOG`` passes a log kept with a σ for each input through a region memory, and keeps what that answers.
 ``control LOG --sigma S`` keeps what the table needs of a published log of the whole test set: its ACR and its radii on
 every twentieth input. A subset can be harder than the whole, and the published log says by how much: see
 ``benchmarks.adjusted_acr``.
@@ -15,13 +16,21 @@ import gzip
 import io
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.adjusted_acr import Adjusted, adjust
 from smoothcert.analysis.metrics import average_certified_radius
 from smoothcert.analysis.tables import markdown_table
+from smoothcert.datasets import load
+from smoothcert.datasets.base import Dataset
+from smoothcert.region_memory import MemoryStatement, RegionMemory
+from smoothcert.regions import L2Ball
 from smoothcert.runs import Record, Run, read_run
 from smoothcert.runs.epochs import EpochMetrics, read_epochs
 from smoothcert.runs.field_log import read_field_log, write_field_log
@@ -111,6 +120,12 @@ class Kept:
         return self.recipe.removeprefix("mnist-").rsplit("-", 1)[0]
 
 
+@dataclass(frozen=True, eq=False)
+class _Certificate:
+    predicted: int
+    region: L2Ball | None
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table, or add to what it is made of."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mnist_table", description=__doc__)
@@ -121,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     keep_parser.add_argument(
         "--training", type=Path, help="its model's training run, for the ACR over epochs"
     )
+    remember_parser = commands.add_parser("remember", help="pass a kept log through a region memory")
+    remember_parser.add_argument("log", type=Path)
     control_parser = commands.add_parser("control", help="add a published log of the whole test set")
     control_parser.add_argument("log", type=Path)
     control_parser.add_argument("--sigma", type=float, required=True)
@@ -129,6 +146,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.command == "keep":
         curve = () if options.training is None else read_epochs(options.training)
         print(keep(read_run(options.run), options.kept, curve))
+    elif options.command == "remember":
+        print(remember(options.log, load("mnist", "test"), options.kept))
     elif options.command == "control":
         print(keep_control(options.log, options.sigma, options.kept))
     else:
@@ -168,6 +187,23 @@ def keep(run: Run, directory: Path, epochs: Sequence[EpochMetrics] = ()) -> Path
     _write_log(directory / f"{name}.tsv.gz", list(run.records))
     (directory / f"{name}.json").write_text(json.dumps(asdict(kept), indent=2) + "\n", encoding="utf-8")
     return directory / f"{name}.tsv.gz"
+
+
+def remember(log: Path, dataset: Dataset, directory: Path) -> Path:
+    """Ask a new region memory about a kept log's inputs, in their order, its certificates at hand."""
+    stated = json.loads(_beside(log).read_text(encoding="utf-8"))
+    kept = replace(Kept(**stated), memory=True)
+    about = MemoryStatement(kept.model_sha256, dataset.input_shape, "gaussian", "l2")
+    answered = []
+    with TemporaryDirectory() as folder, RegionMemory.open(Path(folder) / "memory", about) as memory:
+        for record in read_field_log(log, kept.sigma).records:
+            x = dataset.input(record.index).astype(np.float64)
+            answer = memory.offer(x, _Certificate(record.predicted, _ball(x, record)))
+            answered.append(replace(record, predicted=answer.predicted, radius=answer.radius))
+    path = directory / log.name.replace(".tsv.gz", "-memory.tsv.gz")
+    _write_log(path, answered)
+    _beside(path).write_text(json.dumps(stated | {"memory": True}, indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def keep_control(log: Path, sigma: float, directory: Path) -> Path:
@@ -244,6 +280,10 @@ def _adjusted(records: list[Record], sigma: float, directory: Path) -> Adjusted:
     control = directory / f"control-{sigma}.tsv.gz"
     whole_acr = json.loads(_beside(control).read_text(encoding="utf-8"))["acr"]
     return adjust(records, read_field_log(control, sigma).records, whole_acr)
+
+
+def _ball(x: NDArray[np.float64], record: Record) -> L2Ball | None:
+    return None if record.abstained or record.radius <= 0 else L2Ball(x, record.radius)
 
 
 def _recipe_of(trained: dict[str, Any], method: str, sigma: float) -> str:

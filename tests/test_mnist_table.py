@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks import adjusted_check, mnist_table
 from benchmarks.adjusted_acr import adjust
 
+from smoothcert.datasets.base import Dataset
 from smoothcert.runs import Record
+from smoothcert.runs.field_log import read_field_log
 from smoothcert.training import find_recipe
 
 
@@ -57,6 +60,23 @@ def test_the_acr_over_epochs_is_in_columns_of_epochs(tmp_path: Path) -> None:
     (tmp_path / "gaussian-0.5.json").write_text(json.dumps(stated), encoding="utf-8")
     *_, row = mnist_table.curves(tmp_path).splitlines()
     assert [cell.strip() for cell in row.strip("|").split("|")] == ["0.5", "gaussian", "0.250", "1.000"]
+
+
+def test_log_passed_through_a_memory_loses_what_another_class_claims(tmp_path: Path) -> None:
+    # Inputs on a line: the second lies 0.5 from the first, of its class; the third, 1.25 from it, is of another.
+    line = np.array([[0.0], [0.5], [1.25]], np.float32)
+    data = Dataset("line", line, np.array([1, 1, 0]), ("a", "b"))
+    records = [record(0, 0.75), record(1, 0.5), record(2, 0.75, correct=False)]
+    mnist_table._write_log(tmp_path / "made.tsv.gz", records)
+    stated = json.loads((mnist_table.KEPT / "gaussian-0.5.json").read_text(encoding="utf-8"))
+    (tmp_path / "made.json").write_text(json.dumps(stated), encoding="utf-8")
+    made = mnist_table.remember(tmp_path / "made.tsv.gz", data, tmp_path)
+    assert made.name == "made-memory.tsv.gz"
+    answers = read_field_log(made, 0.5).records
+    assert [one.predicted for one in answers] == [1, 1, 0]
+    # The second keeps its own 0.5, the first left 0.25 of it; the third is cut to 0.25 by the second.
+    assert [one.radius for one in answers] == pytest.approx([0.75, 0.5, 0.25], abs=2e-6)
+    assert json.loads((tmp_path / "made-memory.json").read_text(encoding="utf-8"))["memory"] is True
 
 
 def test_every_published_row_has_a_recipe():

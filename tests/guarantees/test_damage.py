@@ -340,7 +340,7 @@ def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
     """Killed after the memory stored an answer and before it was noted; or with the last notes lost, too."""
     expected, sources = remember(whole, points(), tmp_path / "memory-1", tmp_path / "expected")
     asked = 0
-    answer = RegionMemory.answer
+    answer = RegionMemory.offer
 
     def killed(memory: RegionMemory, *words: object) -> object:
         nonlocal asked
@@ -351,7 +351,7 @@ def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
         return given
 
     with monkeypatch.context() as under_way:
-        under_way.setattr(RegionMemory, "answer", killed)
+        under_way.setattr(RegionMemory, "offer", killed)
         with pytest.raises(damages.Killed):
             remember(whole, points(), tmp_path / "memory", tmp_path / "out")
     notes = tmp_path / "out" / "answers.jsonl"

@@ -56,8 +56,11 @@ def check_promises(answers: list[tuple[np.ndarray, MemoryAnswer]], memory: Regio
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
 @pytest.mark.parametrize(("shape", "seeds"), [((1,), 4), ((2,), 4), ((3, 2), 2), ((1, 8, 8), 1)])
-def test_no_order_of_questions_breaks_the_promise(norm: str, shape: tuple[int, ...], seeds: int) -> None:
-    sources = set()
+@pytest.mark.parametrize("at_hand", [False, True])
+def test_no_order_of_questions_breaks_the_promise(
+    norm: str, shape: tuple[int, ...], seeds: int, at_hand: bool
+) -> None:
+    sources, inside_one = set(), 0
     for seed in range(seeds):
         rng = np.random.default_rng([seed, len(shape)])
         memory = RegionMemory(ListStore(statement(shape, norm)))
@@ -67,7 +70,12 @@ def test_no_order_of_questions_breaks_the_promise(norm: str, shape: tuple[int, .
             x = awkward_point(balls, shape, rng)
             label = int(rng.integers(3)) if rng.random() < 0.95 else ABSTAIN
             radius = awkward_radius(x, balls, rng)
-            answer = memory.answer(x, saying(label, radius, norm))
+            certify = saying(label, radius, norm)
+            before = memory.look_up(x)
+            answer = memory.offer(x, certify(x)) if at_hand else memory.answer(x, certify)
+            inside_one += before is not None and answer.source != "memory"
+            assert before is None or answer.predicted == before.predicted
+            assert before is None or answer.volume_radius >= before.volume_radius
             sources.add(answer.source)
             answers.append((x, answer))
             if answer.source in ("certified", "shrunk"):
@@ -81,6 +89,7 @@ def test_no_order_of_questions_breaks_the_promise(norm: str, shape: tuple[int, .
                 balls.append(memory.stored_answer(again.record).region)
         check_promises(answers, memory)
     assert sources == {"memory", "certified", "shrunk", "abstained"}
+    assert (inside_one > 10) == at_hand
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])

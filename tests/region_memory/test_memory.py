@@ -49,6 +49,34 @@ def test_same_class_regions_may_overlap_and_the_largest_claim_is_given(memory: R
     assert answer.radius == pytest.approx(2.8)
 
 
+def test_certificate_at_hand_says_more_than_a_region_of_its_class(memory: RegionMemory) -> None:
+    memory.answer(np.zeros(2), saying(0, 1.0))
+    memory.answer(np.array([3.0, 0.0]), saying(1, 0.5))
+    near = np.array([0.9, 0.0])
+    assert memory.answer(near, never).radius == pytest.approx(0.1)
+    answer = memory.offer(near, Toy(0, L2Ball(near, 1.2)))
+    assert (answer.predicted, answer.source, answer.record) == (0, "certified", 3)
+    assert answer.radius == pytest.approx(1.2)
+    # Its neighbour of another class leaves 1.6 of it.
+    wide = memory.offer(near, Toy(0, L2Ball(near, 2.0)))
+    assert (wide.predicted, wide.source, wide.record) == (0, "shrunk", 4)
+    assert wide.radius == pytest.approx(1.6)
+    for certificate in (Toy(0, L2Ball(near, 2.0)), Toy(0, L2Ball(near, 1.0)), Toy(ABSTAIN, None)):
+        again = memory.offer(near, certificate)
+        assert (again.predicted, again.source, again.record) == (0, "memory", 4)
+        assert again.radius == pytest.approx(1.6)
+    assert len(memory) == 4
+
+
+def test_certificate_at_hand_is_overruled_by_a_region_of_another_class(memory: RegionMemory) -> None:
+    memory.answer(np.zeros(2), saying(0, 1.0))
+    near = np.array([0.9, 0.0])
+    answer = memory.offer(near, Toy(1, L2Ball(near, 1.2)))
+    assert (answer.predicted, answer.source, answer.record) == (0, "memory", 1)
+    assert answer.radius == pytest.approx(0.1)
+    assert len(memory) == 1
+
+
 def test_every_record_of_another_class_cuts(memory: RegionMemory) -> None:
     for i, x in enumerate([[3.0, 0], [-2.5, 0], [0, 2.0], [0, -3.5]]):
         memory.answer(np.array(x), saying(i, 0.5))

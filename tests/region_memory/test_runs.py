@@ -57,6 +57,20 @@ def test_contradictions_are_cut_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert sources == {"certified": 1, "shrunk": 1, "memory": 1, "abstained": 1}
 
 
+def test_an_input_inside_a_region_of_its_class_keeps_a_larger_certificate(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    # (0.1, 0) lies in the region of 0, which leaves 0.65 of its 0.75.
+    records = [replace(run.records[0], radius=0.75), replace(run.records[2], predicted=0, radius=0.7)]
+    create_run(tmp_path / "same", run.manifest, records)
+    same, sources = remember(read_run(tmp_path / "same"), dataset(), tmp_path / "memory", tmp_path / "kept")
+    assert [record.radius for record in same.records] == pytest.approx([0.75, 0.7], rel=1e-6)
+    assert sources == {"certified": 2}
+    # Asked again the memory knows as much already, and grows no more.
+    again, sources = remember(read_run(tmp_path / "same"), dataset(), tmp_path / "memory", tmp_path / "again")
+    assert [record.radius for record in again.records] == pytest.approx([0.75, 0.7], rel=1e-6)
+    assert sources == {"memory": 2}
+
+
 def made_radii(folder: Path) -> dict[int, float]:
     return {record.index: record.radius for record in read_run(folder / "run").records}
 

@@ -25,6 +25,7 @@ from smoothcert.tally import ABSTAIN
 Source = Literal["memory", "certified", "shrunk", "abstained"]
 
 _PAGE = 256
+_CERTIFIED = "certified_radius"
 
 PROMISE = (
     "stateful: every question asked of this memory after this answer, at any input inside the region, is answered with "
@@ -93,7 +94,8 @@ class RegionMemory:
     without sampling; that answer isn't stored, because its region lies in one of the same class that is: every
     question inside it is answered already, every later region avoids it already. An input outside all is certified
     and its region cut, keeping its shape, until it meets none of another class; what is left is stored, durably, and
-    then answered. Balls and stretched regions of one norm may stand side by side.
+    then answered. So is a certificate at hand (:meth:`offer`) inside a region of its own class, if that says more.
+    Balls and stretched regions of one norm may stand side by side.
 
     Certifying takes seconds and happens outside the transaction. The check is repeated inside it for whatever was
     stored meanwhile, so that no answer slips in between check and store. Threads may share a memory; processes open
@@ -170,9 +172,10 @@ class RegionMemory:
         """The answer that storing ``record`` gave, if it was stored for ``x`` and this certificate."""
         point = as_point(as_numpy(x), self.statement)
         stored, offered = self.stored_answer(record), self._checked(certified, point)
-        made_here = np.array_equal(stored.region.center, point) and stored.predicted == certified.predicted
-        if offered is None or not made_here:
+        if offered is None or not np.array_equal(stored.region.center, point):
             return None
+        if (stored.predicted, stored.facts.get(_CERTIFIED)) != (certified.predicted, _size(certified)):
+            return None  # the same input came twice, with votes of its own each time
         return self._stored(record, stored.predicted, stored.region, offered)
 
     def answer(
@@ -183,23 +186,33 @@ class RegionMemory:
     ) -> MemoryAnswer:
         """The classifier's answer at ``x``; ``certify(x)`` is called only if no stored region holds ``x``.
 
-        A certificate at hand is settled by a ``certify`` that returns it. ``facts`` may name what to keep beside a
-        stored answer (its α, its votes), as values JSON can hold; its σ, if it states one, is kept anyway. When an
-        answer comes back it is on disk; when an error comes instead, no answer was given, and asking again is safe.
+        ``facts`` may name what to keep beside a stored answer (its α, its votes), as values JSON can hold; its σ, if
+        it states one, is kept anyway. When an answer comes back it is on disk; when an error comes instead, no answer
+        was given, and asking again is safe.
         """
         array = as_numpy(x)
-        point = as_point(array, self.statement)
-        if found := self.look_up(point):
-            return found
-        certified = certify(array)
+        return self.look_up(array) or self.offer(array, certify(array), facts)
+
+    def offer(
+        self,
+        x: ArrayLike,
+        certified: Certified,
+        facts: Callable[[Certified], Mapping[str, Any]] | None = None,
+    ) -> MemoryAnswer:
+        """The classifier's answer at ``x`` with a certificate at hand, inside a stored region or not.
+
+        A stored region of another class overrules the certificate. Inside one of the same class the larger claim is
+        made: what that region leaves around ``x``, or the certificate, cut and stored like any other.
+        """
+        point = as_point(as_numpy(x), self.statement)
         region = self._checked(certified, point)
         with self._lock:
             self._ledger.refresh()
             seen = len(self._ledger)
             found, left = self._recall(point, None if region is None else (certified.predicted, region), 0)
-            if found is None and left is not None:
+            if left is not None:
                 assert region is not None
-                found = self._store_rest(point, certified, region, left, seen, facts)
+                found = self._store_rest(point, certified, region, (found, left), seen, facts)
         if found is not None:
             return replace(found, certified=certified)
         return MemoryAnswer(ABSTAIN, None, "abstained", None, certified)
@@ -220,18 +233,22 @@ class RegionMemory:
         point: NDArray[np.float64],
         certified: Certified,
         offered: CertifiedRegion,
-        region: CertifiedRegion,
+        settled: tuple[MemoryAnswer | None, CertifiedRegion],
         seen: int,
         facts: Callable[[Certified], Mapping[str, Any]] | None,
     ) -> MemoryAnswer | None:
-        """Check what is left of an offer against the records after the first ``seen``, store, then answer."""
-        assert certified.region is not None
-        kept = {"certified_radius": certified.region.inscribed_radius.hex(), **_sigma(certified)}
+        """Check what is left of an offer against the records after the first ``seen``, store, then answer.
+
+        ``settled`` is what those first records answer and leave.
+        """
+        kept = {_CERTIFIED: _size(certified), **_sigma(certified)}
         kept |= facts(certified) if facts else {}
         with self._store.exclusive():
             self._ledger.refresh_inside()
-            found, left = self._recall(point, (certified.predicted, region), seen)
-            if left is None:
+            earlier, region = settled
+            later, left = self._recall(point, (certified.predicted, region), seen)
+            found = _larger_claim(earlier, later)
+            if left is None or not _says_more(left, found):
                 return found
             row = next_row(self._ledger.head, StoredAnswer(certified.predicted, left, kept).encode())
             self._store.append(row)
@@ -249,7 +266,10 @@ class RegionMemory:
         seen: int,
         last: int | None = None,
     ) -> tuple[MemoryAnswer | None, CertifiedRegion | None]:
-        """The answer of the records after ``seen`` if one holds ``point``, else what they leave of the offer."""
+        """The answer of the records after ``seen`` if one holds ``point``, and what they leave of the offer.
+
+        Of an offer that says no more than that answer, or has another class, nothing is left.
+        """
         best: tuple[int, StoredAnswer] | None = None
         claim: CertifiedRegion | None = None
         left = None if offer is None else offer[1]
@@ -264,9 +284,11 @@ class RegionMemory:
                     best, claim = (number, stored), inside
             elif offer is not None and left is not None and stored.predicted != offer[0]:
                 left = _computable(stored.region.outside(left))
-        if best is not None:
-            return MemoryAnswer(best[1].predicted, claim, "memory", best[0]), None
-        return None, left
+        if best is None:
+            return None, left
+        found = MemoryAnswer(best[1].predicted, claim, "memory", best[0])
+        agrees = offer is not None and offer[0] == found.predicted
+        return found, left if agrees and left is not None and _says_more(left, found) else None
 
     def _checked(self, certified: Certified, point: NDArray[np.float64]) -> CertifiedRegion | None:
         """The certified region around x, None when abstained; refuses one of another norm, or that doesn't hold x."""
@@ -312,10 +334,27 @@ def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
     return float(np.linalg.norm(moved, region.order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
 
 
+def _size(certified: Certified) -> str:
+    """The certificate's radius before anything was cut, to the last bit."""
+    assert certified.region is not None
+    return certified.region.inscribed_radius.hex()
+
+
 def _sigma(certified: Certified) -> dict[str, float]:
     """The certificate's own σ, where it states one: without it the record's claim about the model can't be checked."""
     sigma = getattr(certified, "sigma", None)
     return {} if sigma is None else {"sigma": float(sigma)}
+
+
+def _larger_claim(one: MemoryAnswer | None, other: MemoryAnswer | None) -> MemoryAnswer | None:
+    if one is None or other is None:
+        return one or other
+    return other if other.volume_radius > one.volume_radius else one
+
+
+def _says_more(left: CertifiedRegion, found: MemoryAnswer | None) -> bool:
+    """Whether a region is worth a record beside an answer; one of the same size, but for rounding, isn't."""
+    return found is None or left.core().volume_radius > found.volume_radius * (1 + 1e-9)
 
 
 def _larger(region: CertifiedRegion, other: CertifiedRegion | None) -> bool:

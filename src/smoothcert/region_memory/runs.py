@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +50,8 @@ def remember(
 ) -> tuple[Run, Counter[Source]]:
     """Ask the memory at ``address`` about the run's inputs, in their order, and write its answers to the run ``out``.
 
-    An input inside a stored region gets that region's class; any other offers its certificate, which is cut and stored.
+    An input inside a stored region gets that region's class. Its certificate is cut and stored, unless that region
+    is of another class or leaves as much around it.
     The new run is *stateful*: its answers hold for questions asked of this memory from now on, and another order could
     have given others. Its manifest says so, and which memory it was. Also returns how each answer came about.
 
@@ -76,7 +76,7 @@ def remember(
                 answer = _answered_before(memory, run, offers, record, log.stored) if recovering else None
                 if answer is None:
                     recovering = False
-                    answer = memory.answer(x, partial(_given, offered))
+                    answer = memory.offer(x, offered)
                 held = max(log.stored, answer.record or 0) if recovering else len(memory)
                 log.append(_noted(record, answer, held))
                 on_answer()
@@ -97,7 +97,7 @@ def _answered_before(
     if len(memory) <= stored:
         return None
     x = offers.dataset.input(record.index)
-    answer = memory.look_up(x, among=stored) or memory.stored_for(stored + 1, x, offers.of(record))
+    answer = memory.stored_for(stored + 1, x, offers.of(record)) or memory.look_up(x, among=stored)
     if answer is not None:
         return answer
     # Asked in their order, an input before the next one that left a region was asked about, and left none.
@@ -123,10 +123,6 @@ def _manifest(run: Run, address: str | Path, source: dict[str, str]) -> Manifest
         plan=run.manifest.plan.but(stateful=True, memory=source),
         origin=run.manifest.origin.but(memory=public_address(str(address)), remembered_from=str(run.path)),
     ).made_now()
-
-
-def _given(offered: _Kept, _x: NDArray[Any]) -> _Kept:
-    return offered
 
 
 class _Offers:

@@ -182,13 +182,12 @@ class Service:
     def _remember(self, ask: Ask) -> MemoryAnswer:
         assert self.memory is not None
         assert ask.certification is not None
-        certification = ask.certification
         facts = {
             "alpha": self.engine.plan.alpha,
             "votes": ask.standing.votes,
             "bound": self.engine.plan.bound,
         }
-        return self.memory.answer(ask.x, lambda _: certification, lambda _: facts)
+        return self.memory.offer(ask.x, ask.certification, lambda _: facts)
 
     async def _recalled(self, questions: Sequence[Question]) -> list[Answered | None]:
         """What the memory says of each input; None where it says nothing."""
