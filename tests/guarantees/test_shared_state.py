@@ -280,6 +280,63 @@ def test_workers_have_buffers_of_their_own(make: Callable[[], nn.Module]) -> Non
     assert papers[0].data_ptr() != papers[1].data_ptr()
 
 
+class ScratchParameter(nn.Module):
+    """The same with a parameter, whose memory copies share; ``way``: what it is written through."""
+
+    def __init__(self, way: str = "itself") -> None:
+        super().__init__()
+        self.paper = nn.Parameter(torch.zeros(4096, 2))
+        self.way = way
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            paper = {"itself": self.paper, "data": self.paper.data}.get(
+                self.way, self.paper.view(2, 2048, 2)[0]
+            )
+            if self.way == "out":
+                torch.mul(x, 1.0, out=self.paper[: x.shape[0]])
+            else:
+                paper[: x.shape[0]].copy_(x)
+            rows = paper[: x.shape[0]]
+            found = torch.stack([rows[:, 0], -rows[:, 0]], 1)
+            rows.zero_()
+        return found
+
+
+class ScriptedParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.paper = nn.Parameter(torch.zeros(4096, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            rows = self.paper[: x.shape[0]]
+            rows.copy_(x)
+            found = torch.stack([rows[:, 0], -rows[:, 0]], 1)
+            rows.zero_()
+        return found
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        ScratchParameter,
+        lambda: ScratchParameter("data"),
+        lambda: ScratchParameter("view"),
+        lambda: ScratchParameter("out"),
+        lambda: torch.jit.script(ScriptedParameter()),
+        lambda: nn.Sequential(ScratchParameter(), nn.Identity()),
+    ],
+)
+def test_a_module_that_writes_to_what_copies_share_is_refused(make: Callable[[], nn.Module]) -> None:
+    """It leaves no trace that could be seen afterwards, and passes that meet may be too rare for a probe."""
+    with pytest.raises(ModelError, match=r"writes to its own (0\.)?paper while it is evaluated"):
+        adapt(make(), "hard").prepare(Numerics(chunk=8, block=8), (2,))
+    prepared = adapt(make(), "hard", thread_safe=False).prepare(Numerics(chunk=8, block=8), (2,))
+    assert prepared.workers(4) == 1
+
+
 class Clearing:
     """Keeps the batches that it is given, and clears each of them some passes later."""
 

@@ -22,6 +22,7 @@ from smoothcert.sampling.models.copies import Lending, private_copy
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
+from smoothcert.sampling.models.writes import WatchedWrites
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
@@ -194,7 +195,7 @@ class TorchClassifier(BaseClassifier):
         return self._voting_only(module)
 
     def _activations(self, module: nn.Module, row: torch.Tensor) -> list[int]:
-        """Bytes of each array that one row makes the module compute."""
+        """Bytes of each array that one row makes the module compute; refuses one that writes to what copies share."""
         sizes = [row.nbytes]
         module = private_copy(module, sharing_weights=True)
 
@@ -207,7 +208,14 @@ class TorchClassifier(BaseClassifier):
                 sizes.append(row.nbytes * ACTIVATION_FACTOR)
             else:
                 part.register_forward_hook(measure)
-        self.probe(module, row)
+        with WatchedWrites(module) as watched:
+            self.probe(module, row)
+        if watched.written and self.most_workers != 1:
+            raise ModelError(
+                f"{self.name} writes to its own {', '.join(sorted(watched.written))} while it is evaluated, and the "
+                "copies of all workers share it: a pass would meet what another has written. Keep such values in local "
+                "variables or in a buffer, or let one worker do the work: thread_safe=False (--no-thread-safe)"
+            )
         return sizes
 
 
