@@ -103,3 +103,30 @@ def test_a_sweeps_run_can_be_attacked(tmp_path: Path, capsys) -> None:
     fast = ["--radii", "0.1", "--steps", "2", "--copies", "2", "--n", "100", "--json"]
     main(["attack", str(cell / "certified"), "--model", str(cell / "model"), *fast])
     assert json.loads(capsys.readouterr().out)
+
+
+def test_settings_without_effect_are_told_once_and_of_which_methods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    methods = ["gaussian", "consistency:ramp=lam:0@9", "gaussian:schedule=cosine"]
+    words = ["sweep", "digits", "--methods", *methods, "--sigmas", "0.25", "0.5", "--seeds", "0", "1"]
+    more = ["--epochs", "1", "--step-factor", "0.5", "--sigma-lr", "0.1", "--shard", "12/12"]
+    main([*words, *more, "--out", str(tmp_path), *(word for word in SMALL if word != "--quiet")])
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning:" in line]
+    assert [line.partition("warning: ")[2] for line in told] == [
+        "--sigma-lr has no effect without --data-dependent",
+        "consistency:ramp=lam:0@9: --ramp lam:0@9 never begins in 1 epochs: lam stays at 0 throughout",
+        "gaussian:schedule=cosine: --step-factor has no effect with --schedule cosine",
+    ]
+
+
+def test_training_that_would_learn_nothing_is_refused_before_any_other_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", "digits", "--methods", "gaussian", "gaussian:ramp=lr:0@9", "--sigmas", "0.25"]
+    with pytest.raises(SystemExit):
+        main([*words, "--epochs", "1", *SMALL, "--out", str(tmp_path / "out")])
+    told = capsys.readouterr().err
+    assert "keeps lr at 0 in all 1 epochs" in told
+    assert "warning" not in told
+    assert not (tmp_path / "out").exists()

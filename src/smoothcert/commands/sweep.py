@@ -79,11 +79,12 @@ def sweep(
         top-two, clopper-pearson (the papers' protocol), or, for soft votes, hoeffding and bernstein.
     """
     from smoothcert.analysis.figures import require_matplotlib
-    from smoothcert.commands.console import note, report_mistake
+    from smoothcert.commands.console import note, report_mistake, warn
     from smoothcert.evaluation import Choice
     from smoothcert.runs import read_run
     from smoothcert.runs.shards import Shard
-    from smoothcert.sweeps import Trial, plan_cells, run_cells
+    from smoothcert.sweeps import Trial, plan_cells, run_cells, settings_without_effect
+    from smoothcert.training.runs import check_begins
 
     quiet = output.silent
     part = None if shard is None else Shard.parse(shard)
@@ -91,6 +92,10 @@ def sweep(
         require_matplotlib()
     common = given(plan, dataset=dataset, architecture=architecture, inputs=train_inputs, ramps=ramp)
     cells = plan_cells(methods, sigmas, seeds, common)
+    for cell in cells:  # the last of them, too, before hours go into the first
+        check_begins(cell.model(out), cell.recipe.plan)
+    for sentence in settings_without_effect(cells, common):
+        warn(sentence, quiet)
     certify_plan = {
         **vars(votes),
         "bound": bound,

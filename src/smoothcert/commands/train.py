@@ -107,6 +107,7 @@ def train(
     from smoothcert.training.idle import without_effect
     from smoothcert.training.memory import keep_freed_memory
     from smoothcert.training.processes import connect
+    from smoothcert.training.runs import check_begins
     from smoothcert.training.tensorboard import TensorBoard
 
     check_device(device)
@@ -130,6 +131,7 @@ def train(
     test_set = None if chosen.plan.holdout else _test_split(chosen, data_dir)
     processes = connect(device)
     quiet = output.silent or not processes.is_first
+    check_begins(out, chosen.plan)  # before it is warned of, too
     for sentence in without_effect(chosen.plan, values):
         warn(sentence, quiet)
     with ExitStack() as stack:

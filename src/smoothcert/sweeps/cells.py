@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from smoothcert.sampling.models import TorchClassifier
 from smoothcert.smoothing import SmoothedClassifier
 from smoothcert.training import Progress as StepProgress
 from smoothcert.training import Ramp, Recipe, find_recipe, make_recipe, shipped_recipes, train_into
+from smoothcert.training.idle import without_effect
 from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import SUFFIX, parse_ramps
@@ -122,6 +123,24 @@ def plan_cells(
     for cell in cells:
         check_positive("sigma of a sweep, whose models are certified,", cell.sigma)
     return cells
+
+
+def settings_without_effect(cells: Sequence[Cell], common: Mapping[str, object]) -> list[str]:
+    """A sentence for each setting, of the sweep or behind a method, that does nothing, and of which methods that is."""
+    told: dict[str, dict[str, None]] = {}
+    for cell in cells:
+        written = list(written_values(_parts(cell.method)[1], f"method {cell.method!r}"))
+        ramped = {ramp.knob for ramp in parse_ramps(common.get(_RAMPS, ()))}
+        ramped |= {Ramp.parse(value).knob for name, value in written if name == _RAMP}
+        plan = cell.recipe.plan
+        plan = replace(plan, ramps=tuple(ramp for ramp in plan.ramps if ramp.knob in ramped))
+        for sentence in without_effect(plan, {*common, *(name for name, _ in written), _RAMPS}):
+            told.setdefault(sentence, {})[cell.method] = None
+    everything = len({cell.method for cell in cells})
+    return [
+        sentence if len(methods) == everything else f"{', '.join(methods)}: {sentence}"
+        for sentence, methods in told.items()
+    ]
 
 
 @dataclass(frozen=True)

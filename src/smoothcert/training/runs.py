@@ -49,6 +49,12 @@ def default_architecture(input_shape: tuple[int, ...]) -> str:
     return "lenet" if len(input_shape) == 3 and min(input_shape[1:]) >= 16 else "small-cnn"
 
 
+def check_begins(out: Path, plan: TrainPlan) -> None:
+    """Refuse to begin a training that learns nothing; one that was begun before that was refused goes on."""
+    if not RunFiles(out).statement.exists():
+        check_learns(plan)
+
+
 def train_into(
     out: Path,
     recipe: Recipe,
@@ -79,8 +85,7 @@ def train_into(
     manifest = _manifest(recipe, spec, dataset, processes, digest, data_dir)
     if processes.is_first:
         _check_place(out)
-        if not files.statement.exists():  # one that was begun before this was refused goes on
-            check_learns(recipe.plan)
+        check_begins(out, recipe.plan)
         if acr_check is not None:
             acr_check.try_out(model, dataset, recipe.plan, processes.device)
     # One process writes; the others must not read before it has claimed the run.
