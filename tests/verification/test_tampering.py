@@ -310,6 +310,18 @@ def test_tables_that_smoothcert_never_made(run: Path, commands: list[str]) -> No
         verify_run(run)
 
 
+@pytest.mark.parametrize(
+    "change", ["records = 9e999", "records = 'many'", "checksums = 'no number'", "checksums = x'00'"]
+)
+def test_totals_that_are_no_numbers(honest: Path, tmp_path: Path, change: str) -> None:
+    run = Path(shutil.copytree(honest, tmp_path / "run"))
+    with sqlite3.connect(run / "journal.sqlite") as connection:
+        assert connection.execute(f"UPDATE totals SET {change}").rowcount == 1
+    connection.close()
+    with pytest.raises(RunError, match=r"is damaged .*no totals of its records"):
+        verify_run(run)
+
+
 def test_the_tables_of_every_version_are_known() -> None:
     assert {name: set(texts) for name, texts in journal.TABLES.items()} == {
         name: set(texts) for name, texts in TABLES.items()

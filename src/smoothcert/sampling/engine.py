@@ -27,7 +27,7 @@ from smoothcert.noise import Grid, Noise, on_grid
 from smoothcert.sampling.backends import BACKENDS, Cast
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import ActiveInput, Block, Lanes, OwnBlock, blocks_of
-from smoothcert.sampling.models.base import Prepared
+from smoothcert.sampling.models.prepared import Prepared
 from smoothcert.sampling.passes import Passes, checked_input
 from smoothcert.sampling.procedures import Finished, Job
 from smoothcert.sampling.streams import NoisyCopies

@@ -25,8 +25,8 @@ from smoothcert.sampling.device import DevicePasses
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.failures import naming
 from smoothcert.sampling.lanes import Block, Task, blocks_of, timed
-from smoothcert.sampling.models.base import Prepared
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.prepared import Prepared
 from smoothcert.sampling.numerics import PHILOX
 from smoothcert.sampling.streams import BlockBits
 from smoothcert.sampling.threads import Workers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.masked import masked_tensor
 
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import InvalidValueError, ModelError
@@ -125,6 +127,44 @@ class Centering(nn.Module):
 def test_misfits_are_refused(model: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         SmoothedClassifier(model, sigma=1.0, n=100, **options).certify(np.zeros(2))
+
+
+class Halves(nn.Module):
+    """Two scores a row, in one of the tensors that aren't plain arrays."""
+
+    def __init__(self, form: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.form = form
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.form(torch.cat([x[:, :1], -x[:, :1]], 1))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("form", "called"),
+    [
+        (lambda scores: masked_tensor(scores, scores > -1), "masked"),
+        (torch.Tensor.to_sparse, "sparse_coo"),
+        (torch.Tensor.to_sparse_csr, "sparse_csr"),
+        (lambda scores: torch.nested.as_nested_tensor(list(scores)), "nested"),
+        (lambda scores: torch.nested.as_nested_tensor(list(scores), layout=torch.jagged), "nested"),
+    ],
+)
+def test_answers_without_a_number_for_every_class_are_refused(
+    form: Callable[[torch.Tensor], torch.Tensor], called: str
+) -> None:
+    with pytest.raises(ModelError, match=rf"no number in some places \({called}\): return one with a score"):
+        adapt(Halves(form), "hard").prepare(Numerics(), (2,))
+
+
+def test_layers_inside_may_be_sparse() -> None:
+    class Dense(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.to_dense()
+
+    inside = nn.Sequential(Halves(torch.Tensor.to_sparse), Dense())
+    assert adapt(inside, "hard").prepare(Numerics(), (2,)).classes == 2
 
 
 def test_labels_need_a_number_of_classes() -> None:

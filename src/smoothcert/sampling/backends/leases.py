@@ -19,7 +19,7 @@ from smoothcert.sampling.backends.base import Cast
 from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.lanes import Task
-from smoothcert.sampling.models.base import Prepared
+from smoothcert.sampling.models.prepared import Prepared
 from smoothcert.sampling.models.probes import probe_rows
 from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import in_a_worker

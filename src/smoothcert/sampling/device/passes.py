@@ -31,8 +31,8 @@ from smoothcert.sampling.device.philox import MOST_VOTES, check_known_answers, s
 from smoothcert.sampling.device.transfers import Arrival, Transfers, sent
 from smoothcert.sampling.failures import failure, naming
 from smoothcert.sampling.lanes import Block, Round, Task, blocks_of, timed
-from smoothcert.sampling.models.base import Prepared, check_answers
 from smoothcert.sampling.models.copies import Lending
+from smoothcert.sampling.models.prepared import Prepared, check_answers
 from smoothcert.sampling.streams import NoisyCopies
 
 # Numbers whose words are computed together, in whole rows: what stays in a cache, or keeps an accelerator busy

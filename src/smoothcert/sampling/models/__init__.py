@@ -13,11 +13,12 @@ from torch import nn
 from smoothcert.bounds import VoteKind
 from smoothcert.errors import InvalidValueError, check_count
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import BaseClassifier, Prepared
+from smoothcert.sampling.models.base import BaseClassifier
 from smoothcert.sampling.models.class_names import class_order, labelled_for
 from smoothcert.sampling.models.declared import as_stated
 from smoothcert.sampling.models.function import EstimatorClassifier, FunctionClassifier, is_estimator
 from smoothcert.sampling.models.onnx_file import OnnxClassifier
+from smoothcert.sampling.models.prepared import Prepared
 from smoothcert.sampling.models.torch_module import TorchClassifier
 
 __all__ = [

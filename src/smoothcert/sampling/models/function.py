@@ -16,7 +16,8 @@ from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.masks import is_masked
-from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.base import BaseClassifier
+from smoothcert.sampling.models.prepared import Opened
 from smoothcert.sampling.models.probes import answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import as_whole, check_exact, whole_type

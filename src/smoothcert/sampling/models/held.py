@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.sampling.models.base import BaseClassifier, Opened
+from smoothcert.sampling.models.base import BaseClassifier
+from smoothcert.sampling.models.prepared import Opened
 from smoothcert.sampling.models.probes import Outputs
 from smoothcert.sampling.numerics import Numerics
 

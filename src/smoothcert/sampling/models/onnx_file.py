@@ -15,8 +15,9 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import require
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
-from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier
 from smoothcert.sampling.models.onnx_bytes import read_model
+from smoothcert.sampling.models.prepared import Opened
 from smoothcert.sampling.models.voting_module import two_columns
 from smoothcert.sampling.models.whole_numbers import WHOLE_TYPES, as_whole, whole_type
 from smoothcert.sampling.numerics import Numerics, check_own_types, rows_within

@@ -17,8 +17,9 @@ from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.autocast import Autocast
-from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier
 from smoothcert.sampling.models.copies import Lending, private_copy
+from smoothcert.sampling.models.prepared import Opened
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
@@ -200,7 +201,7 @@ class TorchClassifier(BaseClassifier):
         module = private_copy(module, sharing_weights=True)
 
         def measure(_module: nn.Module, _inputs: object, output: object) -> None:
-            if isinstance(output, torch.Tensor):
+            if isinstance(output, torch.Tensor) and output.layout is torch.strided:
                 sizes.append(output.nbytes)
 
         for part in module.modules():
