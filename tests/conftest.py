@@ -28,6 +28,11 @@ hypothesis.settings.load_profile("repeatable")
 SEED = int(os.environ.get("SMOOTHCERT_TEST_SEED", "0"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests come first: at the end there are only short ones to share out among processes."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Every test finds the same random numbers, whatever ran before it in its process."""

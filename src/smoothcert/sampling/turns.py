@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+
+class WaitingWarning(UserWarning):
+    """A model waits for its turn longer than passes take."""
 
 
 class Turns:
@@ -31,6 +36,9 @@ class _Here(threading.local):
     lets_in: Turns | None = None
 
 
+PATIENCE = 60.0
+"""Seconds after which somebody who still waits is told why: a pass seldom takes as long."""
+
 _PROCESS = Turns()
 _HERE = _Here()
 
@@ -52,7 +60,7 @@ def _turn() -> Iterator[None]:
         return
     while True:
         turns = (_HERE.waits_for or _PROCESS).current()
-        with turns.lock:
+        with _taken(turns.lock):
             if turns.over:  # while it was waited for
                 continue
             _HERE.has = turns
@@ -64,6 +72,31 @@ def _turn() -> Iterator[None]:
                 if inner is not None:
                     with inner.lock:  # whoever was let in has left, and nobody comes after
                         inner.over = True
+
+
+@contextmanager
+def _taken(lock: threading.Lock) -> Iterator[None]:
+    taken = False
+    try:
+        taken = lock.acquire(timeout=PATIENCE)
+        if not taken:
+            _tell()
+            taken = lock.acquire()
+        yield
+    finally:
+        if taken:
+            lock.release()
+
+
+def _tell() -> None:
+    warnings.warn(
+        f"a model has been waiting for {PATIENCE:g} s for another one's pass to end. A function or module that isn't "
+        "declared thread-safe has the process to itself while it is asked. If it asks another classifier from threads "
+        "that it starts itself, both wait for ever: declare it with thread_safe=True if it is, or let it ask in its "
+        "own thread",
+        WaitingWarning,
+        stacklevel=2,
+    )
 
 
 def turns_of_workers() -> Turns | None:
