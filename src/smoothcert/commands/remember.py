@@ -27,9 +27,9 @@ def remember(
 
     Where each input has its own σ, its certificate is about the classifier frozen at that σ; an input nearby may get
     another σ and another class. The memory keeps every answer with its region. An input inside a stored region gets
-    that class; any other is cut until it meets no region of another class, and stored. What that promises is stateful:
-    it holds for questions asked of this memory afterwards, while it is complete, and depends on the order
-    (docs/region-memory.md). The new run says so, and tables mark it.
+    that class; a certificate of its own class, or outside of all, is cut until it meets no region of another class,
+    and stored. What that promises is stateful: it holds for questions asked of this memory afterwards, while it is
+    complete, and depends on the order (docs/region-memory.md). The new run says so, and tables mark it.
 
     Example: `smoothcert certify runs/lenet --sigma-search ladder --out runs/ds` and then
     `smoothcert remember runs/ds --memory lenet.memory --out runs/ds-remembered`
