@@ -15,7 +15,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +188,8 @@ def _remembered(
         RegionMemory.open(Path(folder) / "memory.sqlite", statement) as memory,
     ):
         for index, x in trial.inputs():
-            answers[index] = memory.answer(x, partial(_at_hand, certified[index]))
+            answers[index] = memory.offer(x, certified[index])
     return answers, dict(Counter(answer.source for answer in answers.values()))
-
-
-def _at_hand(certified: Certification, _: NDArray[Any]) -> Certification:
-    return certified
 
 
 def _level_tapes(trial: Trial, level: int) -> Any:
