@@ -469,3 +469,14 @@ def test_votes_of_a_memorys_run_are_checked_all_the_same(honest: Path, tmp_path:
     victim = certified_inputs(tmp_path / "run")[0]
     edit_votes(tmp_path / "run", victim, "estimation", lambda votes: votes.update(seed=3))
     assert list(messages(tmp_path / "run")) == [victim]
+
+
+def test_memorys_answer_on_the_edge_of_a_region_has_a_class_and_no_radius(
+    honest: Path, tmp_path: Path
+) -> None:
+    remember(read_run(honest), dataset(), tmp_path / "memory", tmp_path / "made")
+    run = copied(tmp_path / "made", tmp_path / "run")
+    edit_record(run, certified_inputs(run)[0], radius=0.0)
+    assert messages(run) == {}
+    edit_record(run, certified_inputs(run)[1], radius=-0.1)
+    assert len(messages(run)) == 1

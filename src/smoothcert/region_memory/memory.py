@@ -54,7 +54,7 @@ class MemoryAnswer:
     """What the memory-enhanced classifier answers. ``record`` is the stored record that vouches for it.
 
     ``region`` is what may be claimed: every float64 input inside it will be answered ``predicted``. ``certified`` is
-    what the callback returned, if it was asked: it may disagree with the answer if another process stored one first.
+    the certificate that was at hand: it disagrees with the answer where a stored region overruled it.
     """
 
     predicted: int
@@ -176,6 +176,8 @@ class RegionMemory:
             return None
         if (stored.predicted, stored.facts.get(_CERTIFIED)) != (certified.predicted, _size(certified)):
             return None  # the same input came twice, with votes of its own each time
+        if not _same_shape(stored.region, offered):
+            return None
         return self._stored(record, stored.predicted, stored.region, offered)
 
     def answer(
@@ -191,7 +193,8 @@ class RegionMemory:
         was given, and asking again is safe.
         """
         array = as_numpy(x)
-        return self.look_up(array) or self.offer(array, certify(array), facts)
+        point = as_point(array, self.statement)  # before certify, which may write to what it is given
+        return self.look_up(point) or self.offer(point, certify(array), facts)
 
     def offer(
         self,
@@ -201,8 +204,8 @@ class RegionMemory:
     ) -> MemoryAnswer:
         """The classifier's answer at ``x`` with a certificate at hand, inside a stored region or not.
 
-        A stored region of another class overrules the certificate. Inside one of the same class the larger claim is
-        made: what that region leaves around ``x``, or the certificate, cut and stored like any other.
+        A stored region of another class overrules the certificate. Inside one of the same class the claim of larger
+        volume is made: what that region leaves around ``x``, or the certificate, cut and stored like any other.
         """
         point = as_point(as_numpy(x), self.statement)
         region = self._checked(certified, point)
@@ -332,6 +335,11 @@ def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
     assert region is not None
     moved = (point - region.center).ravel()
     return float(np.linalg.norm(moved, region.order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
+
+
+def _same_shape(one: CertifiedRegion, other: CertifiedRegion) -> bool:
+    """Whether two regions have their semi-axes in the same proportions, as what is left of a cut one has."""
+    return np.allclose(one.axes * np.max(other.axes), other.axes * np.max(one.axes), rtol=1e-9, atol=0.0)
 
 
 def _size(certified: Certified) -> str:

@@ -50,10 +50,10 @@ def remember(
 ) -> tuple[Run, Counter[Source]]:
     """Ask the memory at ``address`` about the run's inputs, in their order, and write its answers to the run ``out``.
 
-    An input inside a stored region gets that region's class. Its certificate is cut and stored, unless that region
-    is of another class or leaves as much around it.
-    The new run is *stateful*: its answers hold for questions asked of this memory from now on, and another order could
-    have given others. Its manifest says so, and which memory it was. Also returns how each answer came about.
+    An input inside a stored region gets that region's class. Its certificate is cut and stored, unless that region is
+    of another class or leaves as much volume around it. The new run is *stateful*: its answers hold for questions asked
+    of this memory from now on, and another order could have given others. Its manifest says so, and which memory it
+    was. Also returns how each answer came about.
 
     Answers are noted in ``answers.jsonl`` as they come. Killed at any moment, the same call goes on, to the same bits
     and the same account, unless others have asked the memory meanwhile. ``on_answer`` is called after each of the run's

@@ -17,7 +17,7 @@ from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.extras import installed, require
 from smoothcert.sampling import graphs
 from smoothcert.sampling.models.autocast import Autocast
-from smoothcert.sampling.models.copies import private_copy
+from smoothcert.sampling.models.copies import converted_copy, private_copy, worker_copy
 from smoothcert.sampling.models.probes import probe_rows, same_answers
 from smoothcert.sampling.numerics import Numerics
 from smoothcert.sampling.threads import counted_pass
@@ -26,7 +26,7 @@ from smoothcert.sampling.tracing import traced
 Forward = Callable[[torch.Tensor], torch.Tensor]
 
 Maker = Callable[[], Forward]
-"""Makes the function that one worker evaluates; what is made shares the weights and nothing else."""
+"""Makes the function that one worker evaluates; what is made shares large weights and nothing else."""
 
 _WORTH_EXPORTING = 1 << 20
 """Multiply-adds of a row from which ``auto`` exports: below, the half second of it is most of many a job."""
@@ -164,7 +164,7 @@ def _maker(module: nn.Module, forward_of: Callable[[nn.Module], Forward]) -> Mak
     """For each worker a copy of the module, evaluated by the function that ``forward_of`` makes of it."""
 
     def make() -> Forward:
-        own = private_copy(module, sharing_weights=True)
+        own = worker_copy(module)
         return ModuleForward(own, forward_of(own))
 
     return make
@@ -180,7 +180,7 @@ def _channels_last(module: nn.Module, rows: torch.Tensor) -> Maker:
             f"channels-last needs inputs of shape (channels, height, width), got {tuple(rows.shape[1:])}"
         )
     layout = torch.channels_last
-    laid_out = private_copy(module).to(memory_format=layout)  # type: ignore[call-overload]
+    laid_out = converted_copy(module, memory_format=layout)
     return _maker(laid_out, lambda own: lambda batch: own(batch.contiguous(memory_format=layout)))
 
 

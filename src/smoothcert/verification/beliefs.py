@@ -95,7 +95,7 @@ def believed(statement: Statement, report: Report) -> list[str]:
         found.append("that α and bound were chosen without looking at the votes, which were there already")
     if plan.stateful:
         found.append(
-            f"the memory: {report.records - report.recomputed} answers rest on regions that it stored before, and all "
+            f"the memory: {report.records - report.recomputed} answers rest on regions that it alone keeps, and all "
             "hold for questions asked of that memory only"
         )
     return found

@@ -41,7 +41,8 @@ class Judge:
     def problems(self, record: StatedRecord) -> Iterator[str]:
         """Everything about a record that doesn't follow."""
         stretched = self.plan.diagonal or self.plan.search is not None
-        yield from shape_problems(record, stretched or self.plan.stateful)
+        # A memory answers an input on the very edge of a region with its class, and claims nothing around it.
+        yield from shape_problems(record, stretched or self.plan.stateful, may_be_zero=self.plan.stateful)
         selection, estimation = record.selection, record.estimation
         if selection is None or estimation is None:
             yield "keeps no votes"
@@ -225,7 +226,7 @@ def stream_problems(votes: Votes, phase: str, index: int, seed: int, kind: str) 
 
 
 def shape_problems(record: StatedRecord, stretched: bool, may_be_zero: bool = False) -> Iterator[str]:
-    """What is impossible, whatever the votes; a class's radius ``may_be_zero`` where it was rounded to be printed."""
+    """What is impossible, whatever the votes; a class's radius ``may_be_zero`` where it was rounded, or is a memory's."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
         yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
     if record.abstained != int(record.predicted == ABSTAIN):

@@ -147,14 +147,17 @@ class Halves(nn.Module):
         (lambda scores: masked_tensor(scores, scores > -1), "masked"),
         (torch.Tensor.to_sparse, "sparse_coo"),
         (torch.Tensor.to_sparse_csr, "sparse_csr"),
+        (torch.Tensor.to_mkldnn, "mkldnn"),
+        (lambda scores: torch.quantize_per_tensor(scores, 0.1, 0, torch.qint8), "quantized"),
+        (lambda scores: scores.to("meta"), "meta"),
         (lambda scores: torch.nested.as_nested_tensor(list(scores)), "nested"),
         (lambda scores: torch.nested.as_nested_tensor(list(scores), layout=torch.jagged), "nested"),
     ],
 )
-def test_answers_without_a_number_for_every_class_are_refused(
+def test_answers_that_are_no_plain_arrays_are_refused(
     form: Callable[[torch.Tensor], torch.Tensor], called: str
 ) -> None:
-    with pytest.raises(ModelError, match=rf"no number in some places \({called}\): return one with a score"):
+    with pytest.raises(ModelError, match=f"returned a {called} tensor: return a plain one, with a score for"):
         adapt(Halves(form), "hard").prepare(Numerics(), (2,))
 
 

@@ -17,6 +17,9 @@ from smoothcert.errors import ModelError
 
 T = TypeVar("T")
 
+OWN_WEIGHTS = 1 << 24
+"""Bytes of parameters up to which every worker has its own: they may be scratch paper, too."""
+
 _COPIED = (list, dict, set, torch.Tensor, types.FunctionType, functools.partial)
 
 
@@ -46,16 +49,34 @@ class Lending(Generic[T]):
                 self.idle.append(one)
 
 
-def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Module:
-    """The same function with a state of its own; parameters are the same storage if ``sharing_weights``.
+def shares_weights(module: nn.Module) -> bool:
+    """Whether the copies of workers share the memory of parameters, because these are large."""
+    return sum(one.numel() * one.element_size() for one in module.parameters()) > OWN_WEIGHTS
 
-    Buffers never are: a module may use one as scratch paper, and leave it as it was.
+
+def worker_copy(module: nn.Module) -> nn.Module:
+    """A copy for one worker to evaluate: nothing that a pass may write to is another's, or large parameters alone."""
+    return private_copy(module, sharing_weights=shares_weights(module))
+
+
+def converted_copy(module: nn.Module, **conversion: Any) -> nn.Module:
+    """A copy with a state and weights of its own, given to ``nn.Module.to``."""
+    copied = private_copy(module)
+    with torch.inference_mode(False), torch.no_grad():
+        return copied.to(**conversion)
+
+
+def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Module:
+    """The same function with a state of its own; parameters have the same memory if ``sharing_weights``.
+
+    Buffers never have: a module may use one as scratch paper, and leave it as it was. Nor are parameters the same
+    objects: it may put another tensor in the place of one's data for a while.
     ``copy.deepcopy`` alone isn't enough: it leaves functions as they are, so that a hook or a replaced ``forward``
     that has the module in its closure would go on reading and writing the original.
     """
     memo: dict[int, Any] = {}
     if sharing_weights:
-        memo |= {id(tensor): tensor for tensor in module.parameters()}
+        memo |= {id(one): _same_memory(one) for one in module.parameters()}
     inside = {id(part) for part in module.modules()}
     rebound: list[tuple[types.FunctionType, types.FunctionType]] = []
     for part in module.modules():
@@ -63,7 +84,9 @@ def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Modu
             _detach_kept(value, memo)
             _rebind(value, memo, rebound)
     try:
-        with torch.no_grad():  # scripted modules clone their weights, which would be no leaves otherwise
+        # Scripted modules clone their weights, which would be no leaves otherwise; in inference mode nobody would count
+        # what is written to them.
+        with torch.inference_mode(False), torch.no_grad():
             copied = copy.deepcopy(module, memo)
     except Exception as error:  # whatever a module holds may refuse to be copied
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
@@ -82,6 +105,16 @@ def private_copy(module: nn.Module, *, sharing_weights: bool = False) -> nn.Modu
     if sharing_weights and any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         _share_storage(module, copied)
     return copied
+
+
+def _same_memory(parameter: nn.Parameter) -> nn.Parameter:
+    """Another object for the same memory, which counts the same writes; a subclass stays what it is."""
+    if type(parameter) is not nn.Parameter:
+        return parameter
+    with torch.inference_mode(False):
+        twin = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+    twin.__dict__.update(parameter.__dict__)
+    return twin
 
 
 def _detach_kept(value: object, memo: dict[int, Any]) -> None:

@@ -114,10 +114,10 @@ def check_answers(name: str, answers: object, rows: int) -> None:
         raise ModelError(
             f"{name} returned a {type(answers).__name__}, not one tensor: wrap it so that it returns its scores alone"
         )
-    if answers.layout is not torch.strided or answers.is_nested or isinstance(answers, MaskedTensor):
+    if (kind := _other_kind(answers)) is not None:
         raise ModelError(
-            f"{name} returned a tensor that has no number in some places ({_kind_of(answers)}): return one with a "
-            "score for every class (to_dense, to_tensor or to_padded_tensor fill it)"
+            f"{name} returned a {kind} tensor: return a plain one, with a score for every class (dequantize, to_dense, "
+            "to_tensor or to_padded_tensor make one)"
         )
     if answers.is_complex():
         raise ModelError(f"{name} returned {answers.dtype}: votes are decided by real numbers")
@@ -127,7 +127,10 @@ def check_answers(name: str, answers: object, rows: int) -> None:
         )
 
 
-def _kind_of(answers: torch.Tensor) -> str:
+def _other_kind(answers: torch.Tensor) -> str | None:
+    """What a tensor is that isn't an array of numbers in memory; None if it is one."""
     if isinstance(answers, MaskedTensor):
         return "masked"
-    return "nested" if answers.is_nested else str(answers.layout).removeprefix("torch.")
+    if answers.is_quantized or answers.is_meta or answers.is_nested:
+        return "quantized" if answers.is_quantized else "meta" if answers.is_meta else "nested"
+    return None if answers.layout is torch.strided else str(answers.layout).removeprefix("torch.").strip("_")

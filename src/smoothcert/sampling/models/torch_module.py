@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -18,12 +19,17 @@ from smoothcert.registry import unknown_name
 from smoothcert.sampling.ballots import OutputKind
 from smoothcert.sampling.models.autocast import Autocast
 from smoothcert.sampling.models.base import ACTIVATION_FACTOR, BaseClassifier
-from smoothcert.sampling.models.copies import Lending, private_copy
+from smoothcert.sampling.models.copies import (
+    Lending,
+    converted_copy,
+    private_copy,
+    shares_weights,
+    worker_copy,
+)
 from smoothcert.sampling.models.prepared import Opened
 from smoothcert.sampling.models.probes import Outputs, answer_bytes, probe_rows
 from smoothcert.sampling.models.voting_module import VotingModule
 from smoothcert.sampling.models.whole_numbers import check_exact, whole_type
-from smoothcert.sampling.models.writes import WatchedWrites
 from smoothcert.sampling.numerics import LARGEST_CHUNK, Numerics, rows_within
 from smoothcert.sampling.routes import Forward, ModuleForward, open_torch_route
 from smoothcert.sampling.rows import MOST_ROWS, TorchGauge, fastest_rows, measured
@@ -39,8 +45,8 @@ class TorchClassifier(BaseClassifier):
     """A module that returns logits, or probabilities; copies of it are evaluated, in evaluation mode and without
     gradients.
 
-    Every worker has a copy of its own, which shares the weights. ``thread_safe=False`` is for modules whose copies
-    still meet somewhere: one worker does all the work.
+    Every worker has a copy of its own, which shares the weights if they are large. ``thread_safe=False`` is for modules
+    whose copies still meet somewhere: one worker does all the work.
 
     Of several outputs (a tuple, a mapping, a data class) ``output`` names the one that votes, by its name or its place;
     else it is ``logits``. A module that returns one number a row tells two classes apart if that is declared:
@@ -114,7 +120,7 @@ class TorchClassifier(BaseClassifier):
         tried = [(dtype, batch) for dtype in (torch.float64, torch.float32) for batch in (spread, rows)]
         for attempt, (dtype, batch) in enumerate(tried, start=1):
             try:
-                module = self._one_tensor(private_copy(self.module).to(dtype), batch[:1].to(dtype))
+                module = self._one_tensor(converted_copy(self.module, dtype=dtype), batch[:1].to(dtype))
                 answer = self.probe(module, batch.to(dtype))
                 break
             except ModelError:
@@ -129,7 +135,7 @@ class TorchClassifier(BaseClassifier):
         check_exact(self.name, self._input_dtype, dtype)
         self._check_statistics()
         row = probe_rows(1, input_shape, dtype).to(device)
-        module = self._one_tensor(private_copy(self.module).to(device=device, dtype=dtype), row)
+        module = self._one_tensor(converted_copy(self.module, device=device, dtype=dtype), row)
         if numerics.autocast:
             module = Autocast(module, device, numerics.coarsest_dtype())
         sizes = self._activations(module, row)
@@ -140,17 +146,23 @@ class TorchClassifier(BaseClassifier):
             rows, most = fastest_rows(TorchGauge(module, row)), MOST_ROWS
         settled = numerics.settled(numerics.route, rows, votes, most=most)
         route, make = open_torch_route(module, settled, input_shape, device)
-        before = _weights_of(make())
+        fresh = make()
+        weights, writes = _weights_of(fresh), _writes_to(fresh)
 
         def check(used: list[Outputs]) -> None:
-            changed = {
-                key for one in used for key, value in _weights_of(one).items() if before.get(key) != value
-            }
-            if changed:
+            if changed := _differing(weights, map(_weights_of, used)):
                 raise ModelError(
-                    f"{self.name} changes its own {', '.join(sorted(changed))} while it is evaluated: its answers "
-                    "depend on what it was asked before. Keep such values in local variables; if they are only set up "
-                    "in its first pass, evaluate it once before"
+                    f"{self.name} changes its own {changed} while it is evaluated: its answers depend on what it was "
+                    "asked before. Keep such values in local variables; if they are only set up in its first pass, "
+                    "evaluate it once before"
+                )
+            shared = self.most_workers != 1 and shares_weights(module)
+            if shared and (written := _differing(writes, map(_writes_to, used))):
+                raise ModelError(
+                    f"{self.name} writes to its own {written} while it is evaluated, and puts back what was there. "
+                    "The copies of all workers share parameters as large as these, so that a pass would meet what "
+                    "another has written: keep such values in local variables or in a buffer, or let one worker do "
+                    "the work: thread_safe=False (--no-thread-safe)"
                 )
 
         def placed() -> Outputs:
@@ -175,8 +187,8 @@ class TorchClassifier(BaseClassifier):
         return "statistics that its forward computes over the batch (it was evaluated in evaluation mode)"
 
     def lend(self, module: nn.Module) -> Lending[nn.Module]:
-        """Copies of a module made from this one's, each for one thread at a time; they share its weights."""
-        return Lending(lambda: private_copy(module, sharing_weights=True), self.most_workers)
+        """Copies of a module made from this one's, each for one thread at a time; they share large weights."""
+        return Lending(lambda: worker_copy(module), self.most_workers)
 
     def _voting_only(self, module: nn.Module, output: str | None = None) -> VotingModule:
         return VotingModule(module, self.kind, output, self._input_dtype, one_number=self.one_number)
@@ -196,7 +208,7 @@ class TorchClassifier(BaseClassifier):
         return self._voting_only(module)
 
     def _activations(self, module: nn.Module, row: torch.Tensor) -> list[int]:
-        """Bytes of each array that one row makes the module compute; refuses one that writes to what copies share."""
+        """Bytes of each array that one row makes the module compute."""
         sizes = [row.nbytes]
         module = private_copy(module, sharing_weights=True)
 
@@ -209,14 +221,7 @@ class TorchClassifier(BaseClassifier):
                 sizes.append(row.nbytes * ACTIVATION_FACTOR)
             else:
                 part.register_forward_hook(measure)
-        with WatchedWrites(module) as watched:
-            self.probe(module, row)
-        if watched.written and self.most_workers != 1:
-            raise ModelError(
-                f"{self.name} writes to its own {', '.join(sorted(watched.written))} while it is evaluated, and the "
-                "copies of all workers share it: a pass would meet what another has written. Keep such values in local "
-                "variables or in a buffer, or let one worker do the work: thread_safe=False (--no-thread-safe)"
-            )
+        self.probe(module, row)
         return sizes
 
 
@@ -234,14 +239,35 @@ class _Placed:
 
 def _weights_of(outputs: Outputs) -> dict[str, bytes]:
     """A digest of every parameter and buffer, by name, of what is evaluated; empty where no module is."""
-    forward = outputs.forward if isinstance(outputs, _Placed) else outputs
-    if not isinstance(forward, ModuleForward):
-        return {}
-    named = chain(forward.module.named_parameters(), forward.module.named_buffers())
+    module = _evaluated_module(outputs)
+    named = () if module is None else chain(module.named_parameters(), module.named_buffers())
     return {key: hashlib.sha256(_bytes_of(tensor)).digest() for key, tensor in named}
 
 
+def _writes_to(outputs: Outputs) -> dict[str, int]:
+    """How often torch has written to each parameter, by name, through any copy that shares its memory.
+
+    What goes through ``.data`` isn't counted, nor what torch doesn't know of.
+    """
+    module = _evaluated_module(outputs)
+    named = () if module is None else module.named_parameters()
+    return {key: -1 if one.is_inference() else one._version for key, one in named}
+
+
+def _evaluated_module(outputs: Outputs) -> nn.Module | None:
+    forward = outputs.forward if isinstance(outputs, _Placed) else outputs
+    return forward.module if isinstance(forward, ModuleForward) else None
+
+
+def _differing(before: Mapping[str, object], after: Iterable[Mapping[str, object]]) -> str:
+    """The names whose values are others in any of them, in order."""
+    return ", ".join(sorted({key for one in after for key, value in one.items() if before.get(key) != value}))
+
+
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
+    tensor = (
+        tensor.dequantize() if tensor.is_quantized else tensor
+    )  # torch crashes where it looks at the bytes of one
     plain = tensor.detach().cpu().contiguous().reshape(-1)
     found: memoryview = plain.view(torch.uint8).numpy().data
     return found
