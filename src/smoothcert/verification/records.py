@@ -226,7 +226,7 @@ def stream_problems(votes: Votes, phase: str, index: int, seed: int, kind: str) 
 
 
 def shape_problems(record: StatedRecord, stretched: bool, may_be_zero: bool = False) -> Iterator[str]:
-    """What is impossible, whatever the votes; a class's radius ``may_be_zero`` where it was rounded, or is a memory's."""
+    """What is impossible, whatever the votes; a radius ``may_be_zero`` where it was rounded, or is a memory's."""
     if record.label < 0 or record.predicted < ABSTAIN or (record.base is not None and record.base < 0):
         yield f"label {record.label}, class {record.predicted}, base {record.base}: no such class"
     if record.abstained != int(record.predicted == ABSTAIN):
