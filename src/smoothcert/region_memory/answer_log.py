@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from smoothcert.errors import RunError
+from smoothcert.region_memory.answers import Source
 from smoothcert.region_memory.chain import Head
-from smoothcert.region_memory.memory import Source
 from smoothcert.runs import Record
 from smoothcert.runs.json_lines import append_sealed, read_sealed
 from smoothcert.runs.layout import RunFiles

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.region_memory.answers import Certified, MemoryAnswer, Source
 from smoothcert.region_memory.chain import Head, next_row
 from smoothcert.region_memory.inputs import LARGEST, SMALLEST_RADIUS, as_point
 from smoothcert.region_memory.ledger import Ledger
@@ -22,69 +23,8 @@ from smoothcert.regions import CertifiedRegion
 from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.tally import ABSTAIN
 
-Source = Literal["memory", "certified", "shrunk", "abstained"]
-
 _PAGE = 256
 _CERTIFIED = "certified_radius"
-
-PROMISE = (
-    "stateful: every question asked of this memory after this answer, at any input inside the region, is answered with "
-    "this class, as long as the memory is complete; other orders of questions may give other answers"
-)
-NO_PROMISE = "stateful: nothing is promised about an input that was abstained from"
-POINT_PROMISE = (
-    "stateful: the class is promised for this very input only, which lies on a stored region's edge"
-)
-
-
-class Certified(Protocol):
-    """What a certificate must say; :class:`smoothcert.smoothing.Certification` does."""
-
-    @property
-    def predicted(self) -> int:
-        """The class, or ABSTAIN."""
-
-    @property
-    def region(self) -> CertifiedRegion | None:
-        """The region around the input, None when abstained."""
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryAnswer:
-    """What the memory-enhanced classifier answers. ``record`` is the stored record that vouches for it.
-
-    ``region`` is what may be claimed: every float64 input inside it will be answered ``predicted``. ``certified`` is
-    the certificate that was at hand: it disagrees with the answer where a stored region overruled it.
-    """
-
-    predicted: int
-    region: CertifiedRegion | None
-    source: Source
-    record: int | None
-    certified: Certified | None = None
-    stateful: Literal[True] = True
-
-    @property
-    def abstained(self) -> bool:
-        """Whether there is no answer."""
-        return self.predicted == ABSTAIN
-
-    @property
-    def radius(self) -> float:
-        """Radius of the region, or of the largest ball in it; 0 without one."""
-        return 0.0 if self.region is None else self.region.inscribed_radius
-
-    @property
-    def volume_radius(self) -> float:
-        """Radius of the ball of the region's volume, 0 without one."""
-        return 0.0 if self.region is None else self.region.volume_radius
-
-    @property
-    def promise(self) -> str:
-        """What the answer promises."""
-        if self.abstained:
-            return NO_PROMISE
-        return POINT_PROMISE if self.region is None else PROMISE
 
 
 class RegionMemory:
@@ -94,7 +34,7 @@ class RegionMemory:
     without sampling; that answer isn't stored, because its region lies in one of the same class that is: every
     question inside it is answered already, every later region avoids it already. An input outside all is certified
     and its region cut, keeping its shape, until it meets none of another class; what is left is stored, durably, and
-    then answered. So is a certificate at hand (:meth:`offer`) inside a region of its own class, if that says more.
+    then answered. So is a certificate at hand (:meth:`offer`) inside a region of its own class, if it has more volume.
     Balls and stretched regions of one norm may stand side by side.
 
     Certifying takes seconds and happens outside the transaction. The check is repeated inside it for whatever was

@@ -16,7 +16,8 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
 from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
-from smoothcert.region_memory.memory import MemoryAnswer, RegionMemory, Source
+from smoothcert.region_memory.answers import MemoryAnswer, Source
+from smoothcert.region_memory.memory import RegionMemory
 from smoothcert.region_memory.statement import MemoryStatement, numbering
 from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid

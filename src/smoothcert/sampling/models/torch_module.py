@@ -265,9 +265,8 @@ def _differing(before: Mapping[str, object], after: Iterable[Mapping[str, object
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    tensor = (
-        tensor.dequantize() if tensor.is_quantized else tensor
-    )  # torch crashes where it looks at the bytes of one
+    if tensor.is_quantized:  # torch crashes where it looks at the bytes of one
+        tensor = tensor.dequantize()
     plain = tensor.detach().cpu().contiguous().reshape(-1)
     found: memoryview = plain.view(torch.uint8).numpy().data
     return found
