@@ -149,7 +149,6 @@ class Halves(nn.Module):
         (torch.Tensor.to_sparse_csr, "sparse_csr"),
         (torch.Tensor.to_mkldnn, "mkldnn"),
         (lambda scores: torch.quantize_per_tensor(scores, 0.1, 0, torch.qint8), "quantized"),
-        (lambda scores: scores.to("meta"), "meta"),
         (lambda scores: torch.nested.as_nested_tensor(list(scores)), "nested"),
         (lambda scores: torch.nested.as_nested_tensor(list(scores), layout=torch.jagged), "nested"),
     ],
@@ -159,6 +158,11 @@ def test_answers_that_are_no_plain_arrays_are_refused(
 ) -> None:
     with pytest.raises(ModelError, match=f"returned a {called} tensor: return a plain one, with a score for"):
         adapt(Halves(form), "hard").prepare(Numerics(), (2,))
+
+
+def test_answers_without_numbers_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"without numbers \(meta\): load its weights"):
+        adapt(Halves(lambda scores: scores.to("meta")), "hard").prepare(Numerics(), (2,))
 
 
 def test_layers_inside_may_be_sparse() -> None:

@@ -238,4 +238,8 @@ class BaseClassifier(ABC):
                 f"Check the input shape; {self.remedy}"
             ) from error
         check_answers(self.name, answer, len(rows))
+        if answer.is_meta:
+            raise ModelError(
+                f"{self.name} returned a tensor of torch's device without numbers (meta): load its weights"
+            )
         return answer.clone()

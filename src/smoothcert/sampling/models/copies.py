@@ -111,8 +111,9 @@ def _same_memory(parameter: nn.Parameter) -> nn.Parameter:
     """Another object for the same memory, which counts the same writes; a subclass stays what it is."""
     if type(parameter) is not nn.Parameter:
         return parameter
+    graded = parameter.requires_grad and not parameter.is_inference()
     with torch.inference_mode(False):
-        twin = nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+        twin = nn.Parameter(parameter.detach(), requires_grad=graded)
     twin.__dict__.update(parameter.__dict__)
     return twin
 

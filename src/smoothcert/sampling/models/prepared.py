@@ -131,6 +131,6 @@ def _other_kind(answers: torch.Tensor) -> str | None:
     """What a tensor is that isn't an array of numbers in memory; None if it is one."""
     if isinstance(answers, MaskedTensor):
         return "masked"
-    if answers.is_quantized or answers.is_meta or answers.is_nested:
-        return "quantized" if answers.is_quantized else "meta" if answers.is_meta else "nested"
+    if answers.is_quantized or answers.is_nested:
+        return "quantized" if answers.is_quantized else "nested"
     return None if answers.layout is torch.strided else str(answers.layout).removeprefix("torch.").strip("_")
