@@ -241,6 +241,7 @@ def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path, content: str | 
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_tabular_example_runs_as_written() -> None:
     pytest.importorskip("sklearn")
     script = ROOT / "docs" / "examples" / "tabular.py"

@@ -363,6 +363,7 @@ def test_a_killed_memory_gives_the_same_bits_and_the_same_account(
     assert made.manifest.plan.memory == expected.manifest.plan.memory
 
 
+@pytest.mark.slow
 def test_damages_at_random(tmp_path: Path) -> None:
     told, wrong = damages.campaign(tmp_path, 72, seed=1)
     assert wrong == []

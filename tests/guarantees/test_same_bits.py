@@ -73,6 +73,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path
     assert whole.manifest.identity() == cut.manifest.identity()
 
 
+@pytest.mark.slow
 def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Path) -> None:
     digests = set()
     for number, speed in enumerate(

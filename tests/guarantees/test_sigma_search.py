@@ -165,6 +165,7 @@ class Tilted(nn.Module):
         return torch.stack([score, -score], 1)
 
 
+@pytest.mark.slow
 def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
     trials = TRIALS // 2  # each finds scales of its own, whose tables take as long as its votes
     w, edge = np.array([1.0, 0.2]), 0.4

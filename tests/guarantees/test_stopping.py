@@ -95,6 +95,7 @@ def test_nothing_false_is_certified_of_a_fair_coin() -> None:
     "bound",
     _with_campaigns([name for name in BOUNDS if BOUNDS[name].anytime], {"mixture-top-two"}),
 )
+@pytest.mark.slow
 def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
     for p, true_radius in (((P, 1 - P), TRUE_RADIUS), ((0.5, 0.5), 0.0), ((0.4, 0.4, 0.2), 0.0)):
         target = max(true_radius, 1e-9) * 1.0001
