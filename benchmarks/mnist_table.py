@@ -184,15 +184,12 @@ def keep(run: Run, directory: Path, epochs: Sequence[EpochMetrics] = ()) -> Path
     name = recipe.removeprefix("mnist-") + ("" if kept.epochs == full.epochs else f"-{kept.epochs}-epochs")
     name += "" if kept.precision == full.precision else f"-{kept.precision}"
     name += "" if kept.as_published else f"-{kept.way}"
-    _write_log(directory / f"{name}.tsv.gz", list(run.records))
-    (directory / f"{name}.json").write_text(json.dumps(asdict(kept), indent=2) + "\n", encoding="utf-8")
-    return directory / f"{name}.tsv.gz"
+    return _write_kept(directory / f"{name}.tsv.gz", kept, list(run.records))
 
 
 def remember(log: Path, dataset: Dataset, directory: Path) -> Path:
     """Ask a new region memory about a kept log's inputs, in their order, its certificates at hand."""
-    stated = json.loads(_beside(log).read_text(encoding="utf-8"))
-    kept = replace(Kept(**stated), memory=True)
+    kept = _stated_of(log)
     about = MemoryStatement(kept.model_sha256, dataset.input_shape, "gaussian", "l2")
     answered = []
     with TemporaryDirectory() as folder, RegionMemory.open(Path(folder) / "memory", about) as memory:
@@ -201,9 +198,7 @@ def remember(log: Path, dataset: Dataset, directory: Path) -> Path:
             answer = memory.offer(x, _Certificate(record.predicted, _ball(x, record)))
             answered.append(replace(record, predicted=answer.predicted, radius=answer.radius))
     path = directory / log.name.replace(".tsv.gz", "-memory.tsv.gz")
-    _write_log(path, answered)
-    _beside(path).write_text(json.dumps(stated | {"memory": True}, indent=2) + "\n", encoding="utf-8")
-    return path
+    return _write_kept(path, replace(kept, memory=True), answered)
 
 
 def keep_control(log: Path, sigma: float, directory: Path) -> Path:
@@ -258,7 +253,7 @@ TABLES = (table, beyond, curves)
 def _logs(directory: Path) -> Iterator[tuple[Kept, list[Record]]]:
     for path in sorted(directory.glob("*.tsv.gz"), key=_order):
         if not path.name.startswith("control-"):
-            kept = Kept(**json.loads(_beside(path).read_text(encoding="utf-8")))
+            kept = _stated_of(path)
             yield kept, read_field_log(path, kept.sigma).records
 
 
@@ -294,6 +289,16 @@ def _recipe_of(trained: dict[str, Any], method: str, sigma: float) -> str:
         if all(trained[knob] == value for knob, value in wanted.items() if knob in trained):
             return f"mnist-{name}-{sigma}"
     raise SystemExit(f"no published recipe trains {method} at σ = {sigma} with these knobs: {trained}")
+
+
+def _stated_of(log: Path) -> Kept:
+    return Kept(**json.loads(_beside(log).read_text(encoding="utf-8")))
+
+
+def _write_kept(log: Path, kept: Kept, records: list[Record]) -> Path:
+    _write_log(log, records)
+    _beside(log).write_text(json.dumps(asdict(kept), indent=2) + "\n", encoding="utf-8")
+    return log
 
 
 def _write_log(path: Path, records: list[Record]) -> None:

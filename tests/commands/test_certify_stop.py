@@ -311,10 +311,10 @@ def test_mistakes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "stop", ["total:30000,100", pytest.param("gain:2%", marks=[pytest.mark.slow, pytest.mark.campaign])]
+    "stop", ["total:60000,100", pytest.param("gain:2%", marks=[pytest.mark.slow, pytest.mark.campaign])]
 )
 def test_kills_change_no_bit(digits_model: Path, tmp_path: Path, stop: str) -> None:
-    options = ["--n", "3000", "--n0", "20", "--max", "15", "--skip", "3", "--stop", stop, "--quiet"]
+    options = ["--n", "3000", "--n0", "20", "--max", "30", "--skip", "3", "--stop", stop, "--quiet"]
     main(["certify", str(digits_model), *options, "--workers", "2", "--out", str(tmp_path / "whole")])
     killed = tmp_path / "killed"
     words = [sys.executable, "-m", "smoothcert", "certify", str(digits_model), *options, "--workers", "1"]

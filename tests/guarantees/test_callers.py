@@ -251,9 +251,7 @@ class ThroughAGlobal(nn.Linear):
 def test_what_several_workers_would_spoil_is_refused_and_one_worker_is_the_remedy(
     model: Any, claim: Any
 ) -> None:
-    # Which of two probes meets the other worker's pass first is up to the threads.
-    seen = r"when several workers evaluate it at once.*thread_safe=False|new copy of .* answers a fixed pass otherwise"
-    with pytest.raises(ModelError, match=seen):
+    with pytest.raises(ModelError, match=r"when several workers evaluate it at once.*thread_safe=False"):
         votes(model, 4, thread_safe=claim)
     assert votes(model, 4, thread_safe=False) == votes(scores, 1)
 

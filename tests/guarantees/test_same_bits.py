@@ -62,7 +62,7 @@ def kill_until_done(words: list[str], out: Path, most_kills: int, seed: int) -> 
 
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path, tmp_path: Path) -> None:
-    options = ("--n", "5000", "--max", "24", "--chunk", "64")
+    options = ("--n", "10000", "--max", "30", "--chunk", "64")
     subprocess.run(certify_command(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
     kills = kill_until_done(
         certify_command(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 2, seed=1
@@ -80,7 +80,7 @@ def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Pa
         (["--workers", "1"], ["--batch", "1"], ["--workers", "3", "--batch", "5000"])
     ):
         words = certify_command(
-            digits_model, tmp_path / str(number), "--n", "500", "--max", "5", *speed, "--json"
+            digits_model, tmp_path / str(number), "--n", "1000", "--max", "8", *speed, "--json"
         )
         printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
         digests.add(json.loads(printed)["results_sha256"])

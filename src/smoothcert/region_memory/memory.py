@@ -294,10 +294,9 @@ def _sigma(certified: Certified) -> dict[str, float]:
     return {} if sigma is None else {"sigma": float(sigma)}
 
 
-def _larger_claim(one: MemoryAnswer | None, other: MemoryAnswer | None) -> MemoryAnswer | None:
-    if one is None or other is None:
-        return one or other
-    return other if other.volume_radius > one.volume_radius else one
+def _larger_claim(*answers: MemoryAnswer | None) -> MemoryAnswer | None:
+    given = [one for one in answers if one is not None]
+    return max(given, key=lambda one: one.volume_radius, default=None)
 
 
 def _says_more(left: CertifiedRegion, found: MemoryAnswer | None) -> bool:

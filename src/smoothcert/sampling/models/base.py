@@ -131,6 +131,8 @@ class BaseClassifier(ABC):
             copies.check_order(second)
             if together:
                 check_draws(self.name, ask, first, generator)
+                with lending.borrowed(), lending.borrowed():
+                    pass  # both copies are made, and compared, before passes can meet
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)

@@ -148,6 +148,8 @@ class TorchClassifier(BaseClassifier):
         route, make = open_torch_route(module, settled, input_shape, device)
         fresh = make()
         weights, writes = _weights_of(fresh), _writes_to(fresh)
+        evaluated = _evaluated_module(fresh)  # folding changes what there is to share
+        shared = self.most_workers != 1 and evaluated is not None and shares_weights(evaluated)
 
         def check(used: list[Outputs]) -> None:
             if changed := _differing(weights, map(_weights_of, used)):
@@ -156,7 +158,6 @@ class TorchClassifier(BaseClassifier):
                     "asked before. Keep such values in local variables; if they are only set up in its first pass, "
                     "evaluate it once before"
                 )
-            shared = self.most_workers != 1 and shares_weights(module)
             if shared and (written := _differing(writes, map(_writes_to, used))):
                 raise ModelError(
                     f"{self.name} writes to its own {written} while it is evaluated, and puts back what was there. "
