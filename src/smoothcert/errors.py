@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 
 class SmoothcertError(Exception):
@@ -20,6 +21,10 @@ class DataError(SmoothcertError):
 
 class ModelError(SmoothcertError):
     """A model that can't be loaded, or whose output can't be a vote."""
+
+
+class DependentVotesError(ModelError):
+    """A model that was seen to answer a row by more than the row: its certificates, given before or not, are void."""
 
 
 class RunError(SmoothcertError):
@@ -78,11 +83,17 @@ def check_not_negative(name: str, value: float) -> float:
     return float(value)
 
 
-def check_probability(name: str, value: float) -> float:
+def check_probability(name: str, value: Any) -> float:
     """Refuse anything outside the open interval (0, 1)."""
-    if not 0 < value < 1:
-        raise InvalidValueError(f"{name} must lie strictly between 0 and 1, got {value}")
+    if not (_is_finite(value) and 0 < value < 1):
+        shown = repr(value) if isinstance(value, str) else value
+        raise InvalidValueError(f"{name} must lie strictly between 0 and 1, got {shown}")
     return float(value)
+
+
+def plain_int(value: Any) -> Any:
+    """NumPy's integers as Python's, which every format can hold; anything else as it is."""
+    return int(value) if hasattr(value, "dtype") and hasattr(value, "__index__") else value
 
 
 def check_count(name: str, value: int, least: int = 1) -> None:

@@ -29,6 +29,7 @@ class Phase(IntEnum):
     PREDICTION = 2
     SEARCH = 3
     PILOT = 4
+    CHECK = 5
 
 
 @dataclass(frozen=True)

@@ -518,6 +518,7 @@ def test_passes_that_answer_in_several_types_are_compared_in_their_own() -> None
         for probe in ("check_again", "check_kept"):
             patch.setattr(f"smoothcert.sampling.models.base.{probe}", lambda *_: None)
         patch.setattr("smoothcert.sampling.models.base.check_rows", lambda *probed: (probed[2], True))
+        patch.setattr("smoothcert.sampling.checking.RowCheck.open", lambda *_: None)
         assert smoothed.certify(np.zeros(2)).estimation.counts == (0, 512)
 
 

@@ -31,6 +31,8 @@ def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> Non
     write_chooser_statement(tmp_path / "chooser", (0.25, 0.5), 0.5, {})
     seen |= {path.name for path in (tmp_path / "chooser").iterdir()}
     assert published <= names
+    RunFiles(tmp_path / "finished").mark_void("its model failed the check")
+    seen |= {path.name for path in (tmp_path / "finished").iterdir()}
     assert seen | published == names
 
 

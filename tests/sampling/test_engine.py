@@ -141,8 +141,11 @@ def test_blocks_of_several_passes_go_on_anywhere_and_ask_the_model_for_what_is_w
 
     def counted(*votes: int) -> tuple[Tally, int]:
         prepared = adapt(model, "hard", outputs="scores").prepare(numerics, SHAPE)
-        rows.clear()
         engine = Engine(prepared, "hard", 7, Execution(workers=workers), GRID)
+        list(
+            engine.run([Job(0, inputs[0], Gaussian(0.5), drawing(1))])
+        )  # the model is checked on the first input
+        rows.clear()
         (done,) = engine.run([Job(0, inputs[0], Gaussian(0.5), drawing(*votes))])
         assert set(rows) == {16}
         return done.answer, len(rows)

@@ -14,6 +14,8 @@ import math
 import sys
 from functools import cache
 
+from scipy.special import betainc, betaln, ndtr
+
 from smoothcert.bounds.base import ClassBounds, Compute, complement_up, one_sided, register
 from smoothcert.bounds.exact import RIVAL_PART, check_binomial, clopper_pearson, top_two, two_class
 from smoothcert.rounding import down, up
@@ -24,6 +26,9 @@ _SURPLUS_ERROR = 4e-15  # relative to the larger of two terms that cancel: 36 ro
 _SERIES_FROM = 32  # from here on three terms of Stirling's series are good to 2e-14
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _MOST_STEPS = 100
+_EVIDENCE_ERROR = 1e-6  # relative; logarithms up to 1e9, each good to an ulp or two
+_MIXED_VARIANCE = 0.01  # of λ: sharpest where a few hundred votes decide
+_MOST_EXPONENT, _SMALLEST = 700.0, 1e-300
 _INVERSE_TAIL_ERROR = 1e-6  # relative, of the tail at scipy's inverse beta; 3e-7 was seen at a billion votes
 
 
@@ -37,6 +42,38 @@ def mixture_upper(successes: int, n: int, alpha: float) -> float:
     """U with P[U_n ≥ p at every n ≥ 1] ≥ 1−α for the running count of successes: rounded up."""
     successes, n, alpha = check_binomial(successes, n, alpha)
     return _upper(successes, n, -math.log(alpha))
+
+
+def anytime_top_two_p_value(first: int, second: int, classes: int) -> float:
+    """Of the class ahead against the second, at any number of votes: rounded up.
+
+    Let b have the largest probability. Of the votes for c or b, c has at most half in expectation, so the mixture of
+    likelihood ratios ∫ (2q)^a (2(1−q))^b dq over q in (½, 1), weighted by 2, is a supermartingale from 1 on, for each
+    of the (classes − 1) others; it ever reaches (classes − 1)/α with probability at most α/(classes − 1) (Ville).
+    """
+    if first <= second:
+        return 1.0
+    a, b = int(first) + 1, int(second) + 1
+    log = (a + b - 1) * math.log(2) + float(betaln(a, b)) + math.log(float(betainc(b, a, 0.5)))
+    return (
+        min(1.0, up((classes - 1) * math.exp(-log), _EVIDENCE_ERROR)) if log < _MOST_EXPONENT else _SMALLEST
+    )
+
+
+def anytime_mean_p_value(ahead: float, n: int, classes: int) -> float:
+    """The same of mean probabilities: ``ahead`` is the sum of n differences in [−1, 1] between the two that lead.
+
+    exp(λS − nλ²/2) is a supermartingale for λ ≥ 0 where differences have a mean of at most 0 (Hoeffding); λ is mixed
+    over the positive half of a normal distribution.
+    """
+    if ahead <= 0:
+        return 1.0
+    variance = 1 / (1 / _MIXED_VARIANCE + n)
+    log = 0.5 * math.log(variance / _MIXED_VARIANCE) + ahead * ahead * variance / 2
+    log += math.log(2 * float(ndtr(ahead * math.sqrt(variance))))
+    return (
+        min(1.0, up((classes - 1) * math.exp(-log), _EVIDENCE_ERROR)) if log < _MOST_EXPONENT else _SMALLEST
+    )
 
 
 @register("mixture", "hard", "Krichevsky–Trofimov mixture, Ville's inequality: p_A at α, p_B ≤ 1 − p_A", True)

@@ -113,7 +113,8 @@ def main(tokens: list[str] | None = None) -> None:
     """Run the command line.
 
     Exit codes: 0 done, 1 a bug, 2 a mistake in the command or a file, 3 a certificate contradicted (attack),
-    4 results that don't follow from their votes (verify) or a promise that fails here (doctor), 130 interrupted.
+    4 results that don't follow from their votes (verify) or a promise that fails here (doctor),
+    5 results that couldn't be recomputed (verify), 130 interrupted.
     """
     show_warnings()
     words = sys.argv[1:] if tokens is None else tokens

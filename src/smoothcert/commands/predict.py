@@ -29,6 +29,7 @@ def predict(
     sigma: Sigma = None,
     noise: NoiseText = None,
     n: int = 1000,
+    until_decided: int | None = None,
     alpha: float = 0.001,
     seed: int | None = None,
     hold: Held = None,
@@ -43,13 +44,16 @@ def predict(
     """Predict with the smoothed classifier: the class, or −1 where the votes don't tell.
 
     `n` noisy votes are cast for each input; a two-sided test of the two classes ahead abstains unless it can tell
-    them apart at level alpha. With probability 1 − alpha an answer is the smoothed classifier's true one.
+    them apart at level alpha. With probability 1 − alpha an answer is the smoothed classifier's true one. That holds
+    for one n: asking again with more votes until it answers is wrong more often; `--until-decided 100000` is for that.
     Writes one line per input (`idx label predict p_value correct time`) to standard output or `--out`.
 
     Parameters
     ----------
     n
         Votes per input.
+    until_decided
+        Cast votes until a test that holds at every number of them answers, at most so many (instead of n).
     alpha
         Probability that an answer is wrong.
     seed
@@ -93,9 +97,9 @@ def predict(
     voting = classifier if columns is None else classifier.holding(columns)
     indices = Choice(data.skip, data.max).indices(len(inputs))
     with progress_bar("predicting", "votes", output.silent) as bar:
-        bar.begin(n * len(indices), len(indices))
+        bar.begin(n * len(indices) if until_decided is None else None, len(indices))
         answers = []
-        for answer in voting.predict_each(inputs.each(indices), n, alpha, bar.advance):
+        for answer in voting.predict_each(inputs.each(indices), n, alpha, bar.advance, until_decided):
             answers.append(answer)
             bar.item()
     answers.sort(key=lambda answer: answer.index)
@@ -123,6 +127,12 @@ def predict(
         sys.stdout.write(text + "\n")
     else:
         write_atomically(out, (text + "\n").encode())
+    if abstained and until_decided is None:
+        note(
+            f"Asking again with more votes until an input is answered would be wrong more often than alpha = "
+            f"{alpha:g}: use --until-decided with the most votes you would spend",
+            output.silent,
+        )
     note(
         f"{right} of {len(rows)} inputs answered correctly ({100 * right / len(rows):.1f} %), {abstained} abstained "
         f"(seed {seed})",

@@ -7,6 +7,8 @@ from typing import Literal
 
 from smoothcert.commands.run_argument import RunPath
 
+_TRUSTED = {True: "answers of a memory", False: "an imported log"}
+
 
 def table(
     *runs: RunPath,
@@ -59,6 +61,8 @@ def table(
     for run in read:
         if (sentence := coverage(run)) is not None:
             note(sentence)
+        if run.stateful or run.manifest.kind == "import":
+            note(f"{run.path}: {_TRUSTED[run.stateful]}: `smoothcert verify` can't recompute it from votes")
         if (levels := levels_of(run)) is not None:
             sigmas = ", ".join(f"{sigma:g}" for sigma in levels)
             note(

@@ -18,7 +18,7 @@ from smoothcert.commands.sampling_options import SpeedOptions, execution_of
 if TYPE_CHECKING:
     from smoothcert.verification import Checked, Report
 
-DOESNT_FOLLOW = 4
+DOESNT_FOLLOW, NOT_RECOMPUTED = 4, 5
 _REPLAY = Group("Casting votes again", sort_key=3)
 _SHOWN = 20
 
@@ -93,7 +93,9 @@ def verify(
     compares them. What is still left to believe is listed at the end: that the seed was chosen before the inputs, for
     one.
 
-    The exit code is 0 if everything follows, 4 if something doesn't (the inputs are named), 2 if the run can't be read.
+    The exit code is 0 if everything was recomputed and follows, 4 if something doesn't follow (the inputs are named),
+    5 if there are answers that couldn't be recomputed (a memory's, an imported log's, a theorem that this version
+    doesn't know), 2 if the run can't be read.
 
     Example: `smoothcert verify runs/digits-cert --replay 20 --model runs/digits`
 
@@ -108,16 +110,21 @@ def verify(
     quiet
         Print problems only.
     """
-    from smoothcert.commands.console import progress_bar
+    from smoothcert.commands.console import progress_bar, report_mistake
     from smoothcert.verification import verify_run
+    from smoothcert.verification.statement import UnknownTheoremError
 
     replaying.check()
     silent = quiet or format == "json"
     replays = replaying.replay is not None
-    with progress_bar("verifying", "inputs", silent) as bar:
-        checked = verify_run(
-            run, digest, lambda total: bar.begin(total, total), bar.one, keep_records=replays
-        )
+    try:
+        with progress_bar("verifying", "inputs", silent) as bar:
+            checked = verify_run(
+                run, digest, lambda total: bar.begin(total, total), bar.one, keep_records=replays
+            )
+    except UnknownTheoremError as error:
+        report_mistake(str(error), exit_code=NOT_RECOMPUTED)
+        sys.exit(NOT_RECOMPUTED)
     if replays:
         _replay(run, checked, replaying, model_options, speed, silent)
     report = checked.report
@@ -127,6 +134,8 @@ def verify(
         _show(report, quiet)
     if not report.holds:
         sys.exit(DOESNT_FOLLOW)
+    if report.rests_on_trust:
+        sys.exit(NOT_RECOMPUTED)
 
 
 def _replay(
@@ -177,7 +186,7 @@ def _replay(
 def _show(report: Report, quiet: bool) -> None:
     from smoothcert.commands.console import print_list, say
 
-    if quiet and report.holds:
+    if quiet and report.holds and not report.rests_on_trust:
         return
     of = "" if report.finished in (None, True) else f" of {report.expected}"
     say(
@@ -198,7 +207,7 @@ def _verdict(report: Report) -> str:
         inputs = f" for {len(report.inputs)} of them" if report.inputs else ""
         return f"the results don't follow{inputs}"
     if not report.recomputed:
-        return "nothing is wrong, and nothing could be recomputed"
+        return f"nothing is wrong, and nothing could be recomputed (exit code {NOT_RECOMPUTED})"
     if report.recomputed < report.records:
         return f"{report.recomputed} verified, the others rest on a memory"
     return "verified"

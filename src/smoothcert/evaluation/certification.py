@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, InvalidValueError, check_count
+from smoothcert.errors import DataError, DependentVotesError, InvalidValueError, check_count
 from smoothcert.evaluation.continuing import LOOKED_AT, check_same_model
+from smoothcert.evaluation.first_answers import first_answers
 from smoothcert.runs import Manifest, Record, Run, open_run, read_run
+from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import route_versions
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.shards import Shard
@@ -125,7 +127,9 @@ def certify_dataset(
         if progress.begin is not None:
             progress.begin(_votes_ahead(classifier.plan, len(missing)), len(indices) - len(missing))
         taken: dict[int, NDArray[Any]] = {}
-        for answer in _answers(voting, dataset, out, indices, missing, taken, progress):
+        for answer in _void_if_dependent(
+            out, _answers(voting, dataset, out, indices, missing, taken, progress)
+        ):
             base = classifier.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
@@ -137,6 +141,15 @@ def certify_dataset(
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
+
+
+def _void_if_dependent(out: Path, answers: Iterator[Certification]) -> Iterator[Certification]:
+    """The answers; where the model fails its check, those stored before are marked as void."""
+    try:
+        yield from answers
+    except DependentVotesError as error:
+        RunFiles(out).mark_void(str(error))
+        raise
 
 
 def _check_holds(plan: CertifyPlan) -> None:
@@ -220,6 +233,7 @@ def _manifest(
             "name": classifier.base.name
             + (f" ({len(places)} of {held.size} coordinates held)" if held is not None else ""),
             "sha256": classifier.fingerprint(dataset.input_shape),
+            "answers": first_answers(classifier if held is None else classifier.holding(held), dataset),
             **({"held": places} if places else {}),
             **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
             # Which class is which follows from names, which no hash is of.

@@ -125,9 +125,13 @@ class GridNoise:
         far = moved + np.abs(values) * _LAST_PLACE
         return GridPoint(steps, values, _lengths(np.where(same, 0.0, moved)), _lengths(far))
 
-    def half_diagonal(self, norm: str) -> float:
-        """How far any input can be from the grid point nearest to it."""
-        half = np.broadcast_to(0.5 / self.steps_per_unit, self.shape)
+    def half_diagonal(self, norm: str, largest: NDArray[np.float64] | float = 0.0) -> float:
+        """How far any input can be from the grid point nearest to it; ``largest``: the most that its numbers can be.
+
+        The nearest is found in float64. Of many steps it may be another one by what the product, the input's own number
+        and the point's value are rounded.
+        """
+        half = np.broadcast_to(0.5 / self.steps_per_unit + 2 * _LAST_PLACE * np.abs(largest), self.shape)
         found = float(half.sum()) if norm == "l1" else float(np.sqrt((half * half).sum()))
         return found * (1 + 1e-9)
 

@@ -49,7 +49,7 @@ class Row:
 
 def genesis(statement: MemoryStatement) -> Head:
     """The head of an empty memory: the statement itself, so that the chain belongs to it."""
-    return Head(0, hashlib.sha256(b"smoothcert region memory\n" + statement.text().encode()).digest())
+    return Head(0, hashlib.sha256(b"smoothcert region memory\n" + statement.identity.encode()).digest())
 
 
 def link(previous: bytes, number: int, payload: bytes) -> bytes:

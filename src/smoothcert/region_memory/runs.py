@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.checksums import checksum
 from smoothcert.databases import public_address
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import RunError
@@ -18,7 +19,7 @@ from smoothcert.noise import DIAGONAL_NOISES
 from smoothcert.region_memory.answer_log import Answered, AnswerLog
 from smoothcert.region_memory.answers import MemoryAnswer, Source
 from smoothcert.region_memory.memory import RegionMemory
-from smoothcert.region_memory.statement import MemoryStatement, numbering
+from smoothcert.region_memory.statement import MemoryStatement, answers_text, numbering
 from smoothcert.region_memory.stores import store_for
 from smoothcert.regions import BALLS, CertifiedRegion, CrossPolytope, Ellipsoid
 from smoothcert.rounding import same_radius
@@ -186,6 +187,15 @@ def _statement(run: Run, dataset: Dataset) -> MemoryStatement:
         noise=run.manifest.plan.known(PlanStatement.noise),
         norm=run.norm,
         preprocessing="none" + numbering(run.manifest.model.order),
+        answers=answers_text(_rows_named(run), run.manifest.model.answers),
+    )
+
+
+def _rows_named(run: Run) -> str:
+    """Which rows the run's model was asked about: they follow from the data, the noise and the seed."""
+    plan = run.manifest.plan
+    return checksum(
+        [run.manifest.data.sha256, plan.noise, plan.sigma, plan.sigmas_sha256, plan.seed, plan.dtype]
     )
 
 

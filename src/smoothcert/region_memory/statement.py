@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 NORMS = ("l1", "l2")
 _SHOWN = 16  # numbers of classes
+_ROUNDED = 50  # of so many rows one may have another class on another machine
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class MemoryStatement:
     norm: str
     preprocessing: str = "none"
     format: int = FORMAT
+    answers: str = ""
+    """Of a run's model: which rows of its data it was asked about, and their classes; empty where there was no run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
@@ -73,7 +76,16 @@ class MemoryStatement:
 
     def text(self) -> str:
         """Canonical JSON: equal statements, equal text."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        return self._text({} if not self.answers else {"answers": self.answers})
+
+    @property
+    def identity(self) -> str:
+        """What all who use a store agree on: the text without answers, which only runs know."""
+        return self._text({})
+
+    def _text(self, more: dict[str, str]) -> str:
+        stated = {name: value for name, value in asdict(self).items() if name != "answers"}
+        return json.dumps(stated | more, sort_keys=True, separators=(",", ":"))
 
     def differences(self, stored: str) -> list[str]:
         """Each field in which the text of an existing store disagrees."""
@@ -81,12 +93,30 @@ class MemoryStatement:
         theirs = parse_json(stored)
         if not isinstance(theirs, dict):
             return [f"the store's statement is {stored[:60]!r}, which isn't one"]
+        if not _contradict(mine.get("answers"), theirs.get("answers")):
+            mine.pop("answers", None)
+            theirs.pop("answers", None)
         names = [field.name for field in fields(self)] + sorted(set(theirs) - set(mine))
         return [
             f"{name}: the store has {theirs.get(name)!r}, now {mine.get(name)!r}"
             for name in names
             if theirs.get(name) != mine.get(name)
         ]
+
+
+def answers_text(rows: str, classes: Sequence[int] | None) -> str:
+    """Classes of the rows that ``rows`` names, as a statement has them."""
+    return "" if not classes else f"{rows}|{' '.join(map(str, classes))}"
+
+
+def _contradict(mine: object, theirs: object) -> bool:
+    """Whether both are answers to the same rows, and differ by more than another machine's rounding."""
+    if not isinstance(mine, str) or not isinstance(theirs, str):
+        return False
+    (rows, _, one), (others, _, other) = mine.partition("|"), theirs.partition("|")
+    classes = one.split(), other.split()
+    unlike = sum(a != b for a, b in zip(*classes))
+    return rows == others and (len(classes[0]) != len(classes[1]) or unlike * _ROUNDED > len(classes[0]))
 
 
 def numbering(order: Sequence[int] | None) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
-from smoothcert.errors import RunError
-from smoothcert.files import read_file
+from smoothcert.errors import DataError, RunError
+from smoothcert.files import read_file, write_atomically
 
 _MOST_KEPT = 2**31
+_MOST_REASON = 2**16
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class RunFiles:
     steps = _File("sub-epochs")
     """A folder for the scales after each sub-epoch of a fit."""
 
+    void = _File("void.json")
+    """Why no answer of the run counts: its model was seen to answer a row by more than the row."""
+
     published = _File("published.json")
     """Of a run in object storage: its files with their sizes and hashes."""
 
@@ -80,6 +85,22 @@ class RunFiles:
         """Whether a certification run may have a file of this name beside its statement and its journal."""
         kept = {one.name for one in (cls.sigmas, cls.searches, cls.levels, cls.pilots, cls.allocation)}
         return name in kept or re.fullmatch(rf"{cls.searched_sigmas.name}/[0-9]+\.npy", name) is not None
+
+    def refuse_void(self) -> None:
+        """Refuse a run that was marked while it was made."""
+        if self.void.is_symlink() or self.void.exists():
+            try:
+                reason = str(json.loads(read_file(self.void, _MOST_REASON, links=False))["reason"])
+            except (DataError, OSError, ValueError, KeyError, TypeError):
+                reason = "the mark itself can't be read"
+            raise RunError(
+                f"{self.directory} is void ({self.void.name}): its model failed a check while it was certified, so "
+                f"that none of its certificates counts. {reason}"
+            )
+
+    def mark_void(self, reason: str) -> None:
+        """Mark the run: every reader refuses it from now on."""
+        write_atomically(self.void, json.dumps({"reason": reason}, ensure_ascii=False).encode())
 
     def refuse_link(self) -> None:
         """Refuse a folder of found scales that is a link: the run's maker would choose what is read."""

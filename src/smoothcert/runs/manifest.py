@@ -29,6 +29,8 @@ from smoothcert.runs.statement import (
 _FORMAT = 1
 _REMEDY = "restore it from a copy or choose another directory"
 
+_ROUNDED = 50  # of so many rows one may have another class on another machine
+
 _OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
 """Fields that are named unlike the options that set them."""
 
@@ -128,6 +130,7 @@ class Manifest:
     def load(cls, directory: Path) -> Manifest:
         """Read a run's manifest; RunError if there is none or it can't be understood."""
         path = RunFiles(directory).statement
+        RunFiles(directory).refuse_void()
         fields = _read(directory)
         if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
             raise RunError(
@@ -153,6 +156,17 @@ class Manifest:
             raise ValueError("versions must be texts")
         return cls.of(**stated)
 
+    def _settle_answers(self, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+        """Answers to the data's first rows are the same but for what another machine's rounding may change.
+
+        Earlier versions stated none.
+        """
+        key = "model.answers"
+        one, other = mine.get(key), theirs.get(key)
+        if one is None or other is None or _unlike(one, other) * _ROUNDED <= len(one):
+            mine.pop(key, None)
+            theirs.pop(key, None)
+
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
         mine, theirs = self.identity(), other.identity()
@@ -161,11 +175,16 @@ class Manifest:
             theirs.pop("data.planned", None)
         if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
             theirs.pop("model.declared", None)
+        self._settle_answers(mine, theirs)
         return [
             f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
+
+
+def _unlike(one: Any, other: Any) -> int:
+    return sum(a != b for a, b in zip(one, other)) if len(one) == len(other) else max(len(one), len(other))
 
 
 def states_checksum(directory: Path) -> bool:

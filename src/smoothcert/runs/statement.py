@@ -114,6 +114,10 @@ def _places(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and bool(value) and all(map(is_count, value))
 
 
+def _classes(value: object) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and all(type(one) is int and -1 <= one < _MOST for one in value)
+
+
 def _natural(value: object) -> TypeGuard[int]:
     return type(value) is int and 1 <= value <= _MOST
 
@@ -240,6 +244,8 @@ class ModelStatement(Statement):
     """The coordinates of an input, counted through, that have no noise: certificates are about the others."""
     declared = Stated(_anything)
     """What the caller said of it; it is a part of the hash, too."""
+    answers = Stated(_classes)
+    """The classes of noisy rows of the data set's first inputs, the same rows in every shard."""
     order = Stated(_places)
     """Class c of the run is the model's class order[c]; not there where they are numbered alike."""
 

@@ -65,7 +65,7 @@ class Passes(Workers):
         self.layout = prepared.numerics.layout()
         self.dtype = prepared.numerics.noise_dtype()
         self.workers = prepared.workers(execution.worker_count())
-        self._purpose = purpose
+        self.purpose = purpose
         self.on_device = (
             DevicePasses(prepared, votes, purpose) if prepared.numerics.generator == PHILOX else None
         )
@@ -96,7 +96,7 @@ class Passes(Workers):
         """The votes on rows that are noisy already."""
 
         def labels(part: torch.Tensor) -> NDArray[np.int64]:
-            with torch.inference_mode(), naming(self._purpose, [0]):
+            with torch.inference_mode(), naming(self.purpose, [0]):
                 return self._read(self.prepared.outputs_of(part.to(self.dtype))).labels
 
         return np.concatenate(list(pool.map(labels, torch.split(rows, self.layout.chunk))))
@@ -158,7 +158,7 @@ class Passes(Workers):
 
     def _naming(self, filled: Sequence[tuple[int, Rows]]) -> AbstractContextManager[None]:
         """Whatever goes wrong in a pass is reported with the inputs in it."""
-        return naming(self._purpose, [rows.index for _, rows in filled])
+        return naming(self.purpose, [rows.index for _, rows in filled])
 
     def _room(self, rows: int) -> torch.Tensor:
         """For rows to be drawn into: new, since a model may keep what it was shown, and write to it when it likes."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.errors import InvalidValueError, ModelError, SmoothcertError, check_count
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError, SmoothcertError, check_count
 from smoothcert.noise import on_grid
 from smoothcert.sampling import Draw, Engine, Finished, Job
 from smoothcert.sampling.passes import checked_input
@@ -252,6 +252,8 @@ class VotingEngine:
                 try:
                     for done in self._engine.run(_Jobs(self._next_job), self._on_cast):
                         self._counted(done)
+                except DependentVotesError:
+                    raise  # whatever it has said and would say is void
                 except SmoothcertError:
                     self._try_alone()
         except BaseException as error:
@@ -342,6 +344,8 @@ class VotingEngine:
                 for lease in leases:
                     for done in self._engine.run([_job(voting, lease)], self._on_cast):
                         self._counted(done)
+            except DependentVotesError:
+                raise
             except SmoothcertError as error:
                 self._refuse(voting, error)
 

@@ -47,7 +47,12 @@ class ArrayInterface(ABC):
 
     @abstractmethod
     def predict_each(
-        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
+        self,
+        inputs: Inputs,
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: OnVotes | None = None,
+        until_decided: int | None = None,
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs."""
 
@@ -98,9 +103,19 @@ class ArrayInterface(ABC):
         )
 
     def predict(
-        self, x: ArrayLike, n: int = 1000, alpha: float | None = None, index: int | None = None
+        self,
+        x: ArrayLike,
+        n: int = 1000,
+        alpha: float | None = None,
+        index: int | None = None,
+        *,
+        until_decided: int | None = None,
     ) -> Prediction | list[Prediction]:
         """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
+
+        The test is of one number of votes: asking again with more of them until it answers is wrong more often than
+        alpha. ``until_decided`` is made for that: votes are cast until an anytime-valid test answers, at most so many,
+        and the answer is wrong with probability at most alpha whenever it comes. ``n`` takes no part then.
 
         It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
         """
@@ -108,7 +123,10 @@ class ArrayInterface(ABC):
         inputs, single = voting.split(x)
         numbered = numbered_inputs(inputs, index)
         with naming_rows(numbered, index):
-            found = {answer.index: answer for answer in voting.predict_each(numbered, n, alpha)}
+            found = {
+                answer.index: answer
+                for answer in voting.predict_each(numbered, n, alpha, None, until_decided)
+            }
         answers = [replace(found[i], row=row) for row, (i, _) in enumerate(numbered)]
         return answers[0] if single else answers
 

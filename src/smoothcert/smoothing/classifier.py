@@ -31,7 +31,7 @@ from smoothcert.smoothing.inputs import as_array, by_column, numbered_inputs
 from smoothcert.smoothing.loaders import from_loader, is_loader
 from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.planned_model import Numbered, PlannedModel
-from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.smoothing.procedures import predict_procedure, predict_until_decided
 from smoothcert.smoothing.streaming import certify_states, check_streams
 from smoothcert.smoothing.voting import with_own_plans
 from smoothcert.tally import ABSTAIN, Phase, Tally
@@ -191,14 +191,19 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         return self.prepared(x.shape).label_of(x)
 
     def predict_each(
-        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
+        self,
+        inputs: Inputs,
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: OnVotes | None = None,
+        until_decided: int | None = None,
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
         if self.plan.search is not None:
             raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
-        alpha = self._settle_prediction(n, alpha)
+        alpha = self._settle_prediction(n if until_decided is None else until_decided, alpha)
         least = least_prediction_votes(alpha)
-        if n < least:
+        if until_decided is None and n < least:
             warnings.warn(
                 f"PREDICT can only abstain: n = {n} votes can't succeed at alpha = {alpha}; the smallest n that "
                 f"could is {least}",
@@ -207,7 +212,10 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
             )
 
         def procedure(_: int, x: NDArray[Any]) -> Procedure[Prediction]:
-            return predict_procedure(n, alpha, self.plan.for_shape(x.shape).sampler_error)
+            error = self.plan.for_shape(x.shape).sampler_error
+            if until_decided is not None:
+                return predict_until_decided(until_decided, alpha, error)
+            return predict_procedure(n, alpha, error)
 
         yield from self._told(self._cast(inputs, procedure, on_votes))
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import NOISES
 from smoothcert.registry import unknown_name
+from smoothcert.sampling.checking import RowCheck
 from smoothcert.sampling.execution import Execution
 from smoothcert.sampling.models.function import EstimatorClassifier
 from smoothcert.sampling.models.held import HeldClassifier, exact_in
@@ -50,6 +51,7 @@ class HoldingClassifier(ArrayInterface):
         self.classifier = classifier
         self._held = np.array(held)  # the caller's may change
         self._own: OwnValues = {}
+        self._rows = RowCheck()
 
     def __repr__(self) -> str:
         """The classifier, and what is held as it was given."""
@@ -101,13 +103,18 @@ class HoldingClassifier(ArrayInterface):
                 yield replace(answer, held=part)
 
     def predict_each(
-        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
+        self,
+        inputs: Inputs,
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: OnVotes | None = None,
+        until_decided: int | None = None,
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs, one after the other."""
         self.classifier.settle_seed()
         for number, x in inputs:
             one, free, _ = self.free_part(number, as_numpy(x))
-            yield from one.predict_each([(number, free)], n, alpha, on_votes)
+            yield from one.predict_each([(number, free)], n, alpha, on_votes, until_decided)
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The model's class for one input without noise."""
@@ -132,7 +139,7 @@ class HoldingClassifier(ArrayInterface):
             # What a number stands for is in the model's columns, and the number itself reaches nobody.
             given = np.where([name in own for name in names], 0.0, values)
         told.setflags(write=False)
-        smoothed = self.classifier.of(HeldClassifier(base, mask, given))
+        smoothed = self.classifier.of(HeldClassifier(base, mask, given)).sharing(self._rows)
         if smoothed.plan.numerics.dtype == AUTO_DTYPE and not exact_in(given, np.float32).all():
             smoothed.settle_numerics(Numerics("float64"))
         if measured(smoothed.execution.main_device):  # once, and not for every input

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, SmoothcertError, check_count
+from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, plain_int
 from smoothcert.sampling.masks import is_masked
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
@@ -96,6 +96,8 @@ def same_values(given: NDArray[Any], values: NDArray[Any]) -> bool:
 def as_array(x: ArrayLike) -> NDArray[Any]:
     """Inputs as an array, from anything that holds numbers; refuses what holds none."""
     array = as_numpy(x)
+    if array.dtype == object and hasattr(x, "iloc"):
+        array = _table_of_numbers(x)
     if array.dtype == object and (text := _columns_of_text(x)):
         raise InvalidValueError(
             f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: hold such columns, "
@@ -108,6 +110,28 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     if array.size == 0:
         raise InvalidValueError(f"there is no input to certify: the batch is empty (shape {array.shape})")
     return array
+
+
+def _table_of_numbers(table: Any) -> NDArray[Any]:
+    """A table, or a row of one, with columns of several types of numbers: truths, pandas' nullable ones, Arrow's.
+
+    As objects where a value is no number; refused with the name of a column that misses one.
+    """
+    values = table.to_numpy(dtype=object)
+    flat = values.reshape(-1).tolist()
+    names = list(table.columns) if values.ndim == 2 else list(table.index)
+    for place, value in enumerate(flat):
+        if value is None or type(value).__name__ in ("NAType", "NaTType"):
+            raise InvalidValueError(
+                f"column {names[place % len(names)]!r} misses a value in row {place // len(names)}: fill it in, or "
+                "drop the row"
+            )
+    if not all(isinstance(value, bool | int | float | np.bool_ | np.number) for value in flat):
+        return np.asarray(values)
+    columns = [np.array(column.tolist()) for column in np.atleast_2d(values).T]
+    found = np.stack(columns, axis=-1)
+    check_not_rounded(table, found)
+    return found if values.ndim == 2 else found[0]
 
 
 def _columns_of_text(table: Any) -> list[str]:
@@ -169,6 +193,7 @@ def class_numbers(
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
     """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
     if index is not None:
+        index = plain_int(index)
         check_count("index", index, least=0)
         return [(index + i, x) for i, x in enumerate(inputs)]
     return [(content_index(x), x) for x in inputs]

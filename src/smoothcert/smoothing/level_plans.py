@@ -102,7 +102,7 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
     """
     plan, levels = plan.for_shape(np.shape(x)), levels_of(plan)
     _check_evidence(plan, evidence)
-    point, shift, between = placed(x, plan)
+    point, shift, _ = placed(x, plan, 0.0)
     first, *others = evidence.votes
     home = decide(point, home_plan(plan, first.level), first.selection, first.estimation)
     radii = [0.0] * len(levels.sigmas)
@@ -113,6 +113,7 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
         radii[one.level] = there.radius if there.predicted == home.candidate else 0.0
     reached = reaches_of(plan, evidence.chooser, evidence.home)
     radius = combined_radius(reached, radii)
+    between = placed(x, plan, radius)[2]
     return replace(
         home,
         predicted=home.candidate if radius > 0 else ABSTAIN,

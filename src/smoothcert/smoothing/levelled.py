@@ -166,6 +166,12 @@ class LevelledClassifier(SmoothedClassifier):
         """Settle what the plan left open for inputs of this shape, the chooser's part included."""
         return self._stages_for(tuple(input_shape)).plan
 
+    def voters(self, input_shape: tuple[int, ...]) -> list[tuple[Prepared, Noise]]:
+        """The model of each level at its σ."""
+        prepared = self._stages_for(tuple(input_shape)).prepared
+        noises = [NOISES[self.plan.noise.name](sigma) for sigma in levels_of(self.plan).sigmas]
+        return [(prepared[min(level, len(prepared) - 1)], noise) for level, noise in enumerate(noises)]
+
     def noises(self) -> list[Noise]:
         """Everything that is added to inputs."""
         return [NOISES[self.plan.noise.name](sigma) for sigma in levels_of(self.plan).all_sigmas]
@@ -184,13 +190,22 @@ class LevelledClassifier(SmoothedClassifier):
                 yield self._named(replace(answer, seconds=one.seconds))
 
     def predict_each(
-        self, inputs: Inputs, n: int = 1000, alpha: float | None = None, on_votes: OnVotes | None = None
+        self,
+        inputs: Inputs,
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: OnVotes | None = None,
+        until_decided: int | None = None,
     ) -> Iterator[Prediction]:
         """PREDICT for (index, input) pairs: G's class with probability at least 1−alpha, or an abstention.
 
         n votes of the chooser leave the levels that may be the median; n votes at each of them must give one class.
         Only the true median level's test can be wrong about G, so that levels don't share alpha.
         """
+        if until_decided is not None:
+            raise InvalidValueError(
+                "with sigma levels, votes are cast level by level, n at each: give n, and leave until_decided out"
+            )
         alpha = self._settle_prediction(n, alpha)
         for stages, together in self._windows(inputs, on_votes):
             stages.predict(together, n, alpha)

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
 from smoothcert.certificates import Certificate, certificate_for
-from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability
+from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability, plain_int
 from smoothcert.knobs import knob
 from smoothcert.noise import NOISES, Grid, Noise, drawable, lost_off_grid, on_grid, sampler_error
 from smoothcert.runs import Manifest
@@ -83,6 +83,8 @@ class CertifyPlan:
     """Version of the sampler."""
 
     def __post_init__(self) -> None:
+        for name in ("n0", "n", "seed"):
+            object.__setattr__(self, name, plain_int(getattr(self, name)))
         check_count("n0", self.n0)
         check_count("n", self.n)
         object.__setattr__(self, "stop", parse_stops(self.stop))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import Noise, exact_type
 from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Numerics, Prepared
+from smoothcert.sampling.checking import RowCheck
 from smoothcert.sampling.numerics import AUTO_DTYPE
 from smoothcert.smoothing.inputs import as_numpy
 from smoothcert.smoothing.plan import CertifyPlan
@@ -46,6 +47,7 @@ class PlannedModel:
         self._input_shape = input_shape or base.input_shape
         self._prepared: Prepared | None = None
         self._order: tuple[int, ...] | None = None
+        self._row_check: RowCheck | None = None
         # Drawn before there are copies: each with a seed of its own would be a choice among certificates of one input.
         self._drawn_seed = secrets.randbits(63)
 
@@ -98,7 +100,17 @@ class PlannedModel:
 
     def _made_ready(self, base: BaseClassifier, input_shape: tuple[int, ...]) -> Prepared:
         made = base.prepare(self.plan.numerics, input_shape, self.execution.main_device)
-        return replace(made, order=self._order)
+        return replace(made, order=self._order, rows=self._row_check or made.rows)
+
+    def voters(self, input_shape: tuple[int, ...]) -> list[tuple[Prepared, Noise]]:
+        """The models that vote on inputs of this shape, and the noise that each sees."""
+        return [(self.prepared(input_shape), self.plan.noise)]
+
+    def sharing(self, rows: RowCheck) -> Self:
+        """The same, its model being looked at together with others that differ in what is held."""
+        other = copy.copy(self)
+        other._row_check, other._prepared = rows, None
+        return other
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.

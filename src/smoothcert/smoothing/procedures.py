@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds import top_two_p_value
+from smoothcert.bounds.anytime import anytime_mean_p_value, anytime_top_two_p_value
 from smoothcert.errors import InvalidValueError
 from smoothcert.noise import on_grid
 from smoothcert.rounding import down, up
@@ -18,6 +19,8 @@ from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.tally import ABSTAIN, SOFT_UNIT, Phase, Tally
 
+_FIRST_LOOK = 64  # votes; then whenever they have doubled
+
 
 def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally) -> Certification:
     """CERTIFY (Cohen et al. 2019) from its two tallies; refuses votes used twice, or not those that were asked for."""
@@ -26,7 +29,7 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
     candidate = selection.top()
     bounds = plan.bounds_of(estimation, candidate)
     radius = plan.certificate.radius(bounds)
-    center, shift, between = placed(x, plan)
+    center, shift, between = placed(x, plan, radius)
     region = plan.certificate.region(center, bounds)
     return Certification(
         index=estimation.stream.index,
@@ -45,13 +48,14 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
     )
 
 
-def placed(x: ArrayLike, plan: CertifyPlan) -> tuple[NDArray[np.float64], float, float]:
+def placed(x: ArrayLike, plan: CertifyPlan, radius: float) -> tuple[NDArray[np.float64], float, float]:
     """The point that votes are about, the input's shift, and how far any input's own point can be from it beside."""
     if not plan.on_grid or np.size(x) != plan.dimension:  # recertified votes know no input
         return np.asarray(x, dtype=np.float64), 0.0, 0.0
     noise, norm = on_grid(plan.coarsest_noise, plan.grid, np.shape(x)), plan.certificate.norm
     point = noise.point(x)
-    return point.values, point.shift[norm], point.distance[norm] + noise.half_diagonal(norm)
+    between = point.distance[norm] + noise.half_diagonal(norm, np.abs(point.values) + radius)
+    return point.values, point.shift[norm], between
 
 
 def _check_votes(plan: CertifyPlan, selection: Tally, estimation: Tally) -> None:
@@ -109,6 +113,35 @@ def predict_procedure(n: int, alpha: float, error: float = 0.0) -> Procedure[Pre
     candidate = tally.top()
     p_value = min(1.0, (_hard_p_value if tally.sums is None else _soft_p_value)(tally, candidate) + n * error)
     return Prediction(tally.stream.index, candidate if p_value <= alpha else ABSTAIN, p_value, tally)
+
+
+def predict_until_decided(most: int, alpha: float, error: float = 0.0) -> Procedure[Prediction]:
+    """The class ahead as soon as it is told from every other at level alpha, by at most so many votes.
+
+    The test holds at every number of votes at once, so that looking often costs nothing. ``error``: as above, of all
+    votes that there may be.
+    """
+    tally: Tally | None = None
+    while True:
+        drawn = 0 if tally is None else tally.n
+        more = yield Draw(Phase.PREDICTION, min(max(_FIRST_LOOK, drawn), most - drawn))
+        tally = more if tally is None else tally + more
+        candidate = tally.top()
+        p_value = min(1.0, _anytime_p_value(tally, candidate) + most * error)
+        if p_value <= alpha or tally.n >= most:
+            predicted = candidate if p_value <= alpha else ABSTAIN
+            return Prediction(tally.stream.index, predicted, p_value, tally)
+
+
+def _anytime_p_value(tally: Tally, candidate: int) -> float:
+    classes = len(tally.counts)
+    if tally.sums is None:
+        runner_up = max(count for c, count in enumerate(tally.counts) if c != candidate)
+        return anytime_top_two_p_value(tally.counts[candidate], runner_up, classes)
+    rival = max(total for c, total in enumerate(tally.sums) if c != candidate)
+    # Sums are of rounded-down votes: the rival's may be short by a unit for each.
+    ahead = (tally.sums[candidate] - rival - tally.n) / SOFT_UNIT
+    return anytime_mean_p_value(ahead, tally.n, classes)
 
 
 def _hard_p_value(tally: Tally, candidate: int) -> float:

@@ -38,6 +38,11 @@ class Report:
         return not self.problems
 
     @property
+    def rests_on_trust(self) -> bool:
+        """Whether there are answers that couldn't be recomputed from votes: a memory's, an imported log's, or none."""
+        return self.recomputed < self.records or not self.records
+
+    @property
     def finished(self) -> bool | None:
         """Whether every input that the data allow has its record; None where a log doesn't say how many there are."""
         return None if self.expected is None else self.records >= self.expected

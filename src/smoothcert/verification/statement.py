@@ -18,6 +18,7 @@ from smoothcert.verification.noise import NORMS, Grid
 from smoothcert.verification.votes import UnreadableError, number
 
 MANIFEST = "run.json"
+VOID = "void.json"
 MOST_TIMES_N = 16
 """No input of a run that spreads a total gets more than this many times n votes."""
 _MOST_LEVELS = 2**24
@@ -200,6 +201,10 @@ def read_statement(directory: Path) -> Statement:
     if not directory.is_dir():
         remedy = "; unpack it with import-log first" if directory.is_file() else ""
         raise RunError(f"{directory} is not a run: no such directory{remedy}")
+    if (directory / VOID).is_symlink() or (directory / VOID).exists():
+        raise RunError(
+            f"{directory} is void ({VOID}): its model failed a check while it was certified; none of it counts"
+        )
     try:
         fields = parse_json(read_file(path, MOST_TEXT, links=False))
     except FileNotFoundError:
@@ -227,7 +232,19 @@ def read_statement(directory: Path) -> Statement:
             stated.grid()
     except _PlanError as error:
         raise RunError(f"{path}: {error}; get the run again") from None
+    except _TheoremError as error:
+        raise UnknownTheoremError(
+            f"{path}: {error}: nothing of it can be recomputed here. Use the version of smoothcert that made it"
+        ) from None
     return Statement(kind, stated, model, data, fields)
+
+
+class UnknownTheoremError(RunError):
+    """A run whose certificates rest on a theorem that this verifier doesn't have."""
+
+
+class _TheoremError(Exception):
+    """Noise or a bound that isn't known here."""
 
 
 class _PlanError(ValueError):
@@ -237,9 +254,9 @@ class _PlanError(ValueError):
 def _plan(fields: dict[str, Any]) -> Plan:
     noise, bound = fields.get("noise"), fields.get("bound")
     if not isinstance(noise, str) or noise not in NORMS:
-        raise _PlanError(f"the plan's noise is {noise!r}, and known are {', '.join(NORMS)}")
+        raise _TheoremError(f"the plan's noise is {noise!r}, and known are {', '.join(NORMS)}")
     if not isinstance(bound, str) or bound not in BOUNDS:
-        raise _PlanError(f"the plan's bound is {bound!r}, and known are {', '.join(BOUNDS)}")
+        raise _TheoremError(f"the plan's bound is {bound!r}, and known are {', '.join(BOUNDS)}")
     sigma, alpha = (_number(fields, name) for name in ("sigma", "alpha"))
     if not alpha < 1:
         raise _PlanError(f"the plan's alpha must lie between 0 and 1, got {alpha}")

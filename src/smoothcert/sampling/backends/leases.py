@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from smoothcert.bounds import VoteKind
-from smoothcert.errors import ModelError
+from smoothcert.errors import DependentVotesError, ModelError
 from smoothcert.sampling.backends.base import Cast
 from smoothcert.sampling.backends.sending import sendable
 from smoothcert.sampling.execution import Execution
@@ -32,22 +32,29 @@ class WorkerSpec:
     prepared: Prepared
     device: str
     votes: VoteKind
+    rows: torch.Tensor
+    """A pass: noisy rows of the run's first inputs, or fixed ones where nothing was looked at yet."""
     answers: str
-    """A hash of what the model answers to a fixed pass where the plan was made, to the last bit."""
+    """A hash of what the model answers to it where the plan was made, to the last bit."""
 
     @classmethod
     def of(cls, passes: Passes, device: str) -> WorkerSpec:
         """For workers that do what these passes do."""
-        return cls(passes.prepared, device, passes.votes, _answers(passes.prepared))
+        prepared = passes.prepared
+        rows = prepared.rows.opening
+        if rows is None:
+            rows = probe_rows(passes.layout.chunk, prepared.input_shape, passes.dtype)
+        return cls(prepared, device, passes.votes, rows, _answers(prepared, rows))
 
     def open(self) -> Passes:
-        """A worker's passes, after it has answered the fixed one as the others do."""
+        """A worker's passes, after it has answered the run's own rows as the others do."""
         prepared = self.prepared.reopened(self.device)
-        if _answers(prepared) != self.answers:
-            raise ModelError(
+        if _answers(prepared, self.rows) != self.answers:
+            raise DependentVotesError(
                 f"{prepared.name} answers otherwise on a worker than where the work was begun, in a last bit at least: "
-                "the answers of a run must not depend on who cast the votes. Use the same versions of Python packages, "
-                "and the same kind of processor, for all workers"
+                "the answers of a run must not depend on who cast the votes. If it reads a setting that was changed "
+                "after its module was imported, give it that as an argument; else use the same versions of Python "
+                "packages, and the same kind of processor, for all workers"
             )
         return Passes(prepared, self.votes, Execution(self.device, 1))
 
@@ -97,10 +104,8 @@ class RemoteWorker:
             return sendable(error)
 
 
-def _answers(prepared: Prepared) -> str:
-    numerics = prepared.numerics
-    rows = probe_rows(numerics.layout().chunk, prepared.input_shape, numerics.noise_dtype())
-    found = in_a_worker(lambda: prepared.outputs(rows)).cpu()
+def _answers(prepared: Prepared, rows: torch.Tensor) -> str:
+    found = in_a_worker(lambda: prepared.outputs(rows.clone())).cpu()
     digest = hashlib.sha256(f"{found.dtype} {tuple(found.shape)}".encode())
     digest.update(found.contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()

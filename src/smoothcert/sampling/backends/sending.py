@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import torch
 import torch.multiprocessing  # lets tensors be sent as memory that processes share
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import DependentVotesError, ModelError
 from smoothcert.extras import require
 
 T = TypeVar("T")
@@ -106,6 +106,7 @@ def unsendable(name: str, where: str, error: Exception, remedy: str = "") -> Mod
 
 def sendable(error: Exception) -> ModelError:
     """An error of a worker's as one that survives being sent: exceptions of foreign classes may not."""
-    if type(error) is ModelError:
+    if type(error) in (ModelError, DependentVotesError):
+        assert isinstance(error, ModelError)
         return error
     return ModelError(f"a worker failed ({type(error).__name__}: {error})")

@@ -37,6 +37,7 @@ from smoothcert.sampling.threads import in_a_worker
 from smoothcert.sampling.turns import turn
 
 _REASON = 240  # characters of a foreign message
+_WITHOUT_GRADIENTS = ("does not require grad", "inference tensor")  # what torch says of them
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
@@ -136,11 +137,7 @@ class BaseClassifier(ABC):
                 check_together(self.name, ask, (first, second), self.kind, eps)
             if opened.check is not None:
                 opened.check(lending.idle)
-            if eps > torch.finfo(torch.float32).eps:
-                self._check_rows_finely(opened.numerics, first.rows, device, "float32")
-            # A function may compute in float32 whatever it is given; a module is made to compute in float64.
-            elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
-                self._check_rows_finely(opened.numerics, first.rows, device, "float64")
+            self._check_in_finer_type(opened.numerics, first.rows, device, to_the_bit)
         return Prepared(
             self.name,
             opened.numerics.drawn_on(opened.device),
@@ -164,6 +161,21 @@ class BaseClassifier(ABC):
         rows = partial(probe_rows, numerics.layout().chunk, input_shape, numerics.noise_dtype())
         same = partial(same_answers, kind=self.kind, eps=eps)
         return EqualCopies(self.name, opened.make, self.probe, rows, same)
+
+    def check_finely(self, prepared: Prepared, rows: torch.Tensor) -> None:
+        """Refuse a model whose rows are moved by others by less than its type rounds; called in a worker."""
+        with self.turn():
+            self._check_in_finer_type(prepared.numerics, rows, prepared.device, to_the_bit=False)
+
+    def _check_in_finer_type(
+        self, numerics: Numerics, rows: torch.Tensor, device: str, to_the_bit: bool
+    ) -> None:
+        eps = torch.finfo(numerics.coarsest_dtype()).eps
+        if eps > torch.finfo(torch.float32).eps:
+            self._check_rows_finely(numerics, rows, device, "float32")
+        # A function may compute in float32 whatever it is given; a module is made to compute in float64.
+        elif not to_the_bit and eps == torch.finfo(torch.float32).eps and self.differentiable:
+            self._check_rows_finely(numerics, rows, device, "float64")
 
     def _check_rows_finely(
         self, numerics: Numerics, rows: torch.Tensor, device: str, dtype: Literal["float32", "float64"]
@@ -235,6 +247,12 @@ class BaseClassifier(ABC):
         # Foreign code: what it raises is reported as the model's failure.
         except (Exception, SystemExit) as error:
             reason = shorten(f"{type(error).__name__}: {error}".splitlines()[0], _REASON, placeholder=" …")
+            if any(words in str(error).lower() for words in _WITHOUT_GRADIENTS):
+                raise ModelError(
+                    f"{self.name} takes gradients while it is evaluated, and votes are cast in torch's inference "
+                    f"mode ({reason}). Compute that part within `with torch.inference_mode(False), "
+                    "torch.enable_grad():`, on a clone of the batch"
+                ) from error
             raise ModelError(
                 f"{self.name} fails on a batch of shape {tuple(rows.shape)} ({reason}). "
                 f"Check the input shape; {self.remedy}"

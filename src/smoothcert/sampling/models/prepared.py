@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from torch.masked import MaskedTensor
 
 from smoothcert.errors import ModelError
 from smoothcert.sampling.ballots import OutputKind, read_ballots
+from smoothcert.sampling.checking import RowCheck
 from smoothcert.sampling.models.copies import Lending
 from smoothcert.sampling.models.probes import Outputs
 from smoothcert.sampling.numerics import Numerics
@@ -51,10 +52,17 @@ class Prepared:
     """Where it computes."""
     order: tuple[int, ...] | None = None
     """Class c of the votes is the model's class order[c]; None if they are numbered alike."""
+    rows: RowCheck = field(default_factory=RowCheck)
+    """What was seen of it on the rows of runs."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the copies of the model, which belong to this process."""
         return vars(self) | {"lending": None}
+
+    @property
+    def eps(self) -> float:
+        """How finely its coarsest arithmetic rounds."""
+        return torch.finfo(self.numerics.coarsest_dtype()).eps
 
     def reopened(self, device: str) -> Prepared:
         """The same, settled and checked elsewhere, for one worker on this device."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import DependentVotesError, ModelError
 from smoothcert.sampling.ballots import OutputKind, labels_of
 from smoothcert.sampling.threads import worker_threads
 
@@ -97,7 +97,7 @@ def check_rows(
             probe = Probe(batch, ask(batch))
         expected, found = first.answers[order[half::2]], probe.answers[half::2]
         if not same_answers(expected, found, kind, eps):
-            raise ModelError(
+            raise DependentVotesError(
                 f"{name} gives a row another answer when the rest of the batch changes, or its place; votes must be "
                 f"independent. The usual cause: {cause}"
             )
@@ -108,7 +108,7 @@ def check_rows(
 def check_again(name: str, ask: Outputs, first: Probe, kind: OutputKind, eps: float) -> None:
     """Refuse a model that answers the same rows differently the second time."""
     if not same_answers(first.answers, ask(first.rows), kind, eps):
-        raise ModelError(
+        raise DependentVotesError(
             f"{name} gives another answer to the same rows; votes must be independent. The usual causes: a "
             "random layer, or something remembered from the passes before"
         )
@@ -172,7 +172,7 @@ def check_together(name: str, ask: Outputs, probes: Sequence[Probe], kind: Outpu
     with _eager_switching(), worker_threads(_THREADS) as pool:
         alike = all(pool.map(passes, range(_THREADS)))
     if not alike:
-        raise ModelError(
+        raise DependentVotesError(
             f"{name} gives other answers when several workers evaluate it at once: it keeps what one pass computes "
             "where another finds it (a global, an object that its copies share). Keep it in local variables or on the "
             "module itself, or let one worker do the work: thread_safe=False (--no-thread-safe)"
@@ -190,45 +190,60 @@ def _eager_switching() -> Iterator[None]:
 
 
 def same_answers(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> bool:
-    """Whether two evaluations of the same rows agree: labels, and scores up to rounding.
+    """Whether two evaluations of the same rows agree."""
+    return not bool(differing_rows(expected, found, kind, eps).any())
+
+
+def differing_rows(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> torch.Tensor:
+    """Where two evaluations of the same rows disagree: labels, and scores by more than rounding.
 
     Labels may differ only between two scores that rounding could have swapped. Where one is no number (no vote: refused
     when it is to be one) the other must be none either.
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
-        return False
+        return torch.ones(len(expected), dtype=torch.bool)
     expected, found = expected.cpu(), found.cpu()
     if kind == "labels" or not expected.is_floating_point():
-        return torch.equal(expected, found)
-    if not torch.equal(expected.isnan(), found.isnan()):
-        return False
-    numbers = ~_rows_with_nan(expected)
+        return _in_rows(expected != found)
+    differing = _in_rows(expected.isnan() != found.isnan())
+    numbers = torch.nonzero(~differing & ~_rows_with_nan(expected))[:, 0]
     expected, found = expected[numbers], found[numbers]
     if not len(expected):
-        return True
+        return differing
     a, b = expected.double(), found.double()
     least = 1.0 if eps >= torch.finfo(torch.float32).eps else _IN_FLOAT64
     of_score, of_row = max(_RELATIVE * least, 8 * eps), max(_OF_ROW * least, 8 * eps)
     typical = of_row * torch.maximum(_typical_size(a), _typical_size(b))
     largest = torch.maximum(a.abs(), b.abs())
     allowed = torch.where(largest.isinf(), 0.0, of_score * largest + typical)
-    if not bool(((a == b) | ((a - b).abs() <= allowed)).all()):  # equal infinities differ by NaN
-        return False
+    moved = ~((a == b) | ((a - b).abs() <= allowed)).all(1)  # equal infinities differ by NaN
     first, second = (torch.from_numpy(labels_of(one))[:, None] for one in (expected, found))
     of_first, of_second = a.gather(1, first), a.gather(1, second)
     allowed = of_row * torch.maximum(of_first.abs(), of_second.abs()) + typical
-    return bool(((first == second) | ((of_first - of_second).abs() <= allowed)).all())
+    swapped = ~((first == second) | ((of_first - of_second).abs() <= allowed))[:, 0]
+    differing[numbers] = moved | swapped
+    return differing
 
 
 def _rows_with_nan(answers: torch.Tensor) -> torch.Tensor:
-    return answers.flatten(1).isnan().any(1) if answers.ndim > 1 else answers.isnan()
+    return _in_rows(answers.isnan())
+
+
+def _in_rows(where: torch.Tensor) -> torch.Tensor:
+    """Rows where it is so anywhere."""
+    return where.flatten(1).any(1) if where.ndim > 1 else where
 
 
 def _typical_size(scores: torch.Tensor) -> torch.Tensor:
-    """The median size in each row, of scores that aren't far beyond the two that lead."""
+    """The median size in each row, of scores that aren't far beyond the two that lead; at least the middle row's.
+
+    What a row's scores are differences of is about as large in all rows of a batch: of very many rows, one has scores
+    that are small by chance.
+    """
     sizes = scores.abs()
     near = sizes <= _BEYOND * _leading_size(scores)
-    return torch.where(near, sizes, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(nan=0.0)
+    found = torch.where(near, sizes, torch.nan).nanmedian(1, keepdim=True).values.nan_to_num(nan=0.0)
+    return found.clamp(min=float(found.median()))
 
 
 def _leading_size(scores: torch.Tensor) -> float:

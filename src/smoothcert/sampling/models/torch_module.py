@@ -79,7 +79,8 @@ class TorchClassifier(BaseClassifier):
             for one in chain(module.parameters(), module.buffers())
         ):
             raise ModelError(f"{self.name} has lazy layers without weights: evaluate it on a batch first")
-        self.module = private_copy(module).cpu().eval()
+        self.module = private_copy(module).cpu()
+        self.module.eval()  # what it returns is its train()'s to say, which may be overridden
         for parameter in self.module.parameters():  # scripted modules have no requires_grad_ of their own
             parameter.requires_grad_(False)
         self.kind = outputs or "scores"
