@@ -228,20 +228,15 @@ def model(batch):
 """
 
 
-@pytest.mark.parametrize("backend", ["processes", pytest.param("ray", marks=pytest.mark.slow)])
-def test_workers_elsewhere_with_another_setting_are_refused(
-    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_with_another_setting_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They import the module anew, and have its default: class 1 was certified where the caller's function says 0."""
-    if backend == "ray":
-        pytest.importorskip("ray")
     (tmp_path / "changed_setting.py").write_text(SETTING)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     import changed_setting
 
     changed_setting.BORDER = 100.0
-    execution = Execution(workers=2, backend=backend)  # type: ignore[arg-type]
+    execution = Execution(workers=2, backend="processes")
     smoothed = SmoothedClassifier(changed_setting.model, n=2000, execution=execution, **LABELS)
     with pytest.raises(DependentVotesError, match="on a worker"):
         smoothed.certify(np.array([[50.0, 0.0], [60.0, 0.0]]))

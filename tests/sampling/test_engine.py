@@ -182,8 +182,11 @@ def test_small_draws_of_several_inputs_share_a_pass(inputs: np.ndarray) -> None:
 
     base = adapt(model, "hard")
     prepared = base.prepare(Numerics(chunk=1024, block=64), SHAPE)
-    passes.clear()
     engine = Engine(prepared, "hard", 0, Execution(workers=1, batch=1024), GRID)
+    list(
+        engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(1, 1))])
+    )  # the model is checked on the first input
+    passes.clear()
     many = np.repeat(inputs[:1], 160, axis=0)
     jobs = (Job(i, x, Gaussian(0.5), two_draws(64, 64)) for i, x in enumerate(many))
     assert len(list(engine.run(jobs))) == 160

@@ -176,7 +176,14 @@ class Manifest:
         if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
             theirs.pop("model.declared", None)
         self._settle_answers(mine, theirs)
-        return [
+        told = []
+        if (key := "model.answers") in mine:
+            unlike = _unlike(mine.pop(key), theirs.pop(key))
+            told = [
+                f"{key}: {unlike} noisy rows of the data's first inputs get another class now. It isn't the model that "
+                "the run was begun with, though its fingerprint may be the same"
+            ]
+        return told + [
             f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)

@@ -14,10 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from smoothcert.errors import InvalidValueError, MissingExtraError, ModelError
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import DependentVotesError, InvalidValueError, MissingExtraError, ModelError
 from smoothcert.runs import read_run
 from smoothcert.sampling import Execution
 from tests.sampling.backends.test_backends import Net, cast, fails_on_large
@@ -174,3 +176,27 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_address_belongs_to_ray() -> None:
     with pytest.raises(InvalidValueError, match="--backend ray"):
         Execution(address="here:1")
+
+
+BORDER = 0.0
+
+
+def beyond(batch: np.ndarray) -> np.ndarray:
+    return (batch[:, 0] > BORDER).astype(np.int64)
+
+
+@pytest.mark.usefixtures("driver")
+def test_workers_with_another_setting_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They import the function's module anew, and have its default."""
+    monkeypatch.setattr(sys.modules[__name__], "BORDER", 100.0)
+    smoothed = SmoothedClassifier(
+        beyond,
+        sigma=30.0,
+        n=2000,
+        seed=0,
+        outputs="labels",
+        classes=2,
+        execution=Execution(workers=2, backend="ray"),
+    )
+    with pytest.raises(DependentVotesError, match="on a worker"):
+        smoothed.certify(np.array([[50.0, 0.0], [60.0, 0.0]]))
