@@ -29,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.check_cost", description=main.__doc__)
     parser.add_argument("--inputs", type=int, default=40, help="inputs certified in a turn")
     parser.add_argument("--repeats", type=int, default=5, help="rounds")
+    parser.add_argument("--n", type=int, nargs="+", default=[1_000, 10_000], help="votes an input")
     options = parser.parse_args(arguments)
     inputs = np.random.default_rng(0).random((options.inputs, *SHAPE)).astype(np.float32)
     table = Table("votes an input", "rows for the check", "seconds for the check, median", "range")
-    for n in (1_000, 10_000, 50_000):
+    for n in options.n:
         network = _network()
         rows = [_rows(network, inputs, n, checked) for checked in (True, False)]
         turns = {
