@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,12 +18,12 @@ from torch import Tensor, nn
 
 from smoothcert import SmoothedClassifier
 from smoothcert.bounds.anytime import anytime_mean_p_value, anytime_top_two_p_value
-from smoothcert.checksums import sealed
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise import Gaussian, Grid, on_grid
+from smoothcert.runs import create_run, read_run
 from smoothcert.runs.manifest import Manifest
 
 
@@ -169,13 +167,13 @@ def test_integers_of_numpy_and_text_for_alpha() -> None:
 # ------------------------------------------------------------------------------------------------------- exit code five
 
 
-def forged(directory: Path, **plan: Any) -> None:
-    """The run with another plan and ten times its radii, all checksums made anew."""
-    stated = Manifest.load(directory).as_json()
-    stated["plan"] |= plan
-    (directory / "run.json").write_text(json.dumps(sealed({"format": 1, **stated})))
-    with closing(sqlite3.connect(directory / "journal.sqlite")) as connection, connection:
-        connection.execute("UPDATE records SET radius = 10 * radius")
+def forged(source: Path, out: Path, **plan: Any) -> str:
+    """The run with another plan and ten times its radii, and checksums that fit."""
+    run = read_run(source)
+    stated = run.manifest.as_json()
+    manifest = Manifest.of(**stated | {"plan": stated["plan"] | plan})
+    create_run(out, manifest, [replace(record, radius=10 * record.radius) for record in run.records])
+    return str(out)
 
 
 def exit_code(*words: str) -> int:
@@ -191,5 +189,7 @@ def test_what_cant_be_recomputed_has_an_exit_code_of_its_own(tmp_path: Path) -> 
     data = Dataset("points", rows, np.array([1, 0]), ("left", "right"))
     certify_dataset(smoothed(), data, tmp_path / "run")
     assert exit_code("verify", str(tmp_path / "run")) == 0
-    forged(tmp_path / "run", noise="theirs")
-    assert exit_code("verify", str(tmp_path / "run")) == 5
+    assert exit_code("verify", forged(tmp_path / "run", tmp_path / "radii")) == 4
+    memory = {"stateful": True, "memory": {"head": "0" * 64, "results_sha256": "0" * 64}}
+    assert exit_code("verify", forged(tmp_path / "run", tmp_path / "memory", **memory)) == 5
+    assert exit_code("verify", forged(tmp_path / "run", tmp_path / "theirs", noise="theirs")) == 5
