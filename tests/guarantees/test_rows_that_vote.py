@@ -191,6 +191,18 @@ def test_what_goes_wrong_after_many_passes_marks_the_run(tmp_path: Path) -> None
         )
 
 
+def test_the_check_goes_on_where_one_input_gets_all_votes() -> None:
+    passes = itertools.count()
+
+    def tired(batch: np.ndarray) -> np.ndarray:
+        return sign(batch) if next(passes) < 1000 else 1 - sign(batch)
+
+    numerics = Numerics(chunk=64, block=64)
+    smoothed = SmoothedClassifier(tired, n=200_000, numerics=numerics, **LABELS)
+    with pytest.raises(DependentVotesError):
+        smoothed.certify(np.array([90.0, 0.0]))
+
+
 def test_a_scratch_array_that_threads_share_is_found_in_raw_units() -> None:
     paper = np.empty((512, 64))
 

@@ -65,6 +65,7 @@ class RowCheck:
         """The rows of the opening check, which workers elsewhere must answer alike."""
         self._lock = threading.Lock()
         self._pool: list[CheckedInput] = []
+        self._last: list[CheckedInput] = []
         self._owed = 0.0
         self._drawn = 0
 
@@ -93,12 +94,13 @@ class RowCheck:
         cost = _PASSES * layout.chunk + _ROUNDS_AGAIN * layout.rows
         with self._lock:
             self._owed += votes / (_EVERY * cost)
-            return bool(self._pool) and (self._owed >= 1 or len(self._pool) >= _MOST_POOLED)
+            return self._owed >= 1 or len(self._pool) >= _MOST_POOLED
 
     def look(self, passes: Passes, seed: int) -> None:
-        """Check the inputs that have waited for it; called in a worker."""
+        """Check the inputs that have waited for it, or the last ones again; called in a worker."""
         with self._lock:
-            inputs, self._pool, self._owed = self._pool, [], 0.0
+            inputs, self._pool, self._owed = self._pool or self._last, [], 0.0
+            self._last = inputs[:FIRST_INPUTS]
             rows = self._rows_of(passes, seed, inputs)
         if rows is not None:
             rows.check(alone=1)
