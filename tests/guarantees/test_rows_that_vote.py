@@ -195,7 +195,7 @@ def test_the_check_goes_on_where_one_input_gets_all_votes() -> None:
     passes = itertools.count()
 
     def tired(batch: np.ndarray) -> np.ndarray:
-        return sign(batch) if next(passes) < 1000 else 1 - sign(batch)
+        return sign(batch) if next(passes) < 2500 else 1 - sign(batch)
 
     numerics = Numerics(chunk=64, block=64)
     smoothed = SmoothedClassifier(tired, n=200_000, numerics=numerics, **LABELS)
