@@ -16,6 +16,8 @@ from smoothcert.errors import DataError, InvalidValueError
 POSTGRES_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg", "postgres+psycopg")
 
 COMPANIONS = ("-wal", "-shm", "-journal")
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What reading a damaged file raises: SQLite quotes its schema in messages, which Python then fails to decode."""
 _LARGEST_VALUE = 2**26  # bytes of a text or blob: more than any record has
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _KEYWORDS = re.compile(

@@ -16,7 +16,7 @@ from smoothcert.commands import main
 from smoothcert.errors import RunError
 from smoothcert.evaluation import Progress, certify_dataset
 from smoothcert.noise import load_sigmas, write_sigmas
-from smoothcert.region_memory import RegionMemory
+from smoothcert.region_memory import IncompleteMemoryError, RegionMemory
 from smoothcert.region_memory.runs import remember
 from smoothcert.runs import Journal, Manifest, Run, create_run, open_run, read_run
 from smoothcert.runs.journal import DamageWarning
@@ -29,6 +29,7 @@ from smoothcert.training.checkpoint import load_state, save_state
 from smoothcert.verification import verify_run
 from tests.guarantees import damages, kills
 from tests.guarantees.damages import _classifier, certified, outcome, points
+from tests.region_memory.toys import saying, statement
 from tests.runs.sealing import without_checksums
 from tests.runs.test_journal import record
 from tests.runs.test_run import MANIFEST
@@ -131,6 +132,36 @@ def test_a_truncated_journal_prints_no_figures(
         assert "damaged" in said or "missing" in said + out
     with pytest.warns(DamageWarning):
         assert results_digest(again(run).records) == results_digest(whole.records)
+
+
+def schema_bytes(content: bytes) -> list[int]:
+    """Every seventh byte of the text of the tables, beginning with the first table's name."""
+    first = content.index(b"CREATE TABLE") + len(b"CREATE TABLE ")
+    return [*range(first, first + 40), *range(first, 4096, 7)]
+
+
+def test_bytes_of_the_schema_that_are_not_utf8_are_damage_and_no_traceback(whole: Run, run: Path) -> None:
+    """SQLite quotes its schema in its errors, which then can't be decoded."""
+    path = run / "journal.sqlite"
+    content = path.read_bytes()
+    for place in schema_bytes(content):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x80]) + content[place + 1 :])
+        for read in (verify_run, read_run):
+            with pytest.raises(RunError):
+                read(run)
+    with pytest.warns(DamageWarning):
+        assert results_digest(again(run).records) == results_digest(whole.records)
+
+
+def test_a_memory_whose_schema_is_not_utf8_is_incomplete(tmp_path: Path) -> None:
+    path = tmp_path / "memory.sqlite"
+    with RegionMemory.open(path, statement((2,), "l2")) as memory:
+        memory.answer(np.zeros(2), saying(1, 0.5))
+    content = path.read_bytes()
+    for place in schema_bytes(content):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0x80]) + content[place + 1 :])
+        with pytest.raises(IncompleteMemoryError):
+            RegionMemory.open(path, statement((2,), "l2"))
 
 
 def test_records_lost_with_a_write_ahead_file_are_missed(whole: Run, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_no_acknowledged_answer_is_lost_by_killed_processes_on_sqlite(
 def test_no_acknowledged_answer_is_lost_by_killed_processes_on_postgres(
     tmp_path: Path, server: Server, norm: str, kills: int
 ) -> None:
-    address = f"{server.url}#killed_{norm}"
+    address = f"{server.url}#killed_{norm}_{kills}"
     diary = serve_and_kill(address, tmp_path, norm, kills)
     server.stop(signal.SIGQUIT)  # and then the server crashes, too
     server.start()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object
+from smoothcert.databases import SQLITE_ERRORS, check_plain_files, distrust, foreign_object
 from smoothcert.errors import DataError, RunError
 from smoothcert.mounts import network_mount
 from smoothcert.runs.damage import REMEDY, DamagedJournalError
@@ -174,7 +174,7 @@ def explained(path: Path) -> Iterator[None]:
         yield
     except sqlite3.IntegrityError as error:
         raise RunError(f"{path}: the input is in the journal already ({error})") from None
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         kind = DamagedJournalError if _is_damage(error) else RunError
         raise kind(f"{path}: {_explanation(error)}") from None
     except UNREADABLE as error:
@@ -183,7 +183,7 @@ def explained(path: Path) -> Iterator[None]:
         raise RunError(f"{path} can't be read: {error.strerror}") from None
 
 
-def _explanation(error: sqlite3.Error) -> str:
+def _explanation(error: Exception) -> str:
     text = str(error)
     code = getattr(error, "sqlite_errorcode", 0)
     if code in _NO_LOCKS:
@@ -198,6 +198,6 @@ def _explanation(error: sqlite3.Error) -> str:
     return text
 
 
-def _is_damage(error: sqlite3.Error) -> bool:
+def _is_damage(error: Exception) -> bool:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or not code

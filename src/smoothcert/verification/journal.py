@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object
+from smoothcert.databases import SQLITE_ERRORS, check_plain_files, distrust, foreign_object
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import opened_file
 from smoothcert.verification.checksums import Totals
@@ -94,7 +94,7 @@ def opened_journal(directory: Path) -> Iterator[Journal]:
                     "don't trust this run"
                 )
             yield Journal(connection)
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_CANTOPEN:
             raise RunError(f"{path} can't be opened ({error}); check its permissions") from None

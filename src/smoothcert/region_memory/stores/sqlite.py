@@ -11,7 +11,14 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from smoothcert.databases import check_plain_files, distrust, foreign_object, is_address, transaction
+from smoothcert.databases import (
+    SQLITE_ERRORS,
+    check_plain_files,
+    distrust,
+    foreign_object,
+    is_address,
+    transaction,
+)
 from smoothcert.errors import DataError
 from smoothcert.mounts import network_mount
 from smoothcert.region_memory.chain import Head, Row, genesis
@@ -233,17 +240,19 @@ class SqliteStore(Store):
         """Translate SQLite's errors for the operator."""
         try:
             yield
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise _explanation(self.name, error) from error
 
 
-def _explanation(name: str, error: sqlite3.Error) -> StoreError:
+def _explanation(name: str, error: Exception) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return StoreError(f"{name}: {error}; free some space and ask again: {NOTHING_LOST}")
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError(f"{name}: another process held the store for too long; ask again: {NOTHING_LOST}")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT):
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT)
+    undecodable = not code and isinstance(error, sqlite3.OperationalError | UnicodeDecodeError)
+    if code in damage or undecodable:
         return IncompleteMemoryError(name, f"the file is damaged ({error})")
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
         return StoreError(f"{name}: {error}; check that folder and file exist and may be written")
