@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import random
 import re
 import shlex
 import shutil
@@ -12,11 +13,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from smoothcert.commands import make_app
+from smoothcert.commands.radii import joined_radii
+from smoothcert.objectives.plugins import PluginError, load_plugins
 from smoothcert.sweeps import plan_cells
 from smoothcert.training import find_recipe
 from smoothcert.training.methods import markdown_rows
@@ -32,67 +37,62 @@ def test_the_table_of_methods_is_the_registry() -> None:
     )
 
 
-def commands_of(page: Path) -> list[list[str]]:
-    """What bash makes of the commands on a page, without running any: loops and braces are its own."""
+def commands_of(page: Path, cwd: Path) -> list[list[str]]:
+    """What bash makes of the commands on a page, without running any: loops, braces and quotes are its own."""
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    say = "{ printf '%s\\0' \"$0\" \"$@\"; printf '\\n'; }"
-    script = "\n".join(
-        [f"{name}() {say.replace('$0', name)}" for name in ("smoothcert", "python")] + ["set -euf", *blocks]
+    say = "{ printf '%s\\0' NAME \"$@\" $'\\n' >&3; }"
+    functions = [f"{name}() {say.replace('NAME', name)}" for name in ("smoothcert", "python")]
+    functions += [f"{name}() {{ :; }}" for name in ("python3", "pip", "curl", ".")]
+    script = "\n".join(["exec 3>&1", *functions, "set -euf", *blocks, "wait"])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=cwd, capture_output=True, text=True, check=True, timeout=60
     )
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
+    return [words.split("\0") for words in done.stdout.split("\0\n\0")[:-1]]
 
 
-def run_commands(
-    commands: list[list[str]], cwd: Path, environment: dict[str, str]
-) -> subprocess.CompletedProcess[str]:
-    """Commands of a page one after the other in a new interpreter: one start for all of them.
-
-    ``verify`` may have something to say against a run.
-    """
-    script = (
-        "import json, sys\n"
-        "from smoothcert.commands import main\n"
-        "for name, *words in json.loads(sys.argv[1]):\n"
-        "    assert name == 'smoothcert', name\n"
-        "    try:\n"
-        "        main(words)\n"
-        "    except SystemExit as end:\n"
-        "        if end.code and words[0] != 'verify':\n"
-        "            raise\n"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", script, json.dumps(commands)],
-        cwd=cwd,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+RUN_AS_WRITTEN = {"add-an-objective.md", "CONTRIBUTING.md"}
+"""Pages about members that a reader adds: their commands are unknown here, and run by tests of their own."""
 
 
-def test_every_command_of_the_papers_parses_and_names_recipes_that_exist() -> None:
-    commands = commands_of(ROOT / "docs" / "papers.md")
-    assert len(commands) > 150
+def test_every_command_of_every_page_parses_and_names_recipes_that_exist(tmp_path: Path) -> None:
     app = make_app()
-    # Loops make commands that differ in numbers alone; where a number names no recipe, one of them is enough.
-    shapes = {
-        tuple(words if words[1] != "certify" else (re.sub(r"\d+", "0", word) for word in words)): words
-        for words in commands
-    }
-    for program, *tokens in shapes.values():
-        if program == "python":
-            assert tokens[0] == "-m"
-            benchmark = importlib.import_module(tokens[1])
-            benchmark._parser().parse_args(tokens[2:])
+    seen = set()
+    for page in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]:
+        if page.name in RUN_AS_WRITTEN:
             continue
-        command, bound, _ = app.parse_args(tokens, exit_on_error=False, print_error=True)
-        if command.__name__ == "sweep":
-            fields = {"dataset": bound.args[0]} if bound.args else {}
-            assert plan_cells(bound.kwargs["methods"], bound.kwargs.get("sigmas", ()), (0,), fields)
-        if (search := bound.kwargs.get("search")) is not None:
-            search.search()  # an unknown search or knob is refused
-        if (recipe := bound.kwargs.get("recipe")) is not None and not recipe.endswith(".toml"):
-            find_recipe(recipe)
+        for program, *tokens in commands_of(page, tmp_path):
+            if (shape := shape_of(tokens)) in seen:
+                continue
+            seen.add(shape)
+            if program == "smoothcert":
+                check_command(app, tokens)
+            elif tokens[:2] != ["-m", "pytest"] and tokens[0] == "-m":
+                importlib.import_module(tokens[1])._parser().parse_args(tokens[2:])
+    assert {"certify", "train", "sweep", "serve", "table"} <= {shape[0] for shape in seen}
+
+
+def shape_of(tokens: list[str]) -> tuple[str, ...]:
+    """Equal for commands of which one is enough: they differ in paths, or in numbers that name no recipe."""
+    words = ["PATH" if "/" in word else word for word in tokens]
+    if tokens[0] not in ("train", "sweep"):
+        words = [re.sub(r"\d+", "0", word) for word in words]
+    return tuple(word for word, _ in groupby(words))
+
+
+def check_command(app: App, tokens: list[str]) -> None:
+    try:
+        # A run in an object store would be read at once.
+        local = joined_radii([word.removeprefix("s3://") for word in tokens])
+        command, bound, _ = app.parse_args(local, exit_on_error=False, print_error=False)
+    except Exception as error:
+        raise AssertionError(shlex.join(["smoothcert", *tokens])) from error
+    if command.__name__ == "sweep":
+        fields = {"dataset": bound.args[0]} if bound.args else {}
+        assert plan_cells(bound.kwargs["methods"], bound.kwargs.get("sigmas", ()), (0,), fields)
+    if (search := bound.kwargs.get("search")) is not None:
+        search.search()  # an unknown search or option is refused
+    if (recipe := bound.kwargs.get("recipe")) is not None and not recipe.endswith(".toml"):
+        find_recipe(recipe)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,53 @@ def test_the_page_on_architecture_names_rooms_and_modules_that_are_there() -> No
     assert {room.name for room in rooms if room.name not in page} <= hidden
 
 
-@pytest.mark.slow
+def run_commands(
+    commands: list[list[str]], contracts: list[str], cwd: Path, environment: dict[str, str]
+) -> list[str]:
+    """What each command of a page prints, and then the contract tests of the checkout: all in one new interpreter.
+
+    ``verify`` may have something to say against a run.
+    """
+    script = (
+        "import json, os, sys\n"
+        "from smoothcert.commands import main\n"
+        "commands, folder, *contracts = json.loads(sys.argv[1])\n"
+        "for name, *words in commands:\n"
+        "    assert name == 'smoothcert', name\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as end:\n"
+        "        if end.code and words[0] != 'verify':\n"
+        "            raise\n"
+        "    print(chr(30))\n"
+        "import pytest\n"
+        "os.chdir(folder)\n"
+        "sys.exit(pytest.main(['-n', '0', '-q', '-p', 'no:cacheprovider', *contracts]))\n"
+    )
+    words = [commands, str(ROOT), f"--basetemp={cwd / 'contracts'}", *contracts]
+    done = run_python("-c", script, json.dumps(words), cwd=cwd, environment=environment)
+    return done.stdout.split(chr(30))
+
+
+def run_python(
+    *words: object, cwd: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A new interpreter, which ends well."""
+    settings = {"OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "agg"}
+    done = subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=cwd,
+        env={**os.environ, **settings, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout[-2000:]
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.mark.system
 def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     page = ROOT / "docs" / "add-an-objective.md"
@@ -141,36 +187,17 @@ def test_the_page_on_adding_an_objective_works_as_written(tmp_path: Path) -> Non
     (source,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert "export SMOOTHCERT_PLUGINS=softened.py\n" in text
     (tmp_path / "softened.py").write_text(source)
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-    commands = [*commands_of(page), ["smoothcert", "train", "--help-all"]]
-    done = run_commands(commands, tmp_path, environment | {"SMOOTHCERT_PLUGINS": "softened.py"})
-    assert done.returncode == 0, done.stderr
-    assert "share of the label that is spread over all classes [softened 0.1]" in done.stdout
+    commands = [["smoothcert", "train", "--help-all"], *commands_of(page, tmp_path)]
+    contract = "tests/objectives/test_objective_contract.py"
+    inside = f"--deselect={contract}::test_every_method_file_registers_an_objective"  # of the package
+    told = run_commands(commands, [contract, inside], tmp_path, {"SMOOTHCERT_PLUGINS": "softened.py"})
+    assert "--share" in told[0]
+    assert "[softened 0.1]" in told[0]
     assert "share = 0.2" in (tmp_path / "runs" / "softened" / "recipe.toml").read_text()
     assert "softened:share=0.05" in (tmp_path / "sweeps" / "softened" / "table.md").read_text()
-    # The contract tests of the checkout take the plugin in.
-    contract = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "tests/objectives/test_objective_contract.py",
-            "-k",
-            "softened",
-            "-n",
-            "0",
-            "-q",
-        ],
-        cwd=ROOT,
-        env={**environment, "SMOOTHCERT_PLUGINS": str(tmp_path / "softened.py")},
-        capture_output=True,
-        text=True,
-    )
-    assert contract.returncode == 0, contract.stdout
-    assert re.search(r"\d+ passed", contract.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     page = ROOT / "CONTRIBUTING.md"
@@ -183,19 +210,12 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
     for name, source in shown.items():
         assert not (tmp_path / name).exists()
         (tmp_path / name).write_text(source, encoding="utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(tmp_path / "src"),
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "200",
-        "PYTHONIOENCODING": "utf-8",
-    }
-    more = [["smoothcert", "certify", "--help-all"], ["smoothcert", "verify", "runs/laplace-certified"]]
-    done = run_commands([*commands_of(page), *more], tmp_path, environment)
-    assert done.returncode == 0, done.stderr
-    assert "laplace (of scale σ/√2; certifies an ℓ1 ball)" in done.stdout
-    assert "patience:500 (give up after 500 votes without a certificate)" in done.stdout
-    assert "Traceback" not in done.stderr
+    commands = [["smoothcert", "certify", "--help-all"], *commands_of(page, tmp_path)]
+    commands += [["smoothcert", "verify", "runs/laplace-certified"]]
+    contracts = ["tests/noise/test_contract.py", "tests/stopping/test_contract.py"]
+    told = run_commands(commands, contracts, tmp_path, {"PYTHONPATH": str(tmp_path / "src")})
+    assert "laplace" in told[0]
+    assert "patience:500" in told[0]
     stated = {
         run: json.loads((tmp_path / "runs" / run / "run.json").read_text(encoding="utf-8"))["plan"]
         for run in ("laplace-certified", "laplace-searched", "laplace-stretched", "patient")
@@ -205,92 +225,85 @@ def test_the_members_that_contributing_adds_are_one_file_each_and_work_as_writte
         ("diagonal-laplace", "l1"),
     }
     assert stated["patient"]["stop"] == ["patience:500"]
-    contracts = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider"),
-            *("tests/noise/test_contract.py", "tests/stopping/test_contract.py"),
-            *("-k", "laplace or patience or both or no_name"),
-        ],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert contracts.returncode == 0, contracts.stdout
-    passed = re.search(r"(\d+) passed", contracts.stdout)
-    assert passed is not None
-    assert int(passed[1]) > 50
 
 
-@pytest.mark.parametrize(
-    ("content", "words"), [(None, "no Python file"), ("import nowhere_to_be_found", "can't be imported")]
-)
-def test_a_plugin_that_cannot_be_loaded_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+@pytest.mark.parametrize("content", [None, "import nowhere_to_be_found"])
+def test_a_plugin_that_cannot_be_loaded_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
     plugin = tmp_path / "broken.py"
     if content is not None:
         plugin.write_text(content)
+    monkeypatch.setenv("SMOOTHCERT_PLUGINS", str(plugin))
+    monkeypatch.setitem(sys.modules, "broken", None)  # what loading puts there is taken away
+    named = "nowhere_to_be_found" if content else "SMOOTHCERT_PLUGINS"
+    with pytest.raises(PluginError, match=named) as caught:
+        load_plugins()
+    assert str(plugin) in str(caught.value)
+
+
+@pytest.mark.system
+def test_a_command_ends_with_a_plugin_that_cannot_be_loaded(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "smoothcert", "methods"],
-        env={**os.environ, "SMOOTHCERT_PLUGINS": str(plugin)},
+        env={**os.environ, "SMOOTHCERT_PLUGINS": str(tmp_path / "broken.py")},
         capture_output=True,
         text=True,
+        timeout=300,
     )
     assert done.returncode == 2
-    assert words in done.stderr
     assert "broken.py" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_the_tabular_example_runs_as_written() -> None:
+SEEDED = """
+import random, runpy, secrets, sys
+secrets.randbits = random.Random(0).getrandbits
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script whose seeds would be drawn by the operating system."""
+
+
+@pytest.mark.system
+def test_the_tabular_example_runs_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    script = ROOT / "docs" / "examples" / "tabular.py"
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    plain, spread, fitted = (
-        re.search(rf"{name}: (\d+) of 169 .* radius (\S+)", done.stdout)
-        for name in ("one σ for all features", "0.3 standard deviations", "fitted σ")
-    )
-    assert plain is not None
-    assert spread is not None
-    assert fitted is not None
-    assert int(fitted[1]) >= int(spread[1]) - 8 > int(plain[1])
-    assert float(fitted[2]) > 2 * float(spread[2])
-    assert "least safe to get wrong" in done.stdout
+    done = run_python("-c", SEEDED, ROOT / "docs" / "examples" / "tabular.py", cwd=tmp_path)
+    rows = re.findall(r"^.+: (\d+) \w+ 169 .* (\S+)$", done.stdout, re.MULTILINE)
+    (plain, _), (spread, spread_radius), (fitted, fitted_radius) = rows
+    assert int(fitted) >= int(spread) - 8 > int(plain)
+    assert float(fitted_radius) > 2 * float(spread_radius)
+    features = re.findall(r"^(\w[\w ]+?) +\S+ +± +\S+ +(\S+)$", done.stdout, re.MULTILINE)
+    shares = [float(share) for _, share in features]
+    assert len(features) == 30
+    assert shares == sorted(shares)
+    for three in (features[:3], features[-3:]):
+        assert ", ".join(name for name, _ in three) in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_example_of_a_loop_of_ones_own_runs_as_written(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
     script = ROOT / "docs" / "examples" / "own_loop.py"
-    done = subprocess.run(
-        [sys.executable, str(script), "curve.png"],
-        cwd=tmp_path,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8", "MPLBACKEND": "agg"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    found = re.search(r"radius 0 and 0.5: \[(\S+)\s+(\S+)\s*\]\naverage certified radius: (\S+)", done.stdout)
-    assert found is not None
-    clean, far, acr = map(float, found.groups())
-    assert clean > 0.9
-    assert far > 0.4
-    assert acr > 0.35
+    done = run_python("-c", SEEDED, script, "curve.png", cwd=tmp_path)
+    ((clean, far, acr),) = re.findall(r"\[(\S+) +(\S+) *\]\n.* (\S+)$", done.stdout, re.MULTILINE)
+    assert float(clean) > 0.9
+    assert float(far) > 0.4
+    assert float(acr) > 0.35
     assert (tmp_path / "curve.png").stat().st_size > 10_000
 
 
-def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_models_runs_as_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("sklearn")
+    monkeypatch.setattr("secrets.randbits", random.Random(0).getrandbits)
     page = (ROOT / "docs" / "any-model.md").read_text(encoding="utf-8")
-    first, _, _, estimator = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(first, {})
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (many,) = (block for block in blocks if "answer.covers(" in block)
+    (estimator,) = (block for block in blocks if "SmoothedEstimator(" in block)
+    exec(many, {})
     printed = capsys.readouterr().out.splitlines()
     assert printed[0].startswith("Certification(row=0, predicted=0, label=0, radius=")
     assert printed[-1] == "True False"
@@ -301,16 +314,6 @@ def test_the_page_on_models_runs_as_written(capsys: pytest.CaptureFixture[str]) 
     assert acr > 0.5
 
 
-def test_every_command_of_the_page_on_serving_parses() -> None:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.DOTALL)
-    commands = re.findall(r"^smoothcert ([^>&\n]*)", "".join(blocks), re.MULTILINE)
-    assert len(commands) == 4
-    app = make_app()
-    for command in commands:
-        app.parse_args(shlex.split(command), exit_on_error=False, print_error=True)
-
-
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_the_lines_of_the_page_on_serving_work_as_written(tmp_path: Path) -> None:
     """Each as bash runs it, but for the ports, and with an end to the servers."""
@@ -320,10 +323,11 @@ def test_the_lines_of_the_page_on_serving_work_as_written(tmp_path: Path) -> Non
         pytest.skip("no curl")
     page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
     commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
-    for port in ("8000", "8001"):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            commands = commands.replace(port, str(free.getsockname()[1]))
+    with socket.socket() as first, socket.socket() as second:
+        for held in (first, second):
+            held.bind(("127.0.0.1", 0))
+        ports = {"8000": str(first.getsockname()[1]), "8001": str(second.getsockname()[1])}
+    commands = re.sub(r"\b800[01]\b", lambda port: ports[port[0]], commands)
     commands = commands.replace("curl -s", "curl -sS --fail-with-body")
     script = f"""trap 'kill $(jobs -p); wait' EXIT
 served() {{ exec "{sys.executable}" -m smoothcert "$@"; }}  # is its own process, which can be ended
@@ -342,5 +346,5 @@ python() {{ "{sys.executable}" "$@"; }}
     assert done.stdout.count('"results":[{"votes":') == 3
     assert "event: votes" in done.stdout
     assert "event: answer" in done.stdout
-    assert '"promise":"For any input' in done.stdout
+    assert '"promise":"' in done.stdout
     assert "Traceback" not in done.stderr

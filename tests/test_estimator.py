@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from smoothcert import ABSTAIN, Numerics, SmoothedClassifier
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, MissingExtraError
 from smoothcert.estimator import SmoothedEstimator
 
 # All of scikit-learn's checks apply; two are skipped by scikit-learn itself where pandas or an array API is absent.
@@ -35,7 +35,6 @@ CHECKS = list(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # scikit-learn's checks give data that its own estimators warn of
 @pytest.mark.parametrize("check", CHECKS, ids=lambda pair: str(getattr(pair[1], "func", pair[1]).__name__))
 def test_scikit_learns_own_checks(check: tuple[Any, Callable[[Any], None]]) -> None:
@@ -46,6 +45,8 @@ def test_scikit_learns_own_checks(check: tuple[Any, Callable[[Any], None]]) -> N
 WINE, KINDS = load_wine(return_X_y=True)
 WINE = StandardScaler().fit_transform(WINE)
 NAMES = np.array(["barolo", "grignolino", "barbera"])[KINDS]
+PART = slice(3, None, 5)  # two of these 35 rows (83 and 118) make the smoothed classifier abstain
+SOME = WINE[PART]
 
 
 def fitted(estimator: Any = None, X: Any = WINE, y: Any = NAMES, **options: Any) -> SmoothedEstimator:
@@ -57,30 +58,32 @@ def test_predict_is_predict() -> None:
     model = fitted()
     numerics = Numerics(dtype="float64")
     own = SmoothedClassifier(model.estimator_, sigma=0.5, n=500, seed=model.seed_, numerics=numerics)
-    answers = own.predict(WINE, n=200)
+    answers = own.predict(SOME, n=200)
     assert isinstance(answers, list)
     sure = [row for row, answer in enumerate(answers) if not answer.abstained]
-    assert 100 < len(sure) < len(WINE), "some abstain"
-    assert model.predict(WINE)[sure].tolist() == [answers[row].label for row in sure]
-    assert model.abstains(WINE).tolist() == [answer.abstained for answer in answers]
-    shares = model.predict_proba(WINE)
+    assert 30 < len(sure) < len(SOME), "some abstain"
+    assert model.predict(SOME)[sure].tolist() == [answers[row].label for row in sure]
+    assert model.abstains(SOME).tolist() == [answer.abstained for answer in answers]
+    shares = model.predict_proba(SOME)
     assert shares.tolist() == [[votes / 200 for votes in answer.tally.counts] for answer in answers]
-    assert model.predict(WINE).tolist() == model.classes_[shares.argmax(1)].tolist()
-    certified = model.certify(WINE)
-    assert certified.radius.tolist() == own.certify(WINE).radius.tolist()  # type: ignore[union-attr]
-    assert certified.accuracy(NAMES) > 0.7
+    assert model.predict(SOME).tolist() == model.classes_[shares.argmax(1)].tolist()
+    certified = model.certify(SOME)
+    assert certified.radius.tolist() == own.certify(SOME).radius.tolist()  # type: ignore[union-attr]
+    assert certified.accuracy(NAMES[PART]) > 0.7
 
 
 def test_abstentions_get_the_label_that_was_asked_for() -> None:
     model = fitted(abstain_label="unsure")
-    predicted, abstained = model.predict(WINE), model.abstains(WINE)
+    predicted, abstained = model.predict(SOME), model.abstains(SOME)
     assert set(predicted[abstained]) == {"unsure"}
-    assert predicted[~abstained].tolist() == fitted().predict(WINE)[~abstained].tolist()
-    assert model.score(WINE, NAMES) < fitted().score(WINE, NAMES), "an abstention is no right answer"
-    mixed = fitted(abstain_label=ABSTAIN).predict(WINE)
+    assert predicted[~abstained].tolist() == fitted().predict(SOME)[~abstained].tolist()
+    assert model.score(SOME, NAMES[PART]) < fitted().score(SOME, NAMES[PART]), (
+        "an abstention is no right answer"
+    )
+    mixed = fitted(abstain_label=ABSTAIN).predict(SOME)
     assert set(mixed[abstained]) == {ABSTAIN}, "a number stays a number"
     numbered = fitted(y=KINDS, abstain_label=ABSTAIN)
-    assert set(numbered.predict(WINE)[numbered.abstains(WINE)].tolist()) == {ABSTAIN}
+    assert set(numbered.predict(SOME)[numbered.abstains(SOME)].tolist()) == {ABSTAIN}
 
 
 def test_answers_to_a_row_depend_on_the_row_alone() -> None:
@@ -107,6 +110,7 @@ def test_features_that_are_large_beside_their_noise() -> None:
 
 
 def test_an_unknown_seed_is_chosen_anew() -> None:
+    """Two seeds of 63 bits are equal with a probability of 1e-19."""
     assert fitted(random_state=None).seed_ != fitted(random_state=None).seed_
 
 
@@ -147,21 +151,21 @@ def test_scikit_learns_tools_take_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        ({"sigma": -1.0}, "sigma must be positive"),
-        ({"sigma": np.ones(5)}, "5|13"),
-        ({"votes": 0}, "votes must be an integer of at least 1"),
-        ({"copies": -1}, "copies must be an integer of at least 0"),
-        ({"alpha": 2.0}, "alpha must lie"),
-        ({"noise": "gausian"}, "gaussian"),
-        ({"hold": [13]}, "from 0 to 12"),
-        ({"hold": ["age"]}, "age"),
-        ({"y": ["one"] * len(WINE)}, "one class"),
+        ({"sigma": -1.0}, r"sigma.*-1\.0"),
+        ({"sigma": np.ones(5)}, r"\(5,\).*\(13,\)"),
+        ({"votes": 0}, r"votes.*\b0\b"),
+        ({"copies": -1}, r"copies.*-1\b"),
+        ({"alpha": 2.0}, r"alpha.*2\.0"),
+        ({"noise": "gausian"}, "'gausian'.*'gaussian'"),
+        ({"hold": [13]}, r"\b12\b.*\b13\b"),
+        ({"hold": ["age"]}, "'age'"),
+        ({"y": ["one"] * len(WINE)}, r"\by\b.*'one'"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
+def test_mistakes_are_named(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         fitted(**options)
 
 
@@ -174,24 +178,28 @@ def test_tables_keep_their_columns() -> None:
     assert model.certify(table.iloc[:3]).predicted.tolist() == model.certify(table[:3]).predicted.tolist()
 
 
-def test_without_scikit_learn_the_extra_is_named() -> None:
-    absent = "import sys; sys.modules['sklearn'] = None; import smoothcert; import smoothcert.estimator"
-    done = subprocess.run([sys.executable, "-c", absent], capture_output=True, text=True)
-    assert "MissingExtraError: smoothcert.estimator needs scikit-learn 1.6" in done.stderr
-    assert "pip install 'smoothcert[sklearn]'" in done.stderr
+def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "sklearn"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, "smoothcert.estimator")
+    with pytest.raises(
+        MissingExtraError, match=r"smoothcert\.estimator.*scikit-learn 1\.6.*smoothcert\[sklearn\]"
+    ):
+        importlib.import_module("smoothcert.estimator")
 
 
 def test_an_abstention_is_wrong_whatever_type_its_label_has() -> None:
     few = {"votes": 20, "abstain_label": "unsure"}
+    kinds = KINDS[PART]
     named, numbered = fitted(**few), fitted(y=KINDS, **few)
-    assert 0 < numbered.abstains(WINE).sum() < len(WINE)
-    assert numbered.score(WINE, KINDS) == named.score(WINE, NAMES)
-    assert numbered.score(WINE, KINDS) == np.mean(numbered.predict(WINE) == KINDS.astype(object))
-    unsure = numbered.abstains(WINE)
-    assert numbered.score(WINE, KINDS, sample_weight=unsure) == 0.0
-    assert numbered.score(WINE[unsure], KINDS[unsure]) == 0.0
+    assert 0 < numbered.abstains(SOME).sum() < len(SOME)
+    assert numbered.score(SOME, kinds) == named.score(SOME, NAMES[PART])
+    assert numbered.score(SOME, kinds) == np.mean(numbered.predict(SOME) == kinds.astype(object))
+    unsure = numbered.abstains(SOME)
+    assert numbered.score(SOME, kinds, sample_weight=unsure) == 0.0
+    assert numbered.score(SOME[unsure], kinds[unsure]) == 0.0
 
 
 def test_an_abstention_has_no_class_for_a_label() -> None:
-    with pytest.raises(InvalidValueError, match="abstain_label=1 is a class"):
+    with pytest.raises(InvalidValueError, match="abstain_label=1"):
         fitted(y=KINDS, abstain_label=1)

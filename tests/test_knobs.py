@@ -52,31 +52,30 @@ def test_what_is_optional_may_be_none(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value", "named"),
     [
-        ("heat", "200", "heat must be a number, got '200'"),
-        ("heat", True, "heat must be a number, got True"),
-        ("heat", None, "heat must be a number, got None"),
-        ("minutes", 5.0, "minutes must be a whole number, got 5.0"),
-        ("minutes", True, "minutes must be a whole number, got True"),
-        ("fan", 1, "fan must be true or false, got 1"),
-        ("fan", "yes", "fan must be true or false, got 'yes'"),
-        ("name", 3, "name must be a text, got 3"),
-        ("limit", "none", "limit must be a number, got 'none'"),
-        ("limit", False, "limit must be a number, got False"),
-        ("shelf", 1.5, "shelf must be a whole number, got 1.5"),
-        ("alarms", 5, "alarms must be a list, got 5"),
-        ("alarms", "12", "alarms must be a list, got '12'"),
-        ("alarms", [1, 2.5], "alarms must be a whole number, got 2.5"),
-        ("mode", "botom", "unknown mode 'botom'. Did you mean 'bottom'? Known: top, bottom"),
-        ("mode", 1, "unknown mode '1'"),
-        ("het", 1, "unknown knob of oven 'het'. Did you mean 'heat'?"),
+        ("heat", "200", "heat .*'200'"),
+        ("heat", True, "heat .*True"),
+        ("heat", None, "heat .*None"),
+        ("minutes", 5.0, r"minutes .*5\.0"),
+        ("minutes", True, "minutes .*True"),
+        ("fan", 1, r"fan .*\b1\b"),
+        ("fan", "yes", "fan .*'yes'"),
+        ("name", 3, r"name .*\b3\b"),
+        ("limit", "none", "limit .*'none'"),
+        ("limit", False, "limit .*False"),
+        ("shelf", 1.5, r"shelf .*1\.5"),
+        ("alarms", 5, r"alarms .*\b5\b"),
+        ("alarms", "12", "alarms .*'12'"),
+        ("alarms", [1, 2.5], r"alarms .*2\.5"),
+        ("mode", "botom", "mode .*'botom'.*'bottom'.*top, bottom"),
+        ("mode", 1, "mode .*'1'.*top, bottom"),
+        ("het", 1, "oven.*'het'.*'heat'"),
     ],
 )
-def test_a_wrong_value_is_named(name: str, value: object, message: str) -> None:
-    with pytest.raises(InvalidValueError) as caught:
+def test_a_wrong_value_is_named(name: str, value: object, named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         from_mapping(Oven, {name: value}, "oven")
-    assert message in str(caught.value)
 
 
 def test_a_knob_has_a_default_and_a_line_of_help() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,32 +12,41 @@ import pytest
 
 from smoothcert.platforms import lock
 
-WITHOUT = "import sys; sys.modules['fcntl'] = None; "
+WITHOUT = "import sys; sys.modules['fcntl'] = None\n"
+COMMANDS = """
+from smoothcert.__main__ import main
+for words in (['certify', 'model', '--out', 'run'], ['show', 'run'], ['--help']):
+    sys.argv = ['smoothcert', *words]
+    try: main()
+    except SystemExit as end: print(end.code)
+"""
+LIBRARY = """
+import smoothcert
+from pathlib import Path
+from smoothcert.files import read_file, write_atomically
+from smoothcert.runs import read_run
+here = Path.cwd()
+for act in (lambda: read_run(here), lambda: write_atomically(here / 'x', b''), lambda: read_file(here, 1)):
+    try: act()
+    except smoothcert.SmoothcertError as error: print(type(error).__name__)
+"""
 
 
-def python(program: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", WITHOUT + program], capture_output=True, text=True)
+def python(program: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-c", WITHOUT + program]
+    return subprocess.run(words, cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("words", [["certify", "model", "--out", "run"], ["show", "run"], ["--help"]])
-def test_the_command_says_no_at_once(words: list[str]) -> None:
-    done = python(f"sys.argv = ['smoothcert', *{words!r}]; from smoothcert.__main__ import main; main()")
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("smoothcert: smoothcert needs Linux or macOS")
-    assert "WSL" in line
-    assert done.stdout == ""
-
-
-def test_the_library_is_imported_and_runs_are_refused(tmp_path: Path) -> None:
-    done = python(
-        "import smoothcert; from pathlib import Path; from smoothcert.files import read_file, write_atomically\n"
-        "from smoothcert.runs import read_run\n"
-        f"here = Path({str(tmp_path)!r})\n"
-        "for act in (lambda: read_run(here), lambda: write_atomically(here / 'x', b''), lambda: read_file(here, 1)):\n"
-        "    try: act()\n"
-        "    except smoothcert.SmoothcertError as error: print(type(error).__name__)\n"
-    )
+@pytest.mark.system
+def test_commands_end_at_once_and_the_library_refuses_runs(tmp_path: Path) -> None:
+    done = python(COMMANDS, tmp_path)
+    assert done.stdout.split() == ["2"] * 3, "nothing but the exit codes is printed"
+    lines = done.stderr.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("smoothcert: ")
+        assert {"Linux", "macOS", "WSL"} <= set(re.findall(r"\w+", line))
+    done = python(LIBRARY, tmp_path)
     assert done.stdout.split() == ["PlatformError"] * 3, done.stderr
     assert not list(tmp_path.iterdir())
 

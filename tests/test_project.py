@@ -1,4 +1,4 @@
-"""The house rules that a machine can check: arrows point down, lint and types are clean, README and CI agree."""
+"""The rules of the project that a machine can check: layers, dependencies, README and CI agree."""
 
 from __future__ import annotations
 
@@ -64,13 +64,12 @@ def imported_rooms(path: Path) -> set[str]:
     return rooms
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_down(path: Path) -> None:
-    room = room_of(path)
-    if room == "__init__":
-        return
-    for used in imported_rooms(path) - {room}:
-        assert FLOOR_OF[used] > FLOOR_OF[room], f"{room} must not use {used}"
+def test_imports_point_down() -> None:
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = room_of(path)
+        if room != "__init__":
+            for used in imported_rooms(path) - {room}:
+                assert FLOOR_OF[used] > FLOOR_OF[room], f"{path}: {room} must not use {used}"
 
 
 def test_every_room_has_a_floor() -> None:
@@ -108,20 +107,6 @@ def test_the_layout_of_a_run_is_known_to_runs_alone() -> None:
                 assert not known, f"{path}, line {line}: ask runs.layout for {known[0]}"
 
 
-@pytest.mark.parametrize("words", [["check", "."], ["format", "--check", "."]])
-def test_ruff(words: list[str]) -> None:
-    pytest.importorskip("ruff")
-    run = subprocess.run([sys.executable, "-m", "ruff", *words], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
-@pytest.mark.slow
-def test_types() -> None:
-    pytest.importorskip("mypy")
-    run = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, capture_output=True, text=True)
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
 def shell_blocks() -> list[str]:
     return re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
 
@@ -133,9 +118,10 @@ def test_the_readme_opens_with_its_two_commands() -> None:
     assert "pytest" in second
 
 
-def test_ci_runs_the_readmes_commands_and_nothing_of_its_own() -> None:
+def test_ci_runs_the_readmes_commands_and_what_people_run() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "README.md" in script
+    assert re.search(r"^make .*\bcheck\b", script, re.MULTILINE)
     assert not re.search(r"^\s*(python\S* -m )?pytest", script, re.MULTILINE)
 
 
@@ -170,7 +156,7 @@ def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor() -> None:
 
 
 def test_no_absolute_paths_or_hosts_in_the_tree() -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     if listed.returncode:
         pytest.skip("not a git checkout")
     suspicious = re.compile(r"/(?:root|home/\w+|work)/|pypi\.org|files\.pythonhosted")
@@ -204,7 +190,7 @@ def test_the_forms_for_issues_are_ones_that_the_host_accepts() -> None:
     """A form with a mistake isn't shown at all; the wrong certificate is the first."""
     yaml = pytest.importorskip("yaml")
     forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("[0-9]-*.yml"))
-    assert [form.stem[2:] for form in forms] == ["wrong-certificate", "bug", "feature"]
+    assert forms[0].stem == "1-wrong-certificate"
     for form in forms:
         stated = yaml.safe_load(form.read_text(encoding="utf-8"))
         assert {"name", "description", "body"} <= set(stated)
@@ -218,5 +204,5 @@ def test_the_steps_of_a_release_are_shell() -> None:
     """Not the ``sh`` blocks, which another test runs: these would publish."""
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```bash\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 3
-    subprocess.run(["bash", "-n"], input="".join(blocks), text=True, check=True)
+    assert blocks
+    subprocess.run(["bash", "-n"], input="".join(blocks), text=True, check=True, timeout=60)

@@ -45,12 +45,6 @@ UPDATE = "is this change of the public API a decision? Then: python -m tests.pub
 NAMES = [*smoothcert.__all__, ESTIMATOR, *CLIENT]
 
 
-def public(name: str) -> Any:
-    if name == ESTIMATOR:
-        pytest.importorskip("sklearn", minversion="1.6")
-    return found(name)
-
-
 def test_names_and_signatures_are_as_decided() -> None:
     pytest.importorskip("sklearn", minversion="1.6")
     assert snapshot() == SNAPSHOT.read_text(encoding="utf-8"), UPDATE
@@ -76,16 +70,20 @@ def test_every_public_name_is_in_the_reference() -> None:
     assert public - shown == {"ABSTAIN"}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_public_name_and_field_is_documented(name: str) -> None:
-    one = public(name)
-    if not callable(one):
-        return
-    assert first_line(one)
-    if inspect.isclass(one):
-        for kind, member, _ in members_of(one):
-            told = doc_of_field(one, member) if kind == "field" else first_line(getattr(one, member))
-            assert told, f"{name}.{member} says nothing"
+def test_every_public_name_and_field_is_documented() -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    silent = []
+    for name in NAMES:
+        value = found(name)
+        if callable(value) and not first_line(value):
+            silent.append(name)
+        if inspect.isclass(value):
+            for kind, member, _ in members_of(value):
+                if not (
+                    doc_of_field(value, member) if kind == "field" else first_line(getattr(value, member))
+                ):
+                    silent.append(f"{name}.{member}")
+    assert silent == []
 
 
 def test_public_types_read_in_a_line(tmp_path: Path) -> None:
@@ -115,21 +113,24 @@ def test_public_types_read_in_a_line(tmp_path: Path) -> None:
     assert {
         name for name, text in shown.items() if len(text) > 180 or "\n" in text or " at 0x" in text
     } == set()
-    assert shown["Dataset"] == "Dataset('made-up', 3 inputs of 4, 2 classes)"
-    assert shown["DiagonalGaussian"] == "DiagonalGaussian(500 scales from 0.1 to 1)"
-    assert shown["Run"].endswith("certify, test_public_types_read_in_a_line.<locals>.<lambda>, 3 inputs)")
+    assert re.fullmatch(r"Dataset\('made-up', 3\b.* 4\b.* 2\b.*\)", shown["Dataset"])
+    assert re.fullmatch(r"DiagonalGaussian\(500\b.*\b0\.1\b.* 1\)", shown["DiagonalGaussian"])
+    assert re.search(r"certify, test_public_types_read_in_a_line\.<locals>\.<lambda>, 3\b", shown["Run"])
     assert all(text.startswith(name) for name, text in shown.items() if name != "HoldingClassifier")
 
 
+@pytest.mark.system
 def test_importing_loads_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'scipy', 'sklearn', 'matplotlib', 'rich', 'cyclopts'}"
-    code = f"import sys, smoothcert; dir(smoothcert); print(sorted({heavy} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    code = "import sys, smoothcert; dir(smoothcert); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    heavy = {"torch", "numpy", "scipy", "sklearn", "matplotlib", "rich", "cyclopts"}
+    assert not heavy & set(done.stdout.split())
 
 
 def test_a_name_that_isnt_there_is_no_name() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'SmothedClassifier'"):
+    with pytest.raises(AttributeError, match="'SmothedClassifier'"):
         smoothcert.SmothedClassifier  # noqa: B018
     everything: dict[str, Any] = {}
     exec("from smoothcert import *", everything)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from smoothcert.errors import InvalidValueError
@@ -15,26 +17,24 @@ def test_unknown_names_list_the_known_ones_and_guess() -> None:
     assert fruit["pear"] == 2
     assert list(fruit) == ["apple", "pear"]
     assert "apple" in fruit
-    with pytest.raises(
-        InvalidValueError, match=r"unknown fruit 'aple'. Did you mean 'apple'\? Known: apple, pear"
-    ):
+    with pytest.raises(InvalidValueError, match=r"fruit 'aple'.*'apple'.*apple, pear"):
         fruit["aple"]
 
 
 def test_a_name_is_taken_once() -> None:
     fruit: Registry[int] = Registry("fruit")
     fruit.register("apple")(1)
-    with pytest.raises(ValueError, match="registered twice"):
+    with pytest.raises(ValueError, match="fruit 'apple'"):
         fruit.register("apple")(2)
 
 
 def test_a_long_list_is_cut_to_what_may_be_meant() -> None:
     names = [f"name-{number:02}" for number in range(31)]
     shown = str(unknown_name("thing", "name-7", names))
-    assert "… (31 in all)" in shown
-    assert "Did you mean 'name-" in shown
+    assert "31" in shown
+    assert {"name-07", "name-17", "name-27"} & set(re.findall(r"'(name-\d\d)'", shown)), "a guess"
     assert shown.count("name-") < 8
-    assert str(unknown_name("thing", "zzz", names)).endswith(
-        "Known: name-00, name-01, name-02, … (31 in all)"
-    )
-    assert "in all" not in str(unknown_name("thing", "zzz", names[:30]))
+    far = str(unknown_name("thing", "zzz", names))
+    assert "name-00, name-01, name-02, …" in far
+    assert "31" in far
+    assert all(name in str(unknown_name("thing", "zzz", names[:30])) for name in names[:30])

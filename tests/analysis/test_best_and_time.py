@@ -19,6 +19,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record, Run
 from smoothcert.runs.statement import OriginStatement
 from tests.analysis.made_runs import made_run
+from tests.analysis.texts import cells, numbers
 
 
 def run_of(name: str, radii: list[float], method: str | None = None, **plan: Any) -> Run:
@@ -79,16 +80,17 @@ def test_a_run_under_way_is_not_shown_as_finished() -> None:
     begun = replace(run, manifest=run.manifest.stating(data={"planned": list(range(500))}))
     rows = best_rows([begun], [0.0])
     assert (rows[0].planned, rows[0].complete) == (500, False)
-    assert "2 of 500" in render_best(rows, ["0"], "l2", "markdown")
+    (header, row) = cells(render_best(rows, ["0"], "l2", "markdown"))
+    assert numbers(row[header.index("inputs")]) == ["2", "500"]
     assert "500,false" in render_best(rows, ["0"], "l2", "csv")
     (told,) = json.loads(render_best(rows, ["0"], "l2", "json"))["rows"]
     assert (told["planned"], told["complete"]) == (500, False)
 
 
 def test_the_best_of_other_inputs_is_none() -> None:
-    with pytest.raises(InvalidValueError, match="few and small certify different inputs"):
+    with pytest.raises(InvalidValueError, match=r"few.*small.*\b1\b.*\b3\b"):
         best_rows([RUNS[0], run_of("few", [3.0], "x")], [0.0])
-    with pytest.raises(InvalidValueError, match="norm"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         best_rows([RUNS[0], run_of("ball", [3.0, 1.0, 1.0], "x", norm="l1")], [0.0])
 
 
@@ -96,9 +98,9 @@ def test_the_best_of_other_inputs_is_none() -> None:
 def test_no_best_among_runs_of_other_certainty(field: dict[str, Any], tmp_path: Path) -> None:
     runs = [run_of("strict", [1.0], "x"), run_of("lax", [2.0], "x", **field)]
     (name,) = field
-    with pytest.raises(InvalidValueError, match=f"differ in {name}.*lax"):
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*lax"):
         best_rows(runs, [0.0])
-    with pytest.raises(InvalidValueError, match=f"differ in {name}.*lax"):
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*lax"):
         plot_envelope(runs, tmp_path / "a.png")
 
 
@@ -137,15 +139,19 @@ def test_hours_are_what_the_run_states_of_its_training() -> None:
         {"epochs": 90, "seconds": True},
         {"epochs": 90, "seconds": 1e308},
     ):
-        with pytest.raises(InvalidValueError, match="doesn't say how long its model was trained"):
+        with pytest.raises(InvalidValueError, match=r"\blarge\b"):
             training_time(trained(RUNS[1], **odd))
 
 
 def test_an_acr_of_some_inputs_says_of_how_many() -> None:
     some = replace(RUNS[1], manifest=RUNS[1].manifest.stating(data={"planned": 500}))
     rows = [training_time(trained(run, epochs=90, seconds=3600.0)) for run in (some, RUNS[1])]
-    assert "| 3 of 500 | 0.500 |" in render_training_times(rows, "markdown")
-    assert "|        3 | 0.500 |" in render_training_times(rows, "markdown")
+    header, *lines = cells(render_training_times(rows, "markdown"))
+    places = (header.index("inputs"), header.index("ACR"))
+    assert [[numbers(line[place]) for place in places] for line in lines] == [
+        [["3", "500"], ["0.500"]],
+        [["3"], ["0.500"]],
+    ]
     told = [
         (row["inputs"], row["planned"], row["complete"])
         for row in json.loads(render_training_times(rows, "json"))
@@ -166,4 +172,4 @@ def test_what_a_run_states_of_its_training_is_read_with_care() -> None:
 def test_a_sigma_for_each_input_in_words() -> None:
     assert own_sigmas(RUNS[0].records.sigma) is None
     assert own_sigmas(()) is None
-    assert own_sigmas((0.05, 0.12, 0.3125)) == "0.05 to 0.3125, median 0.12"
+    assert numbers(own_sigmas((0.05, 0.12, 0.3125)) or "") == ["0.05", "0.3125", "0.12"]  # the median last

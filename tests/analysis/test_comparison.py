@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs import Record, Run
 
 from .made_runs import made_run
+from .texts import numbers
 
 INPUTS = 60
 
@@ -68,8 +70,7 @@ def test_a_run_compared_with_itself_differs_nowhere() -> None:
     found = compare(FIRST, FIRST, [0.0, 0.5, 1.0])
     assert all((c.difference, c.p_holm) == (0.0, 1.0) and c.low < 0 < c.high for c in found.radii)
     assert (found.acr.difference, found.acr.p_value) == (0.0, 1.0)
-    assert "At none of the radii" in in_words(found)
-    assert "doesn't prove them equal" in in_words(found)
+    assert "0.05" in numbers(in_words(found)), "the level at which nothing was shown"
 
 
 def test_wrong_answers_and_abstentions_are_not_certified() -> None:
@@ -80,12 +81,16 @@ def test_wrong_answers_and_abstentions_are_not_certified() -> None:
 
 
 def test_words() -> None:
-    text = in_words(compare(FIRST, SECOND, [0.0, 0.5]))
-    assert "second certifies more inputs than first at ℓ2 radius 0.5" in text
-    assert "at 0 no difference was shown" in text
-    assert "second has the larger ACR" in text
-    assert "no interval that assumes less excludes 0" in text
-    assert in_words(compare(SECOND, FIRST, [0.5])).startswith("second certifies more inputs than first")
+    found = compare(FIRST, SECOND, [0.0, 0.5])
+    text = in_words(found)
+    assert text.index("second") < text.index("first"), "the better run is the subject"
+    assert "ℓ2" in text
+    # Shown at 0.5, at level 0.05, and not at 0; then the ACR's p-value.
+    assert numbers(text)[:3] == ["0.5", "0.05", "0"]
+    assert shown_p(found.acr.p_value) in text
+    excluded = replace(found, acr=replace(found.acr, low=0.01, high=0.2))
+    assert in_words(excluded) != text, "an interval that excludes 0 says more"
+    assert in_words(compare(SECOND, FIRST, [0.5])) == in_words(compare(FIRST, SECOND, [0.5]))
 
 
 def test_runs_of_one_name_are_told_apart_by_their_paths() -> None:
@@ -103,40 +108,41 @@ def test_p_values_never_round_down(p: float, shown: str) -> None:
 
 def test_different_data_are_refused() -> None:
     a, b = on_data(FIRST, sha256="a" * 64, name="digits"), on_data(SECOND, sha256="b" * 64, name="digits")
-    with pytest.raises(InvalidValueError, match=r"digits \(aaaaaaaaaaaa…\).*different data"):
+    with pytest.raises(InvalidValueError, match=r"digits.*a{12}.*b{12}"):
         compare(a, b, [0.5])
-    with pytest.raises(InvalidValueError, match="on mnist and second on svhn"):
+    with pytest.raises(InvalidValueError, match=r"mnist.*second.*svhn"):
         compare(on_data(FIRST, name="mnist"), on_data(SECOND, name="svhn"), [0.5])
     assert compare(a, on_data(SECOND, sha256="a" * 64, name="renamed"), [0.5]).notes == ()
     relabelled = replace(SECOND, records=(replace(SECOND.records[0], label=7), *SECOND.records[1:]))
-    with pytest.raises(InvalidValueError, match="input 0 has label 0"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b0\b.*first.*\b7\b.*second"):
         compare(FIRST, relabelled, [0.5])
 
 
 def test_data_that_cannot_be_checked_are_noted() -> None:
     (note,) = compare(on_data(FIRST, sha256="a" * 64, name="digits"), SECOND, [0.5]).notes
-    assert "only labels were checked" in note
+    assert "first" in note
+    assert "second" in note
 
 
 def test_different_inputs_are_refused_unless_told() -> None:
     fewer = made_run("second", SECOND.records[:40])
-    with pytest.raises(InvalidValueError, match=r"60 inputs and second 40, of which they share 40.*--common"):
+    with pytest.raises(InvalidValueError, match=r"first.*\b60\b.*second.*\b40\b.*--common"):
         compare(FIRST, fewer, [0.5])
     found = compare(FIRST, fewer, [0.5], common=True)
     assert found.inputs == 40
-    assert "compared on the 40 inputs in common, of 60 and 40" in found.notes
+    assert ["40", "60", "40"] in [numbers(note) for note in found.notes]
     apart = made_run("second", tuple(replace(r, index=r.index + 100) for r in SECOND.records))
-    with pytest.raises(InvalidValueError, match="no input in common"):
+    with pytest.raises(InvalidValueError, match=r"first.*second"):
         compare(FIRST, apart, [0.5], common=True)
 
 
 @pytest.mark.parametrize("common", [False, True])
 def test_runs_under_way_are_not_compared(common: bool) -> None:
     under_way = replace(SECOND, records=SECOND.records[:40])
-    with pytest.raises(RunError, match="40 of the 60 inputs asked for"):
+    with pytest.raises(RunError, match=r"second.*\b40\b.*\b60\b"):
         compare(FIRST, under_way, [0.5], common=common)
     unknown = replace(SECOND, manifest=SECOND.manifest.stating(data={"inputs": 100, "skip": 1}))
-    with pytest.raises(RunError, match="isn't known to be complete: it holds 60 of 100 inputs"):
+    with pytest.raises(RunError, match=r"second.*\b60\b.*\b100\b"):
         compare(unknown, FIRST, [0.5], common=common)
 
 
@@ -159,26 +165,26 @@ def test_logs_are_compared_as_they_are_printed() -> None:
     assert found.acr.high is not None
     assert exact.acr.high is not None
     assert found.acr.high > exact.acr.high
-    assert "radii of b count as its log prints them, rounded to 2 digits" in found.notes
+    assert [numbers(note) for note in found.notes if " b " in note] == [["2"]], "digits of its log"
     assert compare(log("a", [0.9] * 60), log("b", [0.52] * 60), [0.5]).acr.low is None
 
 
 def test_what_else_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="different norms"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         compare(FIRST, run_of("l1", [0.5] * INPUTS, norm="l1"), [0.5])
-    with pytest.raises(RunError, match="no input has been certified yet"):
+    with pytest.raises(RunError, match="empty"):
         compare(FIRST, run_of("empty", []), [0.5])
-    with pytest.raises(InvalidValueError, match="at least one radius"):
+    with pytest.raises(InvalidValueError, match="radius"):
         compare(FIRST, SECOND, [])
-    with pytest.raises(InvalidValueError, match="radius must be finite"):
+    with pytest.raises(InvalidValueError, match=r"radius.*-0\.5"):
         compare(FIRST, SECOND, [-0.5])
-    with pytest.raises(InvalidValueError, match="confidence"):
+    with pytest.raises(InvalidValueError, match=r"confidence.*1\.0"):
         compare(FIRST, SECOND, [0.5], confidence=1.0)
 
 
 def test_plans_that_differ_are_noted() -> None:
     notes = compare(FIRST, run_of("other", [0.1] * INPUTS, alpha=0.01, bound=None), [0.5]).notes
-    assert "the runs differ in bound clopper-pearson and unknown, alpha 0.001 and 0.01" in notes
+    assert any(re.search(r"bound.*clopper-pearson.*alpha.*0\.001.*0\.01", note) for note in notes)
 
 
 def test_no_interval_for_the_acr_where_the_range_is_unknown() -> None:
@@ -208,9 +214,9 @@ def test_holm_by_hand() -> None:
 
 def test_difference_intervals_refuse_impossible_counts() -> None:
     for counts in ((-1, 0, 5), (3, 3, 5)):
-        with pytest.raises(InvalidValueError, match="counts must not be negative nor exceed 5"):
+        with pytest.raises(InvalidValueError, match=rf"counts.*\b5\b.*{counts[0]}\b.*\b{counts[1]}\b"):
             difference_interval(*counts)
-    with pytest.raises(InvalidValueError, match="total"):
+    with pytest.raises(InvalidValueError, match=r"total.*\b0\b"):
         difference_interval(0, 0, 0)
     assert mcnemar(0, 0) == 1.0
 
@@ -230,7 +236,7 @@ def test_sign_flips_give_the_exact_p_value() -> None:
     assert sign_flip_p_value([]) == 1.0
     assert sign_flip_p_value([0.3]) == 1.0
     for generators in (0, 23):
-        with pytest.raises(InvalidValueError, match="generators must be"):
+        with pytest.raises(InvalidValueError, match=rf"generators.*\b{generators}\b"):
             sign_flip_p_value(d, generators)
 
 
@@ -242,19 +248,14 @@ def test_sign_flips_of_many_inputs_agree_with_the_normal_test() -> None:
 
 
 def test_noise_search_and_stopping_that_differ_are_noted() -> None:
-    plain, radii = run_of("plain", [0.1] * INPUTS), [0.1] * INPUTS
-    stopped = run_of("stopped", radii, stop=["grid:0,0.5", "wrong"])
-    assert (
-        "the runs differ in stopping rules none and grid:0,0.5 + wrong"
-        in compare(plain, stopped, [0.5]).notes
-    )
-    searched = run_of("searched", radii, sigma_search="ladder")
-    assert "the runs differ in σ search none and ladder" in compare(plain, searched, [0.5]).notes
-    uniform = run_of("uniform", radii, noise="uniform")
-    assert "the runs differ in noise gaussian and uniform" in compare(plain, uniform, [0.5]).notes
-    first, second = (run_of(name, radii, sigmas_sha256=name * 64) for name in "ab")
-    told = "the runs differ in scales of the noise (SHA-256) aaaaaaaa… and bbbbbbbb…"
-    assert told in compare(first, second, [0.5]).notes
-    assert not any(
-        "differ in" in note for note in compare(plain, run_of("same", radii, stop=[]), [0.5]).notes
-    )
+    radii = [0.1] * INPUTS
+    plain = run_of("plain", radii)
+    known = set(compare(plain, run_of("other", radii, stop=[]), [0.5]).notes)
+    for first, plan, told in (
+        (plain, {"stop": ["grid:0,0.5", "wrong"]}, r"grid:0,0\.5.*wrong"),
+        (plain, {"sigma_search": "ladder"}, "ladder"),
+        (plain, {"noise": "uniform"}, "gaussian.*uniform"),
+        (run_of("plain", radii, sigmas_sha256="a" * 64), {"sigmas_sha256": "b" * 64}, "a{8}.*b{8}"),
+    ):
+        (note,) = set(compare(first, run_of("other", radii, **plan), [0.5]).notes) - known
+        assert re.search(told, note), plan

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -43,15 +44,15 @@ def test_what_is_unknown_stays_unknown() -> None:
 
 
 def test_an_empty_run_is_an_error() -> None:
-    with pytest.raises(RunError, match="no input has been certified yet"):
+    with pytest.raises(RunError, match="made"):
         summarise(made_run(records=()), [0.0])
     for metric in (smoothed_accuracy, abstention_rate, average_certified_radius):
-        with pytest.raises(RunError, match="no input has been certified yet"):
+        with pytest.raises(RunError):
             metric([])
 
 
 def test_a_run_without_radii_is_an_error() -> None:
-    with pytest.raises(RunError, match="states no norm"):
+    with pytest.raises(RunError, match=r"made.*norm"):
         summarise(made_run(norm=None), [0.0])
 
 
@@ -63,19 +64,25 @@ def test_population_statement_by_hand() -> None:
     assert guaranteed_fraction(0.001, 100, 0.01, 0.5) == 0.0
 
 
-@pytest.mark.parametrize("m", [1, 10, 100, 1000, 10_000, 1_000_000])
-@pytest.mark.parametrize("alpha", [0.001, 0.01, 0.05, 0.4])
-@pytest.mark.parametrize("rho", [0.1, 0.01, 0.001, 1e-6])
-def test_population_statement_fails_no_more_often_than_promised(m: int, alpha: float, rho: float) -> None:
+def test_population_statement_fails_no_more_often_than_promised() -> None:
     # Worst case: every certificate is false with probability α; the promise breaks above the allowed number.
-    allowed = 1.0 - guaranteed_fraction(1.0, m, alpha, rho)
-    assert binom.sf(math.floor(allowed * m), m, alpha) <= rho
+    for m, alpha, rho in itertools.product(
+        (1, 10, 100, 1000, 10_000, 1_000_000), (0.001, 0.01, 0.05, 0.4), (0.1, 0.01, 0.001, 1e-6)
+    ):
+        allowed = 1.0 - guaranteed_fraction(1.0, m, alpha, rho)
+        assert binom.sf(math.floor(allowed * m), m, alpha) <= rho, (m, alpha, rho)
 
 
 @pytest.mark.parametrize(
-    ("fraction", "m", "alpha", "rho"),
-    [(1.1, 10, 0.1, 0.1), (-0.1, 10, 0.1, 0.1), (0.5, 0, 0.1, 0.1), (0.5, 10, 0, 0.1), (0.5, 10, 0.1, 1)],
+    ("fraction", "m", "alpha", "rho", "told"),
+    [
+        (1.1, 10, 0.1, 0.1, r"certified_fraction.*1\.1"),
+        (-0.1, 10, 0.1, 0.1, r"certified_fraction.*-0\.1"),
+        (0.5, 0, 0.1, 0.1, r"\bm\b.*\b0\b"),
+        (0.5, 10, 0, 0.1, r"alpha.*\b0\b"),
+        (0.5, 10, 0.1, 1, r"rho.*\b1\b"),
+    ],
 )
-def test_population_statement_refuses(fraction: float, m: int, alpha: float, rho: float) -> None:
-    with pytest.raises(InvalidValueError):
+def test_population_statement_refuses(fraction: float, m: int, alpha: float, rho: float, told: str) -> None:
+    with pytest.raises(InvalidValueError, match=told):
         guaranteed_fraction(fraction, m, alpha, rho)

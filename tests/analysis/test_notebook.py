@@ -43,9 +43,9 @@ def test_runs_are_read_tabled_and_drawn(
 
 
 def test_mistakes_are_said(tmp_path: Path, run: Path) -> None:
-    with pytest.raises(RunError, match="no such directory"):
+    with pytest.raises(RunError, match="none"):
         smoothcert.load_run(tmp_path / "none")
-    with pytest.raises(InvalidValueError, match="at least one run"):
+    with pytest.raises(InvalidValueError):
         smoothcert.table([])
-    with pytest.raises(InvalidValueError, match=r"unknown layout 'wide'\. Known: runs, paper, best"):
+    with pytest.raises(InvalidValueError, match=r"'wide'.*\bruns\b.*\bpaper\b.*\bbest\b"):
         smoothcert.table(run, layout="wide")  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_classes_add_up_to_the_run() -> None:
 def test_the_number_of_classes_of_a_log_can_be_given_but_not_denied() -> None:
     assert len(by_class(FIVE_AND_TWO, [0.0])) == 9
     assert len(by_class(FIVE_AND_TWO, [0.0], classes=12)) == 12
-    with pytest.raises(InvalidValueError, match="at least 9, for label 8 occurs; got 3"):
+    with pytest.raises(InvalidValueError, match=r"classes.*\b9\b.*\b8\b.*\b3\b"):
         by_class(FIVE_AND_TWO, [0.0], classes=3)
 
 
@@ -157,27 +157,27 @@ def other_data(run: Run, **data: object) -> Run:
 
 
 def test_an_envelope_refuses_what_does_not_compare() -> None:
-    with pytest.raises(InvalidValueError, match="at least one run"):
+    with pytest.raises(InvalidValueError):
         envelope([], [0.0])
-    with pytest.raises(RunError, match="no input has been certified yet"):
+    with pytest.raises(RunError, match="made"):
         envelope([made_run(), made_run(records=())], [0.0])
-    with pytest.raises(InvalidValueError, match="different norms"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         envelope([made_run(), made_run(norm="l1")], [0.0])
-    with pytest.raises(InvalidValueError, match="certify different inputs"):
+    with pytest.raises(InvalidValueError, match=r"made.*\b3\b.*\b7\b"):
         envelope([made_run(), made_run(records=FIVE_AND_TWO[:3])], [0.0])
-    with pytest.raises(InvalidValueError, match="different data"):
+    with pytest.raises(InvalidValueError, match=r"a{12}.*b{12}"):
         envelope([other_data(made_run(), sha256="a" * 64), other_data(made_run(), sha256="b" * 64)], [0.0])
     relabelled = (replace(FIVE_AND_TWO[0], label=9), *FIVE_AND_TWO[1:])
-    with pytest.raises(InvalidValueError, match="input 0 has label 1 in made and 9 in made"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b1\b.*made.*\b9\b.*made"):
         envelope([made_run(), made_run(records=relabelled)], [0.0])
 
 
 def test_empty_runs_are_refused() -> None:
     empty = made_run(records=())
     for figure in (top_class, lower_bounds, lambda run: overview(run, [0.0])):
-        with pytest.raises(RunError, match="no input has been certified yet"):
+        with pytest.raises(RunError, match="made"):
             figure(empty)
-    with pytest.raises(RunError, match="no class has a result"):
+    with pytest.raises(RunError):
         by_class([], [0.0])
 
 
@@ -196,7 +196,7 @@ def test_median_and_share_of_the_top() -> None:
     few = [*equal[:1], *(replace(record, radius=0.0) for record in equal[1:])]
     assert acr_share_of_top(few) == 1.0
     assert acr_share_of_top([replace(record, radius=0.0) for record in equal]) is None
-    with pytest.raises(InvalidValueError, match="fraction"):
+    with pytest.raises(InvalidValueError, match=r"fraction.*0\.0"):
         acr_share_of_top(equal, 0.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.runs import Record, Run
 
 from .made_runs import FIVE_AND_TWO, made_run
+from .texts import cells
 
 # Four inputs, three right, at 0.25, 0.5 and 1.0: ACR 1.75 / 4 = 0.4375, shares 75.0, 50.0 and 25.0 %.
 FOUR = (
@@ -46,16 +48,16 @@ def rows_of(table: PaperTable) -> list[dict[str, str]]:
 
 def test_markdown_is_exact() -> None:
     runs = [run_of("b", sigma=0.5), run_of("a"), run_of("flat", FLAT)]
-    assert render_paper_table(paper_table(runs, RADII), "markdown").splitlines() == [
-        "mnist: certified accuracy (%) at ℓ2 radius, 4 inputs, clopper-pearson bound, n = 1000, α = 0.001; "
-        "bold: best of its σ.",
-        "",
-        "|    σ | method |       ACR |         0 |      0.5 |      1.0 |   3 |",
-        "| ---: | ------ | --------: | --------: | -------: | -------: | --: |",
-        "| 0.25 | a      | **0.438** |      75.0 | **50.0** | **25.0** | 0.0 |",
-        "|      | flat   | **0.438** | **100.0** |     25.0 | **25.0** | 0.0 |",
-        "|  0.5 | b      |     0.438 |      75.0 |     50.0 |     25.0 | 0.0 |",
+    text = render_paper_table(paper_table(runs, RADII), "markdown")
+    assert cells(text) == [
+        ["σ", "method", "ACR", "0", "0.5", "1.0", "3"],
+        ["0.25", "a", "**0.438**", "75.0", "**50.0**", "**25.0**", "0.0"],
+        ["", "flat", "**0.438**", "**100.0**", "25.0", "**25.0**", "0.0"],
+        ["0.5", "b", "0.438", "75.0", "50.0", "25.0", "0.0"],
     ]
+    note, blank = text.splitlines()[:2]
+    assert re.search(r"mnist.*ℓ2.*\b4\b.*clopper-pearson.*n = 1000, α = 0\.001", note)
+    assert not blank
 
 
 def test_latex_is_booktabs_without_multirow() -> None:
@@ -63,7 +65,7 @@ def test_latex_is_booktabs_without_multirow() -> None:
     assert r"\begin{tabular}{llrrrrr}" in text
     assert r"0.25 & a\_1 & \textbf{0.438} & 75.0 & \textbf{50.0} & \textbf{25.0} & 0.0 \\" in text
     assert r" & flat & \textbf{0.438} & \textbf{100.0} & 25.0 & \textbf{25.0} & 0.0 \\" in text
-    assert r"\textit{mnist: 4 inputs, clopper-pearson bound, n = 1000, $\alpha$ = 0.001}" in text
+    assert re.search(r"\\textit\{mnist.*\b4\b.*clopper-pearson.*n = 1000, \$\\alpha\$ = 0\.001\}", text)
     assert r"\multirow" not in text
     assert text.count(r"\begin") == text.count(r"\end") == 1
 
@@ -91,7 +93,7 @@ def test_seeds_are_averaged() -> None:
     assert (first["0"], second["0"], second["acr_sd"]) == ("37.5", "75.0", "")
     text = render_paper_table(paper_table(runs, ["0"]), "latex")
     assert r"a & 0.219$\pm$0.309 & 37.5$\pm$53.0" in text
-    assert "mean$\\pm$sd over seeds" in text
+    assert re.search(r"\\textit\{.*\$\\pm\$.*\}", text), "what stands behind the sign"
 
 
 def test_seeds_with_other_plans_are_not_averaged() -> None:
@@ -102,9 +104,11 @@ def test_seeds_with_other_plans_are_not_averaged() -> None:
 
 def test_a_searched_sigma_makes_another_method() -> None:
     runs = [run_of("a", seed=0), run_of("a", seed=1, sigma_search="ascent")]
-    rows = rows_of(paper_table(runs, ["0"]))
-    assert [row["method"] for row in rows] == ["a", "a + σ search (ascent)"]
-    assert r"a + $\sigma$ search (ascent) &" in render_paper_table(paper_table(runs, ["0"]), "latex")
+    plain, searched = (row["method"] for row in rows_of(paper_table(runs, ["0"])))
+    assert plain == "a"
+    assert re.fullmatch(r"a\b.*σ.*\bascent\b.*", searched)
+    latex = searched.replace("σ", r"$\sigma$")
+    assert f"{latex} &" in render_paper_table(paper_table(runs, ["0"]), "latex")
 
 
 def test_runs_of_one_name_are_told_apart() -> None:
@@ -120,8 +124,10 @@ def test_runs_of_one_name_are_told_apart() -> None:
 def test_each_data_set_has_its_heading() -> None:
     runs = [run_of("a"), run_of("a", FIVE_AND_TWO, data="cifar10"), run_of("b", data=None)]
     text = render_paper_table(paper_table(runs, ["0"]), "markdown")
-    headings = [line.partition(":")[0] for line in text.splitlines() if "certified accuracy" in line]
-    assert headings == ["mnist", "cifar10", "data set not stated"]
+    first, second, third = [line for line in text.splitlines() if line and not line.startswith("|")]
+    assert "mnist" in first
+    assert "cifar10" in second
+    assert not re.search("mnist|cifar10", third)
     assert "**" not in text, "nothing to compare within a data set"
     assert [row["dataset"] for row in rows_of(paper_table(runs, ["0"]))] == ["mnist", "cifar10", ""]
 
@@ -129,29 +135,29 @@ def test_each_data_set_has_its_heading() -> None:
 def test_data_sets_never_mix_unseen() -> None:
     # FIVE_AND_TWO has label 5 for input 3 as FOUR has, but label 6 for input 4.
     other = (replace(FOUR[0], label=8),)
-    with pytest.raises(InvalidValueError, match=r"input 0 has label 1 in .* and 8 in .*--dataset"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b1\b.*a-run.*\b8\b.*b-run.*--dataset"):
         paper_table([run_of("a", data=None), run_of("b", other, data=None)], ["0"])
     first, second = run_of("a"), run_of("b")
     states = [
         replace(run, manifest=run.manifest.stating(data={"name": "mnist", "sha256": digest}))
         for run, digest in ((first, "1"), (second, "2"))
     ]
-    with pytest.raises(InvalidValueError, match="contents differ"):
+    with pytest.raises(InvalidValueError, match=r"a-run.*b-run.*mnist"):
         paper_table(states, ["0"])
 
 
 @pytest.mark.parametrize("format", list(PAPER_FORMATS))
 def test_refusals(format: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"\(l2\), .* \(l1\)"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         render_paper_table(paper_table([run_of("a"), run_of("b", norm="l1")], ["0"]), format)
 
 
 def test_more_refusals() -> None:
-    with pytest.raises(InvalidValueError, match="at least one run and one radius, got 0 and 1"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b1\b"):
         paper_table([], ["0"])
-    with pytest.raises(RunError, match="no input has been certified yet"):
+    with pytest.raises(RunError, match="a-run"):
         paper_table([run_of("a", ())], ["0"])
-    with pytest.raises(InvalidValueError, match=r"unknown table format 'html'"):
+    with pytest.raises(InvalidValueError, match=r"'html'.*\blatex\b"):
         render_paper_table(paper_table([run_of("a")], ["0"]), "html")
 
 
@@ -176,9 +182,9 @@ def test_coverage() -> None:
     assert coverage(run) is None
     states = {"name": "mnist", "inputs": 100, "skip": 10}
     begun = replace(run, manifest=run.manifest.stating(data=states))
-    assert coverage(begun) == "a-run: 4 of 10 inputs so far; it doesn't say how many were asked for"
+    assert re.fullmatch(r"a-run\b.*\b4\b.*\b10\b.*", coverage(begun) or "")
     under_way = replace(begun, manifest=run.manifest.stating(data=states | {"skip": 1, "planned": 5}))
-    assert coverage(under_way) == "a-run: 4 of the 5 inputs asked for so far"
+    assert re.fullmatch(r"a-run\b.*\b4\b.*\b5\b.*", coverage(under_way) or "")
     # A run of an earlier version holds all that its data allow: there is nothing it could lack.
     whole = replace(begun, records=tuple(replace(record, index=10 * record.index) for record in FOUR))
     assert coverage(replace(whole, manifest=run.manifest.stating(data=states | {"inputs": 40}))) is None
@@ -203,7 +209,7 @@ def test_models_that_were_trained_otherwise_are_no_seeds_of_one() -> None:
     assert not differ_in_seed_alone([short, long])
     rows = rows_of(paper_table([short, replace(long, path=Path("long"))], RADII))
     assert [row["seeds"] for row in rows] == ["1", "1"]
-    with pytest.raises(InvalidValueError, match=r"trained otherwise \(epochs: 2, 12\)"):
+    with pytest.raises(InvalidValueError, match=r"epochs: 2, 12"):
         summarise_seeds(SeedGroup("a", 0.25, (short, long)), [0.0])
 
 
@@ -242,7 +248,7 @@ def test_other_inputs_are_not_averaged_and_have_no_best() -> None:
         text = render_paper_table(table, form)
         assert "**" not in text
         assert r"\textbf" not in text
-        assert "rows on different inputs" in text
+        assert "= 0.25" in text, "the σ without a best is named"
     other_data = replace(
         runs[1], manifest=runs[1].manifest.stating(data={"name": "mnist", "sha256": "f" * 64})
     )
@@ -258,5 +264,5 @@ def test_n_is_a_limit_where_voting_may_end_early() -> None:
     stopped = run_of("a", stop=["wrong"])
     assert "n ≤ 1000, α = 0.001" in render_paper_table(paper_table([stopped], ["0"]), "markdown")
     assert r"n $\leq$ 1000" in render_paper_table(paper_table([stopped], ["0"]), "latex")
-    assert "n differs" in render_paper_table(paper_table([stopped, run_of("b")], ["0"]), "markdown")
+    assert "1000" not in render_paper_table(paper_table([stopped, run_of("b")], ["0"]), "markdown")
     assert "n = 1000" in render_paper_table(paper_table([run_of("b")], ["0"]), "markdown")

@@ -65,9 +65,9 @@ def test_the_mean_curve_between_two_runs() -> None:
 
 def test_runs_that_differ_in_more_than_the_seed_do_not_average() -> None:
     other = replace(made_run(), manifest=made_run().manifest.stating(plan=made_run().manifest.plan.but(n=7)))
-    with pytest.raises(InvalidValueError, match="has n 7"):
+    with pytest.raises(InvalidValueError, match=r"\bn\b.*\b7\b.*\b1000\b"):
         summarise_seeds(SeedGroup("mine", 0.5, (made_run(), other)), [0.0])
-    with pytest.raises(InvalidValueError, match="no run"):
+    with pytest.raises(InvalidValueError, match=r"mine.*0\.5"):
         SeedGroup("mine", 0.5, ())
 
 
@@ -88,5 +88,6 @@ def test_tables() -> None:
 def test_a_picture(tmp_path: Path) -> None:
     plot_seed_groups([group(1.0, 1.2), SeedGroup("other", 0.5, (made_run(),))], tmp_path / "curve.svg")
     assert "fill-opacity: 0.2" in (tmp_path / "curve.svg").read_text()  # the band
-    with pytest.raises(InvalidValueError, match="at least one group"):
+    with pytest.raises(InvalidValueError):
         plot_seed_groups([], tmp_path / "none.svg")
+    assert not (tmp_path / "none.svg").exists()

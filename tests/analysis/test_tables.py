@@ -11,6 +11,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.runs import Record
 
 from .made_runs import made_run
+from .texts import cells
 
 RADII = ["0", "0.50", "1.0"]
 VALUES = [float(radius) for radius in RADII]
@@ -30,14 +31,14 @@ def test_markdown_states_what_the_figures_rest_on() -> None:
         summarise(made_run(), VALUES),
         summarise(made_run("a|b", bound=None, n=None, alpha=None), VALUES),
     ]
-    assert render_table(summaries, RADII, "markdown").splitlines() == [
-        "Certified accuracy (%) at ℓ2 radius:",
-        "",
-        "| run  | data |    σ | norm | bound           |    n |     α | inputs |   ACR |    0 | 0.50 |  1.0 |",
-        "| ---- | ---- | ---: | ---- | --------------- | ---: | ----: | -----: | ----: | ---: | ---: | ---: |",
-        "| made | –    | 0.25 | ℓ2   | clopper-pearson | 1000 | 0.001 |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
-        r"| a\|b | –    | 0.25 | ℓ2   | –               |    – |     – |      7 | 0.314 | 71.4 | 42.9 | 14.3 |",
+    text = render_table(summaries, RADII, "markdown")
+    figures = ["7", "0.314", "71.4", "42.9", "14.3"]
+    assert cells(text) == [
+        ["run", "data", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *RADII],
+        ["made", "–", "0.25", "ℓ2", "clopper-pearson", "1000", "0.001", *figures],
+        [r"a\|b", "–", "0.25", "ℓ2", "–", "–", "–", *figures],
     ]
+    assert "ℓ2" in text.splitlines()[0]
 
 
 def test_latex_is_booktabs_with_escaped_names() -> None:
@@ -73,17 +74,17 @@ def test_ties_fall_as_in_the_published_tables(count: int, printed: str) -> None:
 @pytest.mark.parametrize("format", list(TABLE_FORMATS))
 def test_norms_dont_mix(format: str) -> None:
     summaries = [summarise(made_run("first"), VALUES), summarise(made_run("second", norm="l1"), VALUES)]
-    with pytest.raises(InvalidValueError, match=r"first \(l2\), second \(l1\)"):
+    with pytest.raises(InvalidValueError, match=r"first.*l2.*second.*l1"):
         render_table(summaries, RADII, format)
 
 
 def test_refusals() -> None:
     summary = summarise(made_run(), VALUES)
-    with pytest.raises(InvalidValueError, match=r"unknown table format 'html'.*markdown"):
+    with pytest.raises(InvalidValueError, match=r"'html'.*\bmarkdown\b"):
         render_table([summary], RADII, "html")
-    with pytest.raises(InvalidValueError, match="at least one run"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b3\b"):
         render_table([], RADII, "csv")
-    with pytest.raises(InvalidValueError, match="summarised at 3 radii"):
+    with pytest.raises(InvalidValueError, match=r"made.*\b3\b.*\b1\b"):
         render_table([summary], ["0"], "csv")
 
 
@@ -93,12 +94,12 @@ def test_radii_are_kept_as_typed() -> None:
 
 @pytest.mark.parametrize("text", ["", "0,,1", "a", "-0.5", "nan", "inf", "1e999", "0;1", "1_0"])
 def test_bad_radii(text: str) -> None:
-    with pytest.raises(InvalidValueError, match="radii must be numbers of at least 0"):
+    with pytest.raises(InvalidValueError, match=rf"'{text}'"):
         parse_radii(text)
 
 
 def test_a_radius_twice() -> None:
-    with pytest.raises(InvalidValueError, match=r"0\.50 is given twice .* \(as 0\.5\)"):
+    with pytest.raises(InvalidValueError, match=r"0\.50.*'0,0\.5,0\.50'.*0\.5\b"):
         parse_radii("0,0.5,0.50")
 
 
@@ -120,9 +121,12 @@ def test_default_radii_reach_just_above_the_largest(largest: float, radii: str) 
     assert default_radii([run]) == radii.split()
 
 
+@pytest.mark.system
 def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
     code = "import sys, smoothcert.analysis; print({'torch', 'matplotlib'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout.strip() == "set()"
 
 

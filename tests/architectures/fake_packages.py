@@ -51,7 +51,7 @@ def install_torchvision(monkeypatch, calls):
     def get_model(name, **config):
         calls.append((name, config))
         if name == "broken":
-            raise TypeError("unexpected argument\nand a second line")
+            raise TypeError("bad_option\nand a second line")
         return Net(3, config["num_classes"])
 
     models.list_models, models.get_model = list_models, get_model

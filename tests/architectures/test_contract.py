@@ -1,5 +1,6 @@
 """Every registered architecture keeps the same promises."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -56,17 +57,11 @@ class TestEveryArchitecture:
         last = network.to(memory_format=torch.channels_last)(x.to(memory_format=torch.channels_last))
         torch.testing.assert_close(last, plain, rtol=1e-6, atol=1e-8)
 
-    @pytest.mark.parametrize(
-        "shape", [(28, 28), (1, 3, 28), (1, 28, 3), (0, 28, 28), (1, 1, 28, 28), (1, 28.0, 28)]
-    )
-    def test_impossible_shape_is_named(self, name, shape):
-        with pytest.raises(InvalidValueError) as caught:
-            ARCHITECTURES[name](shape, 10)
-        assert name in str(caught.value)
-        assert str(shape) in str(caught.value)
-
-    def test_zero_classes_are_refused(self, name):
-        with pytest.raises(InvalidValueError, match="classes must be an integer of at least 1, got 0"):
+    def test_impossible_shapes_and_zero_classes_are_named(self, name):
+        for shape in ((28, 28), (1, 3, 28), (1, 28, 3), (0, 28, 28), (1, 1, 28, 28), (1, 28.0, 28)):
+            with pytest.raises(InvalidValueError, match=f"{name}.*{re.escape(str(shape))}"):
+                ARCHITECTURES[name](shape, 10)
+        with pytest.raises(InvalidValueError, match=r"classes.*\b0\b"):
             ARCHITECTURES[name]((3, 32, 32), 0)
 
     def test_seed_decides_the_weights_and_global_state_is_left_alone(self, name):

@@ -24,17 +24,17 @@ def test_normalize_follows_the_module_to_another_type_and_stays_out_of_the_weigh
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "problem"),
+    ("mean", "std", "named"),
     [
-        ((0.5,), (0.0,), "std must be positive and finite, got 0.0"),
-        ((0.5,), (-1.0,), "std must be positive"),
-        ((float("nan"),), (1.0,), "mean must be finite, got nan"),
-        ((0.5, 0.5), (1.0,), "one value per channel"),
-        ((), (), "one value per channel"),
+        ((0.5,), (0.0,), r"\bstd\b.*\b0\.0"),
+        ((0.5,), (-1.0,), r"\bstd\b.*-1\.0"),
+        ((float("nan"),), (1.0,), r"\bmean\b.*\bnan\b"),
+        ((0.5, 0.5), (1.0,), r"\bmean\b.*\bstd\b.*\(0\.5, 0\.5\).*\(1\.0,\)"),
+        ((), (), r"\bmean\b.*\bstd\b.*\(\).*\(\)"),
     ],
 )
-def test_normalize_refuses_nonsense(mean, std, problem):
-    with pytest.raises(InvalidValueError, match=problem):
+def test_normalize_refuses_nonsense(mean, std, named):
+    with pytest.raises(InvalidValueError, match=named):
         Normalize(mean, std)
 
 
@@ -81,7 +81,5 @@ def test_json_that_makes_no_sense_names_the_field(field, value):
 
 
 def test_unknown_architecture_lists_the_names():
-    with pytest.raises(
-        InvalidValueError, match=r"unknown architecture 'lenett'. Did you mean 'lenet'.*small-cnn"
-    ):
+    with pytest.raises(InvalidValueError, match=r"'lenett'.*'lenet'.*small-cnn"):
         build(ModelSpec("lenett", (1, 28, 28), ("a", "b")))

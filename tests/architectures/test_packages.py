@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 
 import pytest
@@ -35,9 +36,7 @@ class TestBuilding:
         assert network(torch.rand(2, channels, 28, 28)).shape == (2, 5)
 
     def test_torchvision_refuses_other_than_three_channels(self, calls):
-        with pytest.raises(
-            InvalidValueError, match=r"torchvision:resnet18 takes 3 channels, got 1.*timm:NAME"
-        ):
+        with pytest.raises(InvalidValueError, match=r"torchvision:resnet18.*\b3\b.*\b1\b.*timm:NAME"):
             builder("torchvision:resnet18")((1, 28, 28), 7)
         assert not calls
 
@@ -50,24 +49,22 @@ class TestBuilding:
         assert str(shape) in str(caught.value)
 
     def test_zero_classes_are_refused(self, calls):
-        with pytest.raises(InvalidValueError, match="classes must be an integer of at least 1, got 0"):
+        with pytest.raises(InvalidValueError, match=r"classes.*\b0\b"):
             builder("timm:resnet50")((3, 32, 32), 0)
 
     def test_shape_the_network_does_not_take_is_noticed_at_once(self, calls):
-        with pytest.raises(
-            ModelError, match=r"timm:resnet50 doesn't take inputs of shape \(3, 2, 2\).*RuntimeError.*resize"
-        ):
+        with pytest.raises(ModelError, match=r"timm:resnet50.*\(3, 2, 2\).*RuntimeError"):
             builder("timm:resnet50")((3, 2, 2), 10)
 
-    @pytest.mark.parametrize(("name", "found"), [("detector", "list"), ("features", r"\(1, 3072\)")])
+    @pytest.mark.parametrize(("name", "found"), [("detector", "list"), ("features", r".*\(1, 3072\)")])
     def test_what_gives_no_logits_is_noticed_at_once(self, calls, name, found):
-        with pytest.raises(ModelError, match=rf"timm:{name} gives {found} .* instead of \(1, 10\)"):
+        with pytest.raises(ModelError, match=rf"timm:{name}.*\b{found}.*\(1, 10\)"):
             builder(f"timm:{name}")((3, 32, 32), 10)
 
     def test_failure_inside_the_package_is_named(self, calls):
+        # Of the package's message the first line.
         with pytest.raises(
-            ModelError,
-            match=r"torchvision:broken can't be built .*\(3, 32, 32\) and 10 .*TypeError: unexpected argument\)",
+            ModelError, match=r"torchvision:broken.*\(3, 32, 32\).*\b10\b.*TypeError: bad_option\)"
         ):
             builder("torchvision:broken")((3, 32, 32), 10)
 
@@ -89,19 +86,22 @@ class TestBuilding:
 
 class TestNames:
     @pytest.mark.parametrize(
-        ("name", "guess"),
+        ("name", "guesses"),
         [
-            ("torchvision:resnet19", "Did you mean torchvision:resnet18"),
-            ("timm:resnet50.a1_in1k", "Did you mean timm:resnet50 or timm:resnet50d"),
-            ("timm:hf-hub:someone/model", "timm.list_models() lists them all"),
-            ("torchvision:fasterrcnn_resnet50_fpn", "has no image classifier 'fasterrcnn_resnet50_fpn'"),
+            ("torchvision:resnet19", ["torchvision:resnet18", "torchvision:resnet34"]),
+            ("timm:resnet50.a1_in1k", ["timm:resnet50", "timm:resnet50d", "timm:wide_resnet50_2"]),
+            ("timm:hf-hub:someone/model", []),
+            ("torchvision:fasterrcnn_resnet50_fpn", []),
         ],
     )
-    def test_name_the_package_does_not_know(self, calls, name, guess):
-        with pytest.raises(InvalidValueError) as caught:
+    def test_name_the_package_does_not_know(self, calls, name, guesses):
+        with pytest.raises(InvalidValueError, match=f"'{name}'") as caught:
             builder(name)
-        assert f"unknown architecture '{name}'" in str(caught.value)
-        assert guess in str(caught.value)
+        package = name.partition(":")[0]
+        names = re.findall(rf"{package}:\w+", str(caught.value).replace(f"'{name}'", ""))
+        assert names == guesses
+        assert f"{package}." in str(caught.value)
+        assert "list_models(" in str(caught.value)
         assert not calls
 
     @pytest.mark.parametrize("name", ["lenet", "resnet50", "timm:anything", "torchvision:at all"])
@@ -117,9 +117,8 @@ class TestNames:
     )
     def test_check_refuses_what_cannot_be_a_name(self, name):
         for function in (check_architecture, builder):
-            with pytest.raises(InvalidValueError) as caught:
+            with pytest.raises(InvalidValueError, match=f"'{name}'") as caught:
                 function(name)
-            assert f"unknown architecture '{name}'" in str(caught.value)
             for known in ("lenet", "cifar_resnet18", "timm:NAME", "torchvision:NAME"):
                 assert known in str(caught.value)
 
@@ -133,23 +132,15 @@ class TestMissingPackages:
         monkeypatch.setitem(sys.modules, package, None)
         monkeypatch.delitem(sys.modules, f"{package}.models", raising=False)
         name = f"{package}:resnet50"
-        with pytest.raises(
-            ModelError, match=f"{name} needs {package}, which isn't installed: pip install {package}"
-        ):
+        with pytest.raises(ModelError, match=f"{name}.*pip install {package}"):
             build(ModelSpec(name, (3, 32, 32), ("a", "b")))
 
     @pytest.mark.parametrize("package", ["torchvision", "timm"])
     @pytest.mark.parametrize(
         ("failure", "reason"),
         [
-            (
-                "RuntimeError('operator torchvision::nms does not exist')",
-                "RuntimeError: operator torchvision",
-            ),
-            (
-                "ModuleNotFoundError('No module named yaml', name='yaml')",
-                "ModuleNotFoundError: No module named",
-            ),
+            ("RuntimeError('torchvision::nms')", "RuntimeError: torchvision::nms"),
+            ("ModuleNotFoundError('yaml', name='yaml')", "ModuleNotFoundError: yaml"),
             ("OSError()", r"\(OSError\)"),
         ],
     )
@@ -159,11 +150,8 @@ class TestMissingPackages:
         for loaded in [name for name in sys.modules if name.partition(".")[0] == package]:
             monkeypatch.delitem(sys.modules, loaded)
         monkeypatch.syspath_prepend(tmp_path)
-        with pytest.raises(ModelError) as caught:
+        with pytest.raises(ModelError, match=f"{package}:resnet50.*{reason}.*{re.escape(torch.__version__)}"):
             builder(f"{package}:resnet50")
-        caught.match(f"{package}:resnet50 needs {package}, which is installed but can't be imported")
-        caught.match(reason)
-        caught.match(f"made for torch {torch.__version__}".replace("+", r"\+"))
 
 
 class TestOnDisk:
@@ -185,13 +173,13 @@ class TestOnDisk:
         spec = ModelSpec("timm:resnet50", (3, 32, 32), ("cat", "dog"))
         save_model(initialise(spec, seed=3), spec, tmp_path)
         monkeypatch.setitem(sys.modules, "timm", None)
-        with pytest.raises(ModelError, match=r"model\.safetensors: timm:resnet50 needs timm"):
+        with pytest.raises(ModelError, match=r"model\.safetensors.*timm:resnet50"):
             load_model(tmp_path)
 
     def test_checkpoint_of_a_packages_network(self, calls, tmp_path):
         network = builder("timm:resnet50")((1, 28, 28), 4).eval()
         torch.save(network.state_dict(), tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"give input_shape="):
+        with pytest.raises(ModelError, match=r"c\.pth.*input_shape="):
             load_model(tmp_path / "c.pth", architecture="timm:resnet50")
         model, spec = load_model(tmp_path / "c.pth", architecture="timm:resnet50", input_shape=(1, 28, 28))
         assert spec == ModelSpec("timm:resnet50", (1, 28, 28), tuple("0123"))

@@ -221,26 +221,26 @@ def test_works_where_gradients_are_off_and_keeps_inputs(attack):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("knobs", "named"),
     [
-        ({"epsilon": -1.0}, "epsilon must .* got -1"),
-        ({"epsilon": float("nan")}, "epsilon must .* got nan"),
-        ({"steps": 0}, "steps must .* got 0"),
+        ({"epsilon": -1.0}, r"\bepsilon\b.*-1"),
+        ({"epsilon": float("nan")}, r"\bepsilon\b.*\bnan\b"),
+        ({"steps": 0}, r"\bsteps\b.*\b0\b"),
     ],
 )
-def test_bad_knobs_are_named(attack, knobs, message):
+def test_bad_knobs_are_named(attack, knobs, named):
     x, y = by_hand.inputs()
-    with pytest.raises(InvalidValueError, match=message):
+    with pytest.raises(InvalidValueError, match=named):
         attack(by_hand.two_layers(), x, y, noise_for(x), **{"epsilon": 1.0, "steps": 2} | knobs)
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
-    [({"gamma": 1.0}, "gamma must .* got 1"), ({"start_norm": 0.0}, "start_norm must .* got 0")],
+    ("knobs", "named"),
+    [({"gamma": 1.0}, r"\bgamma\b.*\b1\.0"), ({"start_norm": 0.0}, r"\bstart_norm\b.*\b0\b")],
 )
-def test_bad_ddn_knobs_are_named(knobs, message):
+def test_bad_ddn_knobs_are_named(knobs, named):
     x, y = by_hand.inputs()
-    with pytest.raises(InvalidValueError, match=message):
+    with pytest.raises(InvalidValueError, match=named):
         ddn(by_hand.two_layers(), x, y, noise_for(x), epsilon=1.0, steps=2, **knobs)
 
 
@@ -253,7 +253,7 @@ def test_inputs_outside_the_box_are_not_clipped_in_silence(attack):
 
 def test_noise_of_another_shape_is_refused():
     x, y = by_hand.inputs()
-    with pytest.raises(InvalidValueError, match=r"noise must have the shape"):
+    with pytest.raises(InvalidValueError, match=r"noise.*\(6, 4\).*\(6, 4\)"):
         pgd(by_hand.two_layers(), x, y, torch.zeros(x.shape), epsilon=1.0, steps=2)
 
 

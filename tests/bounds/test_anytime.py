@@ -57,7 +57,7 @@ def log_martingale(successes: int, n: int, p: mpmath.mpf) -> mpmath.mpf:
     return value - ((n - successes) * mpmath.log1p(-p) if successes < n else 0)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(counts(), ALPHAS)
 def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
     count: tuple[int, int], alpha: float
@@ -77,7 +77,7 @@ def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
         assert nearer * n >= successes or log_martingale(successes, n, nearer) < hurdle
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200)
 @given(counts(), ALPHAS)
 def test_upper_bound_is_on_the_safe_side_of_the_exact_one_and_close(
     count: tuple[int, int], alpha: float
@@ -92,17 +92,17 @@ def test_upper_bound_is_on_the_safe_side_of_the_exact_one_and_close(
         assert nearer * n <= successes or log_martingale(successes, n, nearer) < hurdle
 
 
-@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 1000, 10**5, 10**9])
 @pytest.mark.parametrize("alpha", [0.5, 0.001, 1e-300])
-def test_unanimous_votes_have_a_closed_form(n: int, alpha: float) -> None:
-    with mpmath.workdps(50):
-        weight = mpmath.beta(n + mpmath.mpf(1) / 2, mpmath.mpf(1) / 2) / mpmath.pi
-        exact = (alpha * weight) ** (mpmath.mpf(1) / n)
-        lower, upper = mixture_lower(n, n, alpha), mixture_upper(0, n, alpha)
-        assert lower <= exact
-        assert upper >= 1 - exact
-        assert abs(lower - exact) <= 1e-11 * min(exact, 1 - exact) + 2.3e-16
-        assert abs(upper - (1 - exact)) <= 1e-11 * (1 - exact)
+def test_unanimous_votes_have_a_closed_form(alpha: float) -> None:
+    for n in (1, 2, 31, 32, 33, 1000, 10**5, 10**9):
+        with mpmath.workdps(50):
+            weight = mpmath.beta(n + mpmath.mpf(1) / 2, mpmath.mpf(1) / 2) / mpmath.pi
+            exact = (alpha * weight) ** (mpmath.mpf(1) / n)
+            lower, upper = mixture_lower(n, n, alpha), mixture_upper(0, n, alpha)
+            assert lower <= exact, n
+            assert upper >= 1 - exact, n
+            assert abs(lower - exact) <= 1e-11 * min(exact, 1 - exact) + 2.3e-16, n
+            assert abs(upper - (1 - exact)) <= 1e-11 * (1 - exact), n
 
 
 @pytest.mark.parametrize(("successes", "n"), [(1, 1), (1, 2), (7, 10), (40, 50), (199, 200), (3, 400)])
@@ -140,9 +140,9 @@ def test_holding_at_all_times_costs_something_at_each(n: int, data: st.DataObjec
 
 def test_bad_counts_are_refused() -> None:
     for bound in (mixture_lower, mixture_upper):
-        with pytest.raises(InvalidValueError, match="got 11 of 10"):
+        with pytest.raises(InvalidValueError, match=r"\b11\b.*\b10\b"):
             bound(11, 10, 0.1)
-        with pytest.raises(InvalidValueError, match="alpha must lie strictly between 0 and 1"):
+        with pytest.raises(InvalidValueError, match=r"alpha.*\b0\.0"):
             bound(1, 10, 0.0)
 
 
@@ -205,7 +205,7 @@ def test_next_look_and_last_look() -> None:
             assert next_look(n) == after
             assert bound.last_look(n) == before
     assert [next_look(n) for n in (-1, 0, 1, 99)] == [100] * 4
-    with pytest.raises(InvalidValueError, match="first look is at n = 100, got n = 99"):
+    with pytest.raises(InvalidValueError, match=r"looks.*\b100\b.*\b99\b"):
         bound.last_look(99)
     assert [BOUNDS["mixture"].last_look(n) for n in (1, 99, 101)] == [1, 99, 101]
 
@@ -222,12 +222,12 @@ def test_shares_add_up_to_no_more_than_one() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_an_n_between_looks_is_refused_by_name(name: str) -> None:
-    message = rf"{name} bound may not be evaluated at n = 101, which isn't one of its looks.* 100 and 133"
-    with pytest.raises(InvalidValueError, match=message):
+    named = rf"\b{name}\b.*\b101\b.*\b100\b.*\b133\b"
+    with pytest.raises(InvalidValueError, match=named):
         BOUNDS[name](unanimous(101, 2, "hard"), 0, 0.1)
-    with pytest.raises(InvalidValueError, match=message):
+    with pytest.raises(InvalidValueError, match=named):
         CertifyPlan(Gaussian(1.0), name, n=101)
-    with pytest.raises(InvalidValueError, match="first look is at n = 100, got n = 7"):
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b100\b.*\b7\b"):
         CertifyPlan(Gaussian(1.0), name, n=7)
     assert CertifyPlan(Gaussian(1.0), name, n=133).n == 133
     assert CertifyPlan(Gaussian(1.0), "mixture", n=101).n == 101
@@ -235,9 +235,7 @@ def test_an_n_between_looks_is_refused_by_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class", *SCHEDULED])
 def test_the_beginning_of_the_stream_may_not_be_left_out(name: str) -> None:
-    with pytest.raises(
-        InvalidValueError, match="every vote of the stream from the first, got votes 50 to 150"
-    ):
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b50\b.*\b150\b"):
         BOUNDS[name](Tally(STREAM, 50, 150, (100, 0)), 0, 0.1)
 
 
@@ -261,7 +259,7 @@ def test_the_ceiling_is_that_of_the_last_look() -> None:
     assert largest_radius(Gaussian(1.0), bound, 120_000, 0.001) == largest_radius(
         Gaussian(1.0), bound, 100_000, 0.001
     )
-    with pytest.raises(InvalidValueError, match="first look is at n = 100, got n = 99"):
+    with pytest.raises(InvalidValueError, match=r"looks.*\b100\b.*\b99\b"):
         largest_radius(Gaussian(1.0), bound, 99, 0.001)
 
 

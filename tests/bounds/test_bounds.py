@@ -31,7 +31,7 @@ def exact_upper_tail(k: int, n: int, p: float) -> mpmath.mpf:
     return mpmath.betainc(k, n - k + 1, 0, mpmath.mpf(p), regularized=True)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 3000), st.data(), ALPHAS)
 def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
     n: int, data: st.DataObject, alpha: float
@@ -43,7 +43,7 @@ def test_lower_bound_is_on_the_safe_side_of_the_exact_one_and_close(
     assert lower == pytest.approx(float(stats.beta.ppf(alpha, k, n - k + 1)), rel=1e-8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 3000), st.data(), ALPHAS)
 def test_upper_bound_mirrors_the_lower_one(n: int, data: st.DataObject, alpha: float) -> None:
     k = data.draw(st.integers(0, n - 1))

@@ -70,22 +70,19 @@ class TestEveryBound:
         assert bound.source
         assert bound.next_look is None or bound.anytime, "a bound with looks is for stopping at them"
 
-    @pytest.mark.parametrize("p", SHARES)
-    def test_bounds_hold_together_with_probability_one_minus_alpha(
-        self, name: str, p: tuple[float, ...]
-    ) -> None:
+    def test_bounds_hold_together_with_probability_one_minus_alpha(self, name: str) -> None:
         """Summed over every tally of so many votes: no simulation."""
         n = few(BOUNDS[name])
-        misses = [
-            counts
-            for counts, found in bounds_of(name, len(p))
-            if found.lower > p[0] or found.upper < max(p[1:])
-        ]
-        rate = float(stats.multinomial.pmf(misses, n, p).sum()) if misses else 0.0
-        assert rate <= ALPHA * (1 + ROUNDING)
+        for p in SHARES:
+            misses = [
+                counts
+                for counts, found in bounds_of(name, len(p))
+                if found.lower > p[0] or found.upper < max(p[1:])
+            ]
+            rate = float(stats.multinomial.pmf(misses, n, p).sum()) if misses else 0.0
+            assert rate <= ALPHA * (1 + ROUNDING), p
 
-    @pytest.mark.parametrize("p", [0.05, 0.5, 0.9])
-    def test_an_anytime_bound_is_right_at_every_look_at_once(self, name: str, p: float) -> None:
+    def test_an_anytime_bound_is_right_at_every_look_at_once(self, name: str) -> None:
         bound = BOUNDS[name]
         if not bound.anytime:
             return
@@ -93,13 +90,14 @@ class TestEveryBound:
         while len(looks) < 6:
             assert bound.next_look is not None
             looks.append(bound.next_look(looks[-1]))
-        assert exactly_ever_wrong(name, p, looks) <= ALPHA * (1 + ROUNDING)
+        for p in (0.05, 0.5, 0.9):
+            assert exactly_ever_wrong(name, p, looks) <= ALPHA * (1 + ROUNDING), p
 
     def test_an_anytime_bound_takes_no_votes_without_their_beginning(self, name: str) -> None:
         bound = BOUNDS[name]
         later = replace(unanimous(few(bound), 2, "soft"), start=5, stop=few(bound) + 5)
         if bound.anytime:
-            with pytest.raises(InvalidValueError, match="every vote of the stream from the first"):
+            with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b5\b.*\b{few(bound) + 5}\b"):
                 bound(later, 0, ALPHA)
         else:
             assert bound(later, 0, ALPHA) == bound(unanimous(few(bound), 2, "soft"), 0, ALPHA)
@@ -135,18 +133,18 @@ class TestEveryBound:
         assert bound(unanimous(least, 2, bound.votes), 0, 0.001).separated
         assert least < 1000
 
-    @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, 1.5, math.nan])
-    def test_alpha_outside_the_open_interval_is_refused(self, name: str, alpha: float) -> None:
-        with pytest.raises(InvalidValueError, match="alpha must lie strictly between 0 and 1"):
-            BOUNDS[name](unanimous(10, 2, "soft"), 0, alpha)
+    def test_alpha_outside_the_open_interval_is_refused(self, name: str) -> None:
+        for alpha in (0.0, 1.0, -0.1, 1.5, math.nan):
+            with pytest.raises(InvalidValueError, match=f"alpha.*{alpha}"):
+                BOUNDS[name](unanimous(10, 2, "soft"), 0, alpha)
 
     def test_bad_tallies_are_refused(self, name: str) -> None:
-        with pytest.raises(InvalidValueError, match=r"class 2 is outside 0\.\.1"):
+        with pytest.raises(InvalidValueError, match=r"\b2\b.*\b0\.\.1\b"):
             BOUNDS[name](unanimous(10, 2, "soft"), 2, 0.1)
-        with pytest.raises(InvalidValueError, match="at least one vote"):
+        with pytest.raises(InvalidValueError):
             BOUNDS[name](Tally(STREAM, 0, 0, (0, 0)), 0, 0.1)
         if BOUNDS[name].votes == "soft":
-            with pytest.raises(InvalidValueError, match="needs soft votes"):
+            with pytest.raises(InvalidValueError, match=r"soft.*hard"):
                 BOUNDS[name](unanimous(10, 2, "hard"), 0, 0.1)
 
     def test_one_vote_and_extreme_alpha_give_bounds_in_range(self, name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import sqlite3
 from dataclasses import asdict
@@ -22,29 +23,21 @@ from smoothcert.commands.made_options import without_none
 from smoothcert.commands.plan_options import AttackOptions
 from smoothcert.empirical import ATTACKS, AttackPlan
 from smoothcert.runs import read_run
+from tests.conftest import BuildOnce
 from tests.empirical.test_empirical import at_distances, linear_onnx
 from tests.runs.sealing import without_checksums
 from tests.runs.unfinished import forget
+
+from .output import names, rows
+from .test_bad_input import refusal
 
 FAST = ["--steps", "5", "--copies", "4", "--n", "500"]
 
 
 @pytest.fixture(scope="module")
-def run(digits_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "digits"
+def run(digits_model: Path, build_once: BuildOnce) -> Path:
     words = ["certify", str(digits_model), "--n", "1000", "--max", "20", "--skip", "3", "--quiet"]
-    main([*words, "--out", str(out)])
-    return out
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 2) -> str:
-    """The message of a command that ends with ``code``, on one line."""
-    with pytest.raises(SystemExit) as caught:
-        main([str(word) for word in words])
-    shown = capsys.readouterr().err
-    assert caught.value.code == code
-    assert "Traceback" not in shown
-    return " ".join(shown.split())
+    return build_once("attack-run", lambda out: main([*words, "--out", str(out)]))
 
 
 def without_origin(run: Path, copy: Path) -> Path:
@@ -83,30 +76,23 @@ def test_a_table_of_both_accuracies(
 ) -> None:
     main(["attack", str(run), "--model", str(digits_model), "--radii", "1.5", "0.25", *FAST])
     shown = capsys.readouterr().out
-    assert "accuracy (%) over 20 inputs at ℓ2 radius" in shown
-    assert all(heading in shown for heading in ("radius", "certified", "empirical", "inputs broken"))
-    assert "inputs broken: how many the attack has made wrong" in shown
-    assert shown.index("0.25") < shown.index("1.5")
+    assert names(shown, 20, "ℓ2")
+    certified = certified_accuracy(read_run(run).records, [0.25, 1.5])
+    assert [row[:2] for row in rows(shown)] == [
+        [radius, f"{100 * share:.1f}"] for radius, share in zip(("0.25", "1.5"), certified)
+    ]
+    for _, _, empirical, interval, broken in rows(shown):
+        low, high = map(float, re.findall(r"[\d.]+", interval))
+        assert low <= float(empirical) <= high
+        assert float(empirical) <= 100 - 5 * int(broken)  # of 20 inputs, and some may be wrong without attack
 
 
 def test_json_and_lines_agree(
     run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "inputs.tsv"
-    main(
-        [
-            "attack",
-            str(run),
-            "--model",
-            str(digits_model),
-            "--radii",
-            "0.25,.5,1.5",
-            *FAST,
-            "--json",
-            "--out",
-            str(out),
-        ]
-    )
+    words = ["attack", str(run), "--model", str(digits_model), "--radii", "0.25,.5,1.5", *FAST]
+    main([*words, "--json", "--out", str(out)])
     shown = capsys.readouterr()
     assert shown.err == ""
     found = json.loads(shown.out)
@@ -134,22 +120,8 @@ def test_json_and_lines_agree(
 def test_fewer_inputs_in_both_columns(
     run: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(
-        [
-            "attack",
-            str(run),
-            "--model",
-            str(digits_model),
-            "--skip",
-            "2",
-            "--max",
-            "4",
-            "--radii",
-            "0.5",
-            *FAST,
-            "--json",
-        ]
-    )
+    words = ["attack", str(run), "--model", str(digits_model), "--skip", "2", "--max", "4"]
+    main([*words, "--radii", "0.5", *FAST, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["inputs"] == 4
     expected = certified_accuracy(read_run(run).records[0:8:2], [0.5]).tolist()
@@ -165,14 +137,12 @@ def test_an_old_run_is_told_where_its_model_is(
     run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = without_origin(run, tmp_path / "old")
-    assert "doesn't say where its model (small-cnn) was found; give it with --model" in refusal(
-        capsys, "attack", old
-    )
+    assert names(refusal(capsys, "attack", old), "small-cnn", "--model")
     main(["attack", str(old), "--model", str(digits_model), "--max", "2", *FAST, "--quiet"])
 
 
 def test_a_moved_model_stops_neither_resume_nor_attack(
-    run: Path, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moved = tmp_path / "moved"
     shutil.copytree(digits_model, moved)
@@ -198,10 +168,11 @@ def test_another_model_or_split_is_refused(
     other = tmp_path / "other"
     other.mkdir()
     save_model(module, spec, other)
-    assert "is not the model that" in refusal(capsys, "attack", run, "--model", other)
-    assert "does not hold the inputs that" in refusal(
-        capsys, "attack", run, "--model", digits_model, "--split", "train"
-    )
+    manifest = read_run(run).manifest
+    message = refusal(capsys, "attack", run, "--model", other)
+    assert names(message, manifest.model.sha256[:12], "--model")
+    message = refusal(capsys, "attack", run, "--model", digits_model, "--split", "train")
+    assert names(message, manifest.data.sha256[:12], "--split")
 
 
 def test_runs_that_cannot_be_attacked_say_why(
@@ -210,15 +181,15 @@ def test_runs_that_cannot_be_attacked_say_why(
     monkeypatch.chdir(tmp_path)
     common = ["--n", "100", "--max", "1", "--quiet"]
     main(["certify", str(digits_model), "--noise", "uniform", *common, "--out", "uniform"])
-    assert "certified with uniform noise in l1" in refusal(capsys, "attack", "uniform")
+    assert names(refusal(capsys, "attack", "uniform"), "l1", "--noise gaussian")
     Path("mymodel_to_attack.py").write_text(
         "def scores(batch):\n    return batch.reshape(len(batch), -1)[:, :10]\n"
     )
     function = ["certify", "mymodel_to_attack:scores", "--dataset", "digits", "--sigma", "0.1"]
     main([*function, *common, "--out", "function"])
     words = ["attack", "function", "--model", "mymodel_to_attack:scores"]
-    assert "pgd follows gradients" in refusal(capsys, *words, "--attack", "pgd")
-    assert "radius must be positive" in refusal(capsys, *words, "--radii", "0")
+    assert names(refusal(capsys, *words, "--attack", "pgd"), "pgd", "scores", "nes")
+    assert names(refusal(capsys, *words, "--radii", "0"), "radius", "0.0")
 
 
 def test_a_run_with_false_radii_is_found_out(
@@ -230,16 +201,18 @@ def test_a_run_with_false_radii_is_found_out(
     with sqlite3.connect(false / "journal.sqlite") as journal:
         journal.execute("UPDATE records SET radius = radius + 3 WHERE predicted = label")
     journal.close()
-    words = ["attack", false, "--model", digits_model, "--radii", "3", *FAST, "--quiet"]
-    shown = refusal(capsys, *words, code=3)
-    assert "contradicts its certificate: class" in shown
-    assert "contradict their certificates" in shown
-    assert "don't trust the run" in shown
-    with pytest.raises(SystemExit):
-        main([str(word) for word in [*words, "--json"]])
-    contradictions = json.loads(capsys.readouterr().out)["contradictions"]
+    with pytest.raises(SystemExit) as caught:
+        main(["attack", str(false), "--model", str(digits_model), "--radii", "3", *FAST, "--json"])
+    assert caught.value.code == 3
+    shown = capsys.readouterr()
+    contradictions = json.loads(shown.out)["contradictions"]
     assert len(contradictions) > 10
     assert all(one["distance"] < 3 <= one["certified_radius"] for one in contradictions)
+    *first, summary = " ".join(shown.err.split()).removeprefix("smoothcert: ").split(" smoothcert: ")
+    assert len(first) == 10
+    for message, one in zip(first, contradictions):
+        assert names(message, one["idx"], f"{one['distance']:.6g}")
+    assert names(summary, len(contradictions), 20)
 
 
 def test_the_interval_waits_for_a_complete_run(
@@ -259,7 +232,9 @@ def test_the_interval_waits_for_a_complete_run(
     shutil.copytree(run, part)
     forget(part, [0])
     main(["attack", str(part), *words])
-    assert "no interval: the run holds 19 of the 20 inputs asked for so far" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert rows(shown)[0][3] == "–"
+    assert names(shown, 19, 20)
 
 
 def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(
@@ -273,12 +248,10 @@ def test_a_model_without_gradients_is_attacked_by_votes_and_that_is_said(
     words = ["attack", out, "--model", model, "--dataset", inputs, "--radii", "0.6", "1"]
     main([*words, "--steps", "10"])
     shown = capsys.readouterr()
-    assert "m.onnx has no gradients: it is attacked by votes alone (nes)" in " ".join(shown.err.split())
-    assert "nes, 10 steps, 256 noise copies" in shown.out
+    assert names(shown.err, "m.onnx", "nes")
+    assert names(shown.out, "nes", 10, 256)
     main([*words, "--json"])
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["attack"]["attack"] == "nes"
-    assert json.loads(shown.out)["broken"] == {"0.6": 1, "1": 1}
-    assert "pgd follows gradients, and m.onnx has none: take nes" in refusal(
-        capsys, *words, "--attack", "pgd"
-    )
+    found = json.loads(capsys.readouterr().out)
+    assert (found["attack"]["attack"], found["attack"]["copies"]) == ("nes", 256)
+    assert found["broken"] == {"0.6": 1, "1": 1}
+    assert names(refusal(capsys, *words, "--attack", "pgd"), "pgd", "m.onnx", "nes")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, Record, create_run
+
+from .output import names, rows
+from .test_bad_input import refusal
 
 PLAN = {
     "noise": "gaussian",
@@ -36,12 +41,6 @@ def pair(tmp_path: Path) -> list[str]:
     ]
 
 
-def refused(*words: str) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["compare", *words])
-    assert caught.value.code == 2
-
-
 @pytest.mark.parametrize("columns", ["120", "40"], ids=["wide", "narrow: figures are whole all the same"])
 def test_a_table_and_a_sentence(
     pair: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
@@ -49,23 +48,34 @@ def test_a_table_and_a_sentence(
     monkeypatch.setenv("COLUMNS", columns)
     main(["compare", *pair, "--radii", "0.1,0.50"])
     shown = capsys.readouterr().out
-    row = next(line for line in shown.splitlines() if "0.50" in line)
-    cells = [cell.strip() for cell in row.strip("│").split("│")]
+    cells = rows(shown)[1]
     assert cells[:6] == ["0.50", "52.0", "88.0", "6", "24", "+36.0"]
-    low, high = (float(end) for end in cells[6].split(" to "))
+    low, high = map(float, re.findall(r"-?[\d.]+", cells[6]))
     assert 5 < low < 36 < high < 75
     assert float(cells[7]) == pytest.approx(0.0029, abs=2e-4)
-    assert "strong certifies more inputs than weak at ℓ2 radius 0.5" in shown
-    assert "ACR: A 0.456, B 0.552" in shown
+    assert names(shown, "ACR", 0.456, 0.552)
+    assert names(shown.rpartition("ACR:")[2], "strong", "weak", "ℓ2", 0.5)
 
 
-def test_json_is_complete(pair: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_complete(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["compare", *pair, "--radii", "0.1,0.5", "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["radius"] for row in found["radii"]] == [0.1, 0.5]
     assert set(found["radii"][0]) >= {"first", "second", "difference", "low", "high", "p_value", "p_holm"}
     assert set(found["acr"]) == {"first", "second", "difference", "low", "high", "p_value"}
-    assert found["in_words"].startswith("strong certifies more")
+    assert names(found["in_words"], "strong", "weak", 0.5)
+    main(["compare", *reversed(pair), "--radii", "0.1,0.5", "--json"])
+    turned = json.loads(capsys.readouterr().out)
+    assert turned["radii"][1]["difference"] == -found["radii"][1]["difference"]
+    assert turned["in_words"] == found["in_words"]  # it is about the better one, wherever that stands
+    swapped = [
+        shutil.copytree(path, tmp_path / "swapped" / name) for path, name in zip(pair, ("strong", "weak"))
+    ]
+    main(["compare", *map(str, swapped), "--radii", "0.1,0.5", "--json"])
+    swapped_words = json.loads(capsys.readouterr().out)["in_words"]
+    exchanged = {"strong": "weak", "weak": "strong"}
+    assert re.sub("strong|weak", lambda name: exchanged[name[0]], swapped_words) == found["in_words"]
+    assert swapped_words != found["in_words"]
 
 
 def test_default_radii_follow_from_the_plans(
@@ -79,25 +89,27 @@ def test_default_radii_follow_from_the_plans(
     log.write_text(capsys.readouterr().out)
     main(["import-log", str(log), "--sigma", "0.5", "--out", str(tmp_path / "log")])
     capsys.readouterr()
-    refused(pair[0], str(tmp_path / "log"), "--json")
-    assert "--radii is missing" in capsys.readouterr().err
+    assert "--radii" in refusal(capsys, "compare", pair[0], tmp_path / "log", "--json")
     main(["compare", pair[0], str(tmp_path / "log"), "--radii", "0.25", "--json"])
-    assert "no hash of the data" in json.loads(capsys.readouterr().out)["notes"][0]
+    note, *_ = json.loads(capsys.readouterr().out)["notes"]  # labels alone could be compared
+    assert names(note, "weak", "log")
 
 
-def test_refusals_in_words(pair: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(pair[0], written(tmp_path / "other", [0.5] * 50, sha256="e" * 64))
-    assert "different data" in capsys.readouterr().err
-    refused(pair[0], written(tmp_path / "l1", [0.5] * 50, norm="l1"))
-    assert "different norms" in capsys.readouterr().err
-    short = written(tmp_path / "short", [0.5] * 30)
-    refused(pair[0], short)
-    assert "--common" in capsys.readouterr().err
-    main(["compare", pair[0], short, "--common"])
-    assert "30 inputs in common" in capsys.readouterr().out
-    refused(pair[0], written(tmp_path / "empty", []))
-    assert "no input has been certified yet" in capsys.readouterr().err
-    refused(*pair, "--confidence", "95")
-    assert "confidence must lie strictly between 0 and 1" in capsys.readouterr().err
-    refused(*pair, "--radii", "0.5,x")
-    assert "'x'" in capsys.readouterr().err
+def test_refusals(
+    pair: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def message(*words: str) -> str:
+        return refusal(capsys, "compare", "weak", *words)
+
+    assert names(message(written(Path("other"), [0.5] * 50, sha256="e" * 64)), "d" * 12, "e" * 12)
+    assert names(message(written(Path("manhattan"), [0.5] * 50, norm="l1")), "l2", "l1")
+    assert names(message(written(Path("short"), [0.5] * 30)), 50, 30, "--common")
+    main(["compare", "weak", "short", "--common", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["inputs"] == 30
+    assert names(found["notes"][0], 30, 50)
+    assert names(message(written(Path("empty"), [])), "empty")
+    assert names(message("strong", "--confidence", "95"), "confidence", 95.0)
+    assert "'x'" in message("strong", "--radii", "0.5,x")

@@ -15,8 +15,10 @@ from smoothcert.architectures import ModelSpec, initialise
 from smoothcert.commands import main
 from smoothcert.runs import Manifest, read_run
 
-NOISE = "the model was trained with σ = 0.5, and is used with σ = 0.25"
-RANGE = "the model was trained on inputs in [0, 1], and these lie in [0, 255]"
+from .output import names
+
+NOISE = "σ = 0.5", "σ = 0.25"
+RANGE = "[0, 1]", "[0, 255]"
 
 
 def toy_data(path: Path, scale: float) -> None:
@@ -62,7 +64,8 @@ def test_certify_and_predict_warn(
     _, like = told(capsys, command, *LIKE, *where, *more)
     assert "warning" not in like
     _, unlike = told(capsys, command, *UNLIKE, *where[:1], str(tmp_path / "other"), *more)
-    assert (f"warning: {NOISE}" in unlike, f"warning: {RANGE}" in unlike) == 2 * (more != ["--quiet"],)
+    told_of = "warning" in unlike, names(unlike, *NOISE), names(unlike, *RANGE)
+    assert told_of == 3 * (more != ["--quiet"],)
 
 
 def test_the_run_states_it_and_show_report_and_attack_repeat_it(
@@ -72,23 +75,18 @@ def test_the_run_states_it_and_show_report_and_attack_repeat_it(
     main(["certify", *UNLIKE, "--out", run, "--quiet"])
     origin = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
     assert (origin["input_range"], origin["trained_range"]) == ([0.0, 255.0], [0.0, 1.0])
+    noise, scale = json.loads(told(capsys, "show", run, "--json")[0])["notes"]
+    assert names(noise, *NOISE)
+    assert names(scale, *RANGE)
     shown, _ = told(capsys, "show", run)
-    assert f"Note: {NOISE}" in " ".join(shown.split())
-    assert f"Note: {RANGE}" in " ".join(shown.split())
-    assert [
-        note.partition(":")[0] for note in json.loads(told(capsys, "show", run, "--json")[0])["notes"]
-    ] == [
-        NOISE,
-        RANGE,
-    ]
     main(["report", run, "--out", str(tmp_path / "page")])
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
-    assert json.dumps(NOISE).strip('"') in page
-    assert RANGE in page
+    for note in (noise, scale):
+        assert note in " ".join(shown.split())
+        assert json.dumps(note).strip('"') in page
     data = ["--model", "model", "--dataset", "npz:large.npz", "--radii", "0.1"]
     _, warned = told(capsys, "attack", run, *data, "--steps", "1", "--copies", "1", "--n", "20")
-    assert f"warning: {NOISE}" in warned
-    assert f"warning: {RANGE}" in warned
+    assert names(warned, *NOISE, *RANGE)
 
 
 def test_a_fine_run_has_no_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_silent(parts: dict[str, Any]) -> None:
 @pytest.mark.parametrize("seen", [[0.0, 255.0], [-0.5, 0.5], [0.0, 1 / 255], [-2.0, 2.0], [5.0, 5.5]])
 def test_another_scale(seen: list[float]) -> None:
     (sentence,) = departures(input_range=seen)
-    assert "lie in" in sentence
+    assert f"[{seen[0]:g}, {seen[1]:g}]" in sentence
     assert departures(input_range=[0.0, 1.0], trained_range=seen) != []
 
 
@@ -137,7 +135,7 @@ def test_a_constant_data_set_is_no_mistake() -> None:
 
 def test_other_noise() -> None:
     (sentence,) = departures(noise="uniform")
-    assert "trained with gaussian noise of σ = 0.5, and is used with uniform noise of σ = 0.5" in sentence
+    assert names(sentence, "gaussian", "uniform", 0.5)
 
 
 def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
@@ -146,23 +144,13 @@ def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
     spec = ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789"))
     payload = {"arch": "cifar_resnet20", "state_dict": initialise(spec, seed=0).state_dict()}
     torch.save(payload, tmp_path / "c.pth.tar")
-    np.savez(tmp_path / "d.npz", x=np.full((2, 3, 32, 32), 0.2, np.float32), y=np.arange(2))
-    words = [
-        "certify",
-        str(tmp_path / "c.pth.tar"),
-        "-d",
-        f"npz:{tmp_path}/d.npz",
-        "--sigma",
-        "0.25",
-        "--n",
-        "20",
-    ]
-    _, noted = told(capsys, *words, "--n0", "10", "--out", str(tmp_path / "standard"))
-    assert "doesn't say how its first layer normalises" in noted
-    assert "--normalisation centre" in noted
-    centred = [*words, "--n0", "10", "--normalisation", "centre"]
-    _, noted = told(capsys, *centred, "--out", str(tmp_path / "centred"))
-    assert "normalises" not in noted
+    np.savez(tmp_path / "d.npz", x=np.full((1, 3, 32, 32), 0.2, np.float32), y=np.zeros(1, int))
+    words = ["certify", str(tmp_path / "c.pth.tar"), "-d", f"npz:{tmp_path}/d.npz", "--sigma", "0.25"]
+    words += ["--n", "20", "--n0", "10"]
+    _, noted = told(capsys, *words, "--out", str(tmp_path / "standard"))
+    assert names(noted, tmp_path / "c.pth.tar", "--normalisation centre")
+    _, noted = told(capsys, *words, "--normalisation", "centre", "--out", str(tmp_path / "centred"))
+    assert "normalis" not in noted
     standard, centre = (read_run(tmp_path / name).manifest for name in ("standard", "centred"))
     assert standard.model.sha256 != centre.model.sha256  # another function, and known as such
     assert centre.origin.value("normalisation") == "centre"  # the report's command says it again

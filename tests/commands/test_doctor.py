@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,8 @@ from smoothcert.health import checkup
 from smoothcert.health.checkup import Thoroughness, check_up
 from smoothcert.health.networks import RandomNetwork
 from smoothcert.health.promises import NoiseFit
+
+from .output import names, rows
 
 TINY = RandomNetwork("tiny", "small-cnn", (1, 8, 8))
 
@@ -25,54 +30,59 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_healthy_machine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)  # nothing is sent anywhere
     monkeypatch.setenv("COLUMNS", "140")
     main(["doctor", "--quick"])
     shown = capsys.readouterr()
-    for words in (
-        "torch",
-        "cores",
-        "same bits",
-        "p = ",
-        "votes/s",
-        "channels-last (default)",
-        "All promises hold",
-    ):
-        assert words in shown.out
-    assert "1/3 same bits, tiny on cpu" in shown.err
-    assert "3/3 speed, tiny on cpu" in shown.err
+    assert re.search(r"\btorch \d", shown.out)
+    assert re.search(r"p = 0\.\d", shown.out)
+    speeds = [row for row in rows(shown.out) if row[0] == "tiny"]
+    assert any(row[2].startswith("channels-last") for row in speeds)
+    assert all(float(row[-1]) > 0 for row in speeds)
+    assert "AssertionError" not in shown.out
+    assert re.findall(r"([123])/3 .*\bcpu\b", shown.err) == ["1", "2", "3"]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["doctor", "--quick", "--format", "json"])
-    shown = capsys.readouterr()
-    assert shown.err == ""
-    found = json.loads(shown.out)
-    assert found["healthy"] is True
-    assert found["broken"] == []
-    assert {"environment", "same_bits", "noise", "speed", "failures", "advice"} <= found.keys()
-    assert found["environment"]["devices"][0] == "cpu"
 
 
 def test_a_broken_promise_ends_with_four_and_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        checkup,
-        "noise_fits",
-        lambda device, votes: [NoiseFit("gaussian", "one coordinate", device, votes, 99.0, 1e-9)],
-    )
+    fit = NoiseFit("gaussian", "pairs", "cpu", 2000, 99.0, 1e-9)
+    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: [fit])
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "--quick", "--format", "json"])
+    assert caught.value.code == 4
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    found = json.loads(shown.out)
+    assert found["healthy"] is False
+    assert found["environment"]["devices"][0] == "cpu"
+    assert found["failures"] == []
+    assert found.keys() >= {"noise", "advice"}
+    assert all(one["same"] for one in found["same_bits"])
+    assert {one["network"] for one in found["same_bits"] + found["speed"]} == {"tiny"}
+    (broken,) = found["broken"]
+    assert names(broken, "gaussian", "cpu", "pairs", 99.0, 1e-9)
+    for step in ("same_bits", "measure"):
+        monkeypatch.setattr(checkup, step, lambda *_: ([], []))
     with pytest.raises(SystemExit) as caught:
         main(["doctor", "--quick", "--quiet"])
     assert caught.value.code == 4
-    assert "gaussian noise on cpu, one coordinate: χ² = 99.0, p = 1e-09" in capsys.readouterr().out
+    assert broken in capsys.readouterr().out
+    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: [replace(fit, p=0.5)])
+    main(["doctor", "--quick", "--format", "json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["healthy"], found["broken"]) == (True, [])
 
 
 def test_a_step_that_fails_keeps_no_other_from_being_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fails(*_: object) -> None:
-        raise RuntimeError("driver is gone")
+        raise RuntimeError("driver")
 
     for step in ("look_around", "same_bits", "noise_fits"):
         monkeypatch.setattr(checkup, step, fails)
@@ -82,11 +92,8 @@ def test_a_step_that_fails_keeps_no_other_from_being_taken(
     )
     assert [number for _, number, _ in taken] == [0, 1, 2]
     assert found.rates
-    assert found.failures[:3] == [
-        "surroundings: RuntimeError: driver is gone",
-        "same bits, tiny on cpu: RuntimeError: driver is gone",
-        "noise on cpu: RuntimeError: driver is gone",
-    ]
+    assert all("RuntimeError: driver" in failure for failure in found.failures)
+    assert [re.findall("tiny|cpu", failure) for failure in found.failures] == [[], ["tiny", "cpu"], ["cpu"]]
     assert found.broken == []
 
 
@@ -97,13 +104,3 @@ def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setattr(checkup, "same_bits", pressed)
     with pytest.raises(KeyboardInterrupt):
         check_up(tmp_path, quick=True)
-
-
-def test_nothing_is_sent_anywhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import socket
-
-    def refuse(*_: object) -> None:
-        raise AssertionError("the network was used")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    assert check_up(tmp_path, quick=True).failures == []

@@ -74,14 +74,14 @@ def test_bases_aliases_and_fields_declared_again(tmp_path: Path, monkeypatch: py
     assert repr(route.kind) == "typing.Optional[typing.Literal['gradient', 'votes']]"
     assert registered("odd", "REGISTRY") == {"odd": ("odd.odd", "Odd")}
     for missing in (lambda: written_knobs("odd.odd", "Even"), lambda: written_help("odd.odd", "even")):
-        with pytest.raises(LookupError, match=r"odd\.odd has no"):
+        with pytest.raises(LookupError, match=r"odd\.odd"):
             missing()
 
 
 def test_certifys_help_names_every_stop_rule_and_budget(capsys: pytest.CaptureFixture[str]) -> None:
     main(["certify", "--help-all"])
-    words = set(re.findall(r"[a-z]+", capsys.readouterr().out.partition("Fewer votes, same guarantee")[2]))
-    assert {*STOP_RULES, *BUDGETS} <= words
+    (panel,) = (part for part in capsys.readouterr().out.split("╭") if "│ --stop " in part)
+    assert {*STOP_RULES, *BUDGETS} <= set(re.findall(r"[a-z]+", panel))
 
 
 def test_merged_knobs_say_what_they_are_where() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +15,7 @@ from smoothcert.bounds import BOUNDS
 from smoothcert.commands import main
 from smoothcert.commands.mistakes import in_words
 from smoothcert.registry import closest
-from smoothcert.runs import Manifest, Record, create_run
+from smoothcert.runs import Manifest, Record, create_run, read_run
 from tests.guarantees.hostile import refusal, toy_run
 
 
@@ -19,22 +23,28 @@ def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return " ".join(refusal(capsys, *words).replace("│", " ").split())
 
 
+def guesses(text: str) -> list[str]:
+    """The choices that a message names twice: once among all of them, and once as the guess."""
+    named = Counter(re.findall(r'"([^"]+)"', text))
+    return [choice for choice, times in named.items() if times == 2]
+
+
 @pytest.mark.parametrize("name", ["cloper", "clopper", "pearson", "hoefding", "Bernstein"])
 def test_a_bound_is_guessed(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    text = told(capsys, "certify", "model", "--bound", name, "--out", "run")
-    (guess,) = [bound for bound in BOUNDS if f'Did you mean "{bound}"?' in text]
-    assert set(name.lower()) - {"x"} <= set(guess)
-    assert text.count("Did you mean") == 1
+    (guess,) = guesses(told(capsys, "certify", "model", "--bound", name, "--out", "run"))
+    assert guess in BOUNDS
+    assert set(name.lower()) <= set(guess)
 
 
 def test_nothing_is_guessed_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "Did you mean" not in told(capsys, "certify", "model", "--bound", "xyz", "--out", "run")
+    assert not guesses(told(capsys, "certify", "model", "--bound", "xyz", "--out", "run"))
 
 
 def test_a_log_for_machines_has_the_guess(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["certify", "model", "--bound", "cloper", "--out", "run", "--log-format", "json"])
-    assert "Did you mean" in capsys.readouterr().err
+    error, _ = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert guesses(error["message"]) == ["clopper-pearson"]
 
 
 @pytest.mark.parametrize(
@@ -42,12 +52,15 @@ def test_a_log_for_machines_has_the_guess(capsys: pytest.CaptureFixture[str]) ->
     [
         (["plot", "run", "--kind", "acc", "--out", "a.png"], "accuracy"),
         (["table", "run", "--layout", "train"], "training"),
-        (["certify", "m", "--sigma-search", "lad", "--out", "r"], "ladder"),
         (["export-log", "run", "--format", "parq"], "parquet"),
     ],
 )
 def test_every_choice_is_guessed(capsys: pytest.CaptureFixture[str], words: list[str], meant: str) -> None:
-    assert f"Did you mean '{meant}'?" in told(capsys, *words).replace('"', "'")
+    assert guesses(told(capsys, *words)) == [meant]
+
+
+def test_a_sigma_search_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'ladder'" in told(capsys, "certify", "m", "--sigma-search", "lad", "--out", "r")
 
 
 def test_parts_of_names() -> None:
@@ -57,34 +70,34 @@ def test_parts_of_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "parts"),
+    ("words", "names"),
     [
-        (["--eta", "1"], ["gaussian has no knob 'eta'", "belongs to consistency or smoothmix"]),
+        (["--eta", "1"], ["gaussian", "'eta'", "consistency", "smoothmix"]),
         (
             ["--objective", "macer", "--eta", "1"],
-            ["macer has no knob 'eta'", "smoothmix", "it has lam, gamma"],
+            ["macer", "'eta'", "consistency", "smoothmix", "lam", "gamma", "beta", "copies"],
         ),
     ],
 )
 def test_a_knob_of_another_method(
-    capsys: pytest.CaptureFixture[str], words: list[str], parts: list[str]
+    capsys: pytest.CaptureFixture[str], words: list[str], names: list[str]
 ) -> None:
     text = told(capsys, "train", "digits", "--sigma", "0.5", *words, "--out", "model")
-    assert all(part in text for part in parts)
+    assert all(name in text for name in names)
 
 
 def test_a_knob_of_nobody(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     sweep = ["sweep", "digits", "--sigmas", "0.5", "--out", str(tmp_path)]
-    assert "unknown knob of gaussian 'bogus'" in (
-        text := told(capsys, *sweep, "--methods", "gaussian:bogus=1")
-    )
-    assert not text.endswith("Known:")
-    assert "belongs to consistency or smoothmix" in told(capsys, *sweep, "--methods", "gaussian:eta=1")
+    text = told(capsys, *sweep, "--methods", "gaussian:bogus=1")
+    assert all(name in text for name in ("gaussian", "'bogus'"))
+    assert not text.endswith(":")
+    text = told(capsys, *sweep, "--methods", "gaussian:eta=1")
+    assert all(name in text for name in ("gaussian", "'eta'", "consistency", "smoothmix"))
 
 
 def test_a_knob_of_another_search(capsys: pytest.CaptureFixture[str]) -> None:
     text = told(capsys, "certify", "model", "--sigma-search", "ladder:top=1", "--out", "run")
-    assert "unknown knob of sigma search ladder 'top', which belongs to grid" in text
+    assert all(name in text for name in ("ladder", "'top'", "grid"))
 
 
 def test_fewer_inputs_than_a_fit_keeps_apart(
@@ -92,30 +105,35 @@ def test_fewer_inputs_than_a_fit_keeps_apart(
 ) -> None:
     words = ["fit-noise", str(digits_model), "--init", "0.25", "--max", "200", "--out", str(tmp_path / "fit")]
     text = told(capsys, *words)
-    assert "200 inputs" in text
+    assert " 200 " in text
+    assert " 256" in text
     assert "--validation 50" in text
-    assert "of them kept apart" not in text  # nothing is announced that can't be
+    assert text.startswith("smoothcert: "), "nothing is announced that can't be"
     assert not (tmp_path / "fit").exists()
 
 
-@pytest.mark.parametrize(("n", "warned"), [("500", True), ("2000", True), ("20000", False)])
+@pytest.mark.parametrize(
+    ("pilot", "n", "warned"),
+    [
+        ("pilot:1%", 500, True),
+        ("pilot:1%", 2000, True),
+        ("pilot:1%", 20000, False),
+        ("pilot:5%,100", 2000, False),
+    ],
+)
 def test_a_pilot_that_costs_more_than_it_saves(
-    capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path, n: str, warned: bool
+    capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path, pilot: str, n: int, warned: bool
 ) -> None:
-    words = ["certify", str(digits_model), "--n", n, "--max", "1", "--out", str(tmp_path / "run")]
-    main([*words, "--stop", "pilot:1%"])
-    text = " ".join(capsys.readouterr().err.split())
-    assert (f"pilot:1% costs more than it saves at n = {n}" in text) == warned
-    if warned:
-        assert int(text.partition("gets about ")[2].split()[0]) >= int(n)
-
-
-def test_a_small_pilot_is_fine(
-    capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path
-) -> None:
-    words = ["certify", str(digits_model), "--n", "2000", "--max", "1", "--out", str(tmp_path / "run")]
-    main([*words, "--stop", "pilot:5%,100"])
-    assert "costs more" not in capsys.readouterr().err
+    words = ["certify", str(digits_model), "--n", str(n), "--max", "1", "--out", str(tmp_path / "run")]
+    main([*words, "--stop", pilot, "--log-format", "json"])
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    warnings = [event["message"] for event in events if event["event"] == "warning"]
+    assert bool(warnings) == warned
+    for message in warnings:
+        assert pilot in message
+        assert str(n) in message
+        votes = max(int(number) for number in re.findall(r"\d+", message))  # expected of an input
+        assert votes > max(n, 1000), "more than without a pilot, and than the pilot alone"
 
 
 HEADER, ROWS = (
@@ -129,11 +147,12 @@ def test_logs_whose_lines_end_otherwise(tmp_path: Path, end: str, capsys: pytest
     log = tmp_path / "log.tsv"
     log.write_bytes("".join(line + end for line in [HEADER, *ROWS]).encode())
     main(["import-log", str(log), "--sigma", "0.5", "--out", str(tmp_path / "run")])
-    assert "2 inputs imported" in capsys.readouterr().err
+    assert len(read_run(tmp_path / "run").records) == 2
+    capsys.readouterr()
     log.write_bytes("".join(line + end for line in ROWS).encode())
     text = told(capsys, "import-log", str(log), "--sigma", "0.5", "--out", str(tmp_path / "other"))
-    assert "line 1 holds numbers" in text
-    assert "the header is missing; put the line idx label predict radius correct time" in text
+    assert str(log) in text
+    assert HEADER.replace("\t", " ") in text
     assert "\\r" not in text
 
 
@@ -150,11 +169,11 @@ def paper_refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str 
 def test_no_advice_that_was_taken_already(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = paper_refusal(capsys, tmp_path, "mnist")
     assert "--dataset" not in text
-    assert "both are called mnist" in text
+    assert "mnist" in text
 
 
 def test_advice_that_wasnt(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "import logs with --dataset NAME" in paper_refusal(capsys, tmp_path, None)
+    assert "--dataset" in paper_refusal(capsys, tmp_path, None)
 
 
 def test_compare_prints_few_digits_and_points_to_volumes(
@@ -165,18 +184,18 @@ def test_compare_prints_few_digits_and_points_to_volumes(
     toy_run(Path("b"), 40, sigma=0.30476919941058963)
     main(["compare", str(first), "b", "--radii", "0.25"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "sigma 0.5 and 0.304769" in text
-    assert "0.30476919" not in text
-    assert "stretched" not in text
+    assert "0.304769 " in text
+    assert "--kind area" not in text
     toy_run(Path("c"), 40, sigma=0.5 + 1e-9)
     main(["compare", str(first), "c", "--radii", "0.25"])
-    assert "sigma 0.5 and 0.500000001" in " ".join(capsys.readouterr().out.split())
+    assert "0.500000001 " in " ".join(capsys.readouterr().out.split())
     toy_run(Path("d"), 40, noise="diagonal-gaussian", dimension=4)
     main(["compare", str(first), "d", "--radii", "0.25"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "regions of d are stretched" in text
-    assert "`smoothcert plot 'a run' d --kind area --out area.png`" in text
+    (command,) = re.findall(r"`(smoothcert [^`]*)`", text)
+    assert shlex.split(command)[1:] == ["plot", "a run", "d", "--kind", "area", "--out", "area.png"]
 
 
 def test_the_parser_s_other_messages_are_its_own() -> None:
-    assert in_words(CoercionError(msg="as it is")) == "as it is"
+    message = "as it is"
+    assert in_words(CoercionError(msg=message)) == message

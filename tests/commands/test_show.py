@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,28 +47,54 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     return capsys.readouterr().out
 
 
+def answer(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown(capsys, *words, "--json"))
+    return found
+
+
+def acr_line(text: str) -> str:
+    (line,) = (line for line in text.splitlines() if "ACR:" in line)
+    return line
+
+
+def acr_interval(text: str) -> list[float]:
+    """The two ends in parentheses after the ACR; none where the line gives a reason instead."""
+    return [float(end) for end in re.findall(r"\d+\.\d+", acr_line(text).partition("(")[2].partition(")")[0])]
+
+
 def test_the_three_accuracies_are_kept_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "run")
-    text = shown(capsys, tmp_path / "run", "--radii", "0,0.25")
-    assert "base accuracy (no noise, no certificate): 90.0 %" in text  # input 0 is wrong without noise
-    assert "noisy accuracy of the base classifier: 90.0 %" in text  # 90 of 100 votes everywhere
-    assert "smoothed accuracy (certified at radius 0): 80.0 %" in text
-    assert "abstained: 10.0 %" in text
+    words = (tmp_path / "run", "--radii", "0,0.25")
+    found = answer(capsys, *words)
+    assert found["base_accuracy"] == 0.9  # input 0 is wrong without noise
+    assert found["noisy_accuracy"] == 0.9  # 90 of 100 votes everywhere
+    assert found["smoothed_accuracy"] == 0.8
+    assert found["summary"]["abstained"] == 0.1
+    assert found["summary"]["acr"] == pytest.approx(0.24)
+    text = shown(capsys, *words)
+    assert re.findall(r": (\d+\.\d) %", text)[:4] == ["90.0", "90.0", "80.0", "10.0"]
     assert "ACR: 0.240" in text
+    low, high = acr_interval(text)
+    assert 0 < low < 0.24 < high
 
 
 def test_what_is_proved_pays_for_every_radius(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "run")
-    sentences = json.loads(shown(capsys, tmp_path / "run", "--radii", "0,0.25", "--json"))["statements"]
+    words = (tmp_path / "run", "--radii", "0,0.25")
+    sentences = answer(capsys, *words)["statements"]
+    assert len(sentences) == 2
     bound = 100 * population_lower_bound(8, 10, 0.001, 0.01 / 2)
+    text = shown(capsys, *words)
     for sentence in sentences:
-        assert float(sentence.split("%")[0].split()[-1]) == pytest.approx(bound, abs=0.1)
-        assert float(sentence.split("%")[0].split()[-1]) <= bound
+        (percentage,) = map(float, re.findall(r"([\d.]+) %", sentence))
+        assert percentage == pytest.approx(bound, abs=0.1)
+        assert percentage <= bound
+        assert sentence in text
 
 
 def test_a_class_without_inputs_has_no_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "run")
-    found = json.loads(shown(capsys, tmp_path / "run", "--radii", "0,0.25", "--json"))["classes"]
+    found = answer(capsys, tmp_path / "run", "--radii", "0,0.25")["classes"]
     assert [(one["inputs"], one["accuracy"]) for one in found] == [
         (5, [1.0, 1.0]),
         (0, None),
@@ -76,56 +104,62 @@ def test_a_class_without_inputs_has_no_rate(tmp_path: Path, capsys: pytest.Captu
 
 def test_what_a_log_cannot_say_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "log", votes=False, alpha=None, n=None)
-    text = shown(capsys, tmp_path / "log", "--radii", "0,0.25")
-    assert "base accuracy (no noise, no certificate): missing" in text
-    assert "p_A: missing" in text
-    assert "Nothing is proved about other inputs" in text
-    assert "doesn't state alpha" in text
-    assert "Proved" not in text
-    assert "no interval" in text
+    words = (tmp_path / "log", "--radii", "0,0.25")
+    found = answer(capsys, *words)
+    assert [found[name] for name in ("base_accuracy", "noisy_accuracy", "top_class")] == [None] * 3
+    assert isinstance(found["statements"], str), "a reason, and no list of statements"
+    assert "--alpha" in found["statements"]
+    text = shown(capsys, *words)
+    assert found["statements"] in text
+    assert re.findall(r": (\d+\.\d) %", text) == ["80.0", "10.0"]  # smoothed accuracy and abstentions alone
+    assert not acr_interval(text)
 
 
 def test_radii_come_from_the_plan_unless_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made(tmp_path / "run")
-    radii = json.loads(shown(capsys, tmp_path / "run", "--json"))["radii"]
-    assert radii[-1] > 0.3  # beyond anything certified: the results had no say
+    assert (
+        answer(capsys, tmp_path / "run")["radii"][-1] > 0.3
+    )  # beyond anything certified: results had no say
 
 
 def test_a_searched_sigma_is_not_sold_as_one_classifier(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made(tmp_path / "run", sigma_search="ladder")
-    assert "by the classifier frozen at their own σ" in shown(capsys, tmp_path / "run", "--radii", "0.25")
+    made(tmp_path / "plain")
+    made(tmp_path / "searched", sigma_search="ladder")
+    for name, own_sigmas in (("plain", False), ("searched", True)):
+        (statement,) = answer(capsys, tmp_path / name, "--radii", "0.25")["statements"]
+        assert ("σ" in statement) == own_sigmas, name
 
 
 def test_a_memory_proves_nothing_about_other_inputs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(tmp_path / "run", stateful=True)
+    reason = answer(capsys, tmp_path / "run", "--radii", "0.25")["statements"]
+    assert isinstance(reason, str)
     text = shown(capsys, tmp_path / "run", "--radii", "0.25")
     assert "(stateful)" in text
-    assert "depend on one another" in text
-    assert "Proved" not in text
+    assert reason in text
 
 
-@pytest.mark.parametrize(
-    ("plan", "reason"),
-    [
-        ({"stateful": True}, "the run comes out of a region memory, whose answers depend on one another"),
-        ({"stop": ["total:900,10"], "n0": 10}, "the run spread one total of votes over its inputs"),
-        ({"sigma_search": "ladder"}, "the run certifies inputs with σ of their own"),
-        ({"bound": None}, "so the range of its radii is unknown)"),
-    ],
-)
-def test_why_the_acr_has_no_interval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], plan: dict[str, object], reason: str
-) -> None:
-    made(tmp_path / "a [b]. c", **plan)
-    text = shown(capsys, tmp_path / "a [b]. c", "--radii", "0")
-    (line,) = (one for one in text.splitlines() if "ACR:" in one)
-    assert "(no interval: the run " in line
-    assert reason in line
-    assert "ceiling=" not in line
+def test_why_the_acr_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans: list[dict[str, object]] = [
+        {"stateful": True},
+        {"stop": ["total:900,10"], "n0": 10},
+        {"sigma_search": "ladder"},
+        {"bound": None},
+    ]
+    reasons = set()
+    for number, plan in enumerate(plans):
+        made(tmp_path / str(number) / "a [b]. c", **plan)
+        text = shown(capsys, tmp_path / str(number) / "a [b]. c", "--radii", "0")
+        assert not acr_interval(text), plan
+        line = acr_line(text)
+        assert "a [b]" not in line, "the page names its run once"
+        assert "ceiling=" not in line, plan
+        reasons.add(line)
+    assert len(reasons) == len(plans)
 
 
 def test_a_run_under_way_counts_and_proves_nothing(
@@ -133,23 +167,24 @@ def test_a_run_under_way_counts_and_proves_nothing(
 ) -> None:
     made(tmp_path / "run")
     forget(tmp_path / "run", [3])
+    found = answer(capsys, tmp_path / "run", "--radii", "0.25")
+    assert not found["summary"]["complete"]
+    assert isinstance(found["statements"], str)
     text = shown(capsys, tmp_path / "run", "--radii", "0.25")
-    assert "9 of the 10 inputs asked for so far" in text
-    assert "no interval: the run isn't complete" in text
-    assert "Nothing is proved about other inputs" in text
-    assert "Proved" not in text
-    statements = json.loads(shown(capsys, tmp_path / "run", "--radii", "0.25", "--json"))["statements"]
-    assert "isn't complete" in statements
+    assert re.search(r"^run: 9\D+10\b", text)
+    assert not acr_interval(text)
+    assert found["statements"] in text
 
 
 def test_radii_that_the_results_chose_prove_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(tmp_path / "log", votes=False, n=None)
-    text = shown(capsys, tmp_path / "log")
-    assert "its results chose those above; give --radii" in text
-    assert "Proved" not in text
-    assert "Proved" in shown(capsys, tmp_path / "log", "--radii", "0.25")
+    reason = answer(capsys, tmp_path / "log")["statements"]
+    assert isinstance(reason, str)
+    assert "--radii" in reason
+    assert reason in shown(capsys, tmp_path / "log")
+    assert len(answer(capsys, tmp_path / "log", "--radii", "0.25")["statements"]) == 1
 
 
 def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
@@ -164,11 +199,17 @@ def test_a_log_with_radii_above_the_ceiling_by_rounding_is_shown(
     data = {"planned": 8, "radius_digits": 3, "radius_decimals": 3}
     create_run(tmp_path / "log", Manifest.of("import", plan, {}, data), records)
     text = shown(capsys, tmp_path / "log", "--radii", "0.25")
-    assert "(95 % interval over the choice of inputs" in text
-    assert "rounded to 3 digits; statements and intervals allow for half a unit" in text
-    assert "Proved" in text
+    low, high = acr_interval(text)
+    assert low < radius <= high
+    assert " 3 digits" in text
+    (statement,) = answer(capsys, tmp_path / "log", "--radii", "0.25")["statements"]
+    assert statement in text
 
 
 def test_a_recertified_run_names_its_condition(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made(tmp_path / "run", recertified_from={"alpha": 0.01})
-    assert "without looking at its votes" in shown(capsys, tmp_path / "run", "--radii", "0.25")
+    lines = []
+    for folder, plan in (("plain", {}), ("recertified", {"recertified_from": {"alpha": 0.01}})):
+        made(tmp_path / folder / "run", **plan)
+        lines.append(shown(capsys, tmp_path / folder / "run", "--radii", "0.25").splitlines())
+    (condition,) = (line for line in lines[1] if line not in lines[0])
+    assert "α" in condition

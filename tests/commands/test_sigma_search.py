@@ -28,8 +28,8 @@ QUICK = {
 }
 
 
-def certify(model: Path | str, out: Path, *more: str, inputs: int = 12) -> list[str]:
-    return ["certify", str(model), "--n", "300", "--max", str(inputs), "--out", str(out), *more]
+def certify(model: Path | str, out: Path, *more: str, inputs: int = 6) -> list[str]:
+    return ["certify", str(model), "--n", "100", "--max", str(inputs), "--out", str(out), *more]
 
 
 def test_help_lists_every_search_and_every_knob_with_its_default(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,10 +49,10 @@ def test_a_text_becomes_a_search() -> None:
     assert search_of(None) is None
 
 
-@pytest.mark.parametrize("name", sorted(SEARCHES))
-def test_a_search_as_it_is_written_is_itself(name: str) -> None:
-    knobs = {knob.name: knob.default for knob in knobs_of(SEARCHES[name])}
-    assert parse_search(written(name, knobs)) == SEARCHES[name]()
+def test_a_search_as_it_is_written_is_itself() -> None:
+    for name in SEARCHES:
+        knobs = {knob.name: knob.default for knob in knobs_of(SEARCHES[name])}
+        assert parse_search(written(name, knobs)) == SEARCHES[name](), name
 
 
 @pytest.mark.parametrize("name", sorted(QUICK))
@@ -61,10 +61,9 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
 ) -> None:
     out = tmp_path / "run"
     main(certify(digits_model, out, "--sigma-search", QUICK[name]))
-    shown = " ".join(capsys.readouterr().err.split())
-    assert "certificate is about the classifier frozen at that input's own σ" in shown
-    assert "of 12 inputs moved" in shown
+    shown = capsys.readouterr().err
     run = read_run(out)
+    assert run.manifest.subject == "frozen sigma"
     assert run.manifest.plan.sigma_search == name
     assert run.manifest.plan.stateful is False
     found = read_found(out)
@@ -72,15 +71,17 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
         index: one.sigma for index, one in found.items()
     }
     assert {one.reason for one in found.values()} <= {"improved", "no gain", "abstains"}
+    moved = sum(one.reason == "improved" for one in found.values())
+    assert re.search(rf"σ\D+{moved}\D+6\b", shown)
 
 
 @pytest.mark.parametrize("name", sorted(QUICK))
 def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
     words = ["--sigma-search", QUICK[name], "--skip", "5", "--quiet"]
     main(certify(digits_model, tmp_path / "whole", *words))
-    for kept, workers in ((3, "1"), (8, "2"), (12, "1")):
+    for kept, workers in ((2, "1"), (4, "2"), (6, "1")):
         main(certify(digits_model, tmp_path / "parts", *words, "--workers", workers))
-        forget(tmp_path / "parts", range(5 * kept, 60, 5))
+        forget(tmp_path / "parts", range(5 * kept, 30, 5))
     whole, parts = (read_run(tmp_path / name).records for name in ("whole", "parts"))
     assert results_digest(whole) == results_digest(parts)
     assert read_found(tmp_path / "whole") == read_found(tmp_path / "parts")
@@ -92,8 +93,9 @@ def test_another_search_is_another_run(
     out = tmp_path / "run"
     main(certify(digits_model, out, "--sigma-search", QUICK["grid"], "--quiet"))
     message = refusal(capsys, *certify(digits_model, out, "--sigma-search", QUICK["ladder"]))
-    assert 'plan.sigma_search: the run has "grid", now "ladder"' in message
-    assert "plan.sigma_search: the run has" in refusal(capsys, *certify(digits_model, out))
+    assert re.search(r'plan\.sigma_search: [^:]*"grid"[^:]*"ladder"', message)
+    message = refusal(capsys, *certify(digits_model, out))
+    assert re.search(r'plan\.sigma_search: [^:]*"grid"[^:]*\bnull\b', message)
 
 
 def test_an_attack_on_one_sigma_is_refused(
@@ -102,7 +104,8 @@ def test_an_attack_on_one_sigma_is_refused(
     out = tmp_path / "run"
     main(certify(digits_model, out, "--sigma-search", QUICK["ladder"], "--quiet"))
     message = refusal(capsys, "attack", out, "--model", digits_model)
-    assert "chose a σ for each input" in message
+    assert str(out) in message
+    assert "--sigma-search" in message
 
 
 def test_uniform_noise(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,39 +125,32 @@ def test_a_model_without_gradients(
     monkeypatch.chdir(tmp_path)
     words = ["--dataset", "digits", "--sigma", "0.1", "--quiet", "--sigma-search"]
     message = refusal(capsys, *certify("gradientless:model", tmp_path / "run", *words, "gradient"))
-    assert "needs the gradients of a torch module" in message
-    assert "'ladder' or 'grid'" in message
+    assert all(part in message for part in ("FunctionClassifier", "'ladder'", "'grid'"))
     assert not (tmp_path / "run").exists()
     main(certify("gradientless:model", tmp_path / "run", *words, QUICK["ladder"]))
-    assert len(read_run(tmp_path / "run").records) == 12
+    assert len(read_run(tmp_path / "run").records) == 6
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (
-            "laddr",
-            "unknown sigma search 'laddr'. Did you mean 'ladder'? Known, with their knobs and defaults",
-        ),
-        ("help", "ladder:factor=4.0,rescue=false,rungs=9,votes=32,rounds=2,round_votes=288"),
-        ("", "unknown sigma search ''"),
-        ("ladder:steps=5", "unknown knob of sigma search ladder 'steps'"),
-        ("ladder:=5", "unknown knob of sigma search ladder ''"),
-        ("ladder:rungs", "rungs must be a whole number, got True"),
-        ("ladder:rungs=many", "rungs must be a whole number, got 'many'"),
-        ("ladder:rungs=9.5", "rungs must be a whole number, got 9.5"),
-        ("gradient:steps=0", "steps must be an integer of at least 1"),
-        ("ladder:factor=1", "factor must lie above 1"),
+        ("laddr", "'laddr'.*'ladder'.*ladder:factor=4.0"),
+        ("help", "'help'.*ladder:factor=4.0,rescue=false,rungs=9,votes=32,rounds=2,round_votes=288"),
+        ("", "''.*ladder:factor=4.0"),
+        ("ladder:steps=5", "ladder 'steps'.*gradient"),
+        ("ladder:=5", "ladder ''"),
+        ("ladder:rungs", "rungs.* True"),
+        ("ladder:rungs=many", "rungs.* 'many'"),
+        ("ladder:rungs=9.5", r"rungs.* 9\.5"),
+        ("gradient:steps=0", r"steps.* 0\b"),
+        ("ladder:factor=1", r"factor.* 1\.0\b"),
     ],
 )
 def test_mistakes_are_named(
-    text: str,
-    expected: str,
-    digits_model: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    text: str, expected: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert expected in refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
+    message = refusal(capsys, *certify(digits_model, tmp_path / "run", "--sigma-search", text))
+    assert re.search(expected, message)
     assert not (tmp_path / "run").exists()
 
 
@@ -174,18 +170,8 @@ def test_a_line_that_a_kill_cut_off_is_passed_over(digits_model: Path, tmp_path:
 
 def test_data_dependent_fine_tuning(digits_model: Path, tmp_path: Path) -> None:
     out = tmp_path / "tuned"
-    words = [
-        "--max",
-        "64",
-        "--epochs",
-        "2",
-        "--data-dependent",
-        "--sigma-lr",
-        "0.01",
-        "--from",
-        str(digits_model),
-    ]
-    main(["train", "digits", "--sigma", "0.25", *words, "--quiet", "--out", str(out)])
+    words = ["--max", "64", "--epochs", "2", "--data-dependent", "--sigma-lr", "0.01", "--quiet"]
+    main(["train", "digits", "--sigma", "0.25", *words, "--from", str(digits_model), "--out", str(out)])
     recipe = (out / "recipe.toml").read_text()
     assert "data_dependent = true" in recipe
     assert "sigma_warmup = 0" in recipe

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import os
+import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from smoothcert.runs.epochs import EpochMetrics, read_epochs
 from smoothcert.training import TrainPlan, find_recipe
 from smoothcert.training.checkpoint import load_state
 from tests.commands.test_bad_input import refusal
+from tests.processes import LIMIT, Command, run_command
 
 KNOBS = {field.name for name in OBJECTIVES for field in dataclasses.fields(OBJECTIVES[name])}
 
@@ -43,19 +42,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def words(data: str, out: Path, *more: str, epochs: int = 2) -> list[str]:
-    common = [
-        "train",
-        data,
-        "--sigma",
-        "0.1",
-        "--epochs",
-        str(epochs),
-        "--batch-size",
-        "16",
-        "--out",
-        str(out),
-    ]
-    return [*common, *more]
+    common = ["train", data, "--sigma", "0.1", "--epochs", str(epochs), "--batch-size", "16"]
+    return [*common, "--out", str(out), *more]
 
 
 def option_names(fields: list[tuple[str, object, None]]) -> list[str]:
@@ -155,25 +143,12 @@ def test_options_reach_the_recipe(data: str, tmp_path: Path) -> None:
 
 
 def test_a_runs_recipe_repeats_it(data: str, tmp_path: Path) -> None:
-    main(
-        words(
-            data, tmp_path / "first", "--objective", "macer", "--copies", "2", "--ramp", "lam:0@1", "--quiet"
-        )
-    )
-    main(
-        [
-            "train",
-            "--recipe",
-            str(tmp_path / "first" / "recipe.toml"),
-            "--quiet",
-            "--out",
-            str(tmp_path / "second"),
-        ]
-    )
-    assert weights(tmp_path / "first") == weights(tmp_path / "second")
-    assert (tmp_path / "first" / "recipe.toml").read_bytes() == (
-        tmp_path / "second" / "recipe.toml"
-    ).read_bytes()
+    first, second = tmp_path / "first", tmp_path / "second"
+    macer = ["--objective", "macer", "--copies", "2", "--ramp", "lam:0@1", "--quiet"]
+    main(words(data, first, *macer))
+    main(["train", "--recipe", str(first / "recipe.toml"), "--quiet", "--out", str(second)])
+    assert weights(first) == weights(second)
+    assert (first / "recipe.toml").read_bytes() == (second / "recipe.toml").read_bytes()
 
 
 def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path: Path) -> None:
@@ -185,35 +160,27 @@ def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "named"),
     [
-        (["--recipe", "mnist-gausian-0.5"], "Did you mean 'mnist-gaussian-0.5'"),
-        (["--recipe", "nowhere.toml"], "nowhere.toml can't be read: No such file"),
-        (["digits"], "sigma is missing"),
-        (["--sigma", "0.5"], "dataset is missing"),
-        (["digits", "--sigma", "-1"], "sigma must be finite and not negative, got -1.0"),
-        (["digits", "--sigma", "1", "--objective", "mace"], "Did you mean 'macer'"),
-        (
-            ["digits", "--sigma", "1", "--lam", "3"],
-            "gaussian has no knob 'lam', which belongs to consistency or macer or stability",
-        ),
-        (["digits", "--sigma", "1", "--ramp", "lr"], "ramp 'lr' is not of the form"),
-        (["digits", "--sigma", "1", "--max", "0"], "must be an integer of at least 1, got 0"),
-        (["digits", "--sigma", "1", "--precision", "float16"], "float16 needs a CUDA device"),
-        (
-            ["digits", "--sigma", "1", "--shift", "9"],
-            "shift must be less than the image's sides (8, 8), got 9",
-        ),
-        (["digits", "--sigma", "1", "--architecture", "lenett"], "lenet"),
-        (["digits", "--sigma", "1", "--device", "abacus"], "device 'abacus' can't be used"),
-        (["digits", "--sigma", "1", "--schedule", "cosin"], "cosine"),
+        (["--recipe", "mnist-gausian-0.5"], r"'mnist-gaussian-0\.5'"),
+        (["--recipe", "nowhere.toml"], r"nowhere\.toml"),
+        (["digits"], r"\bsigma\b"),
+        (["--sigma", "0.5"], r"\bdataset\b"),
+        (["digits", "--sigma", "-1"], r"sigma.* -1\.0\b"),
+        (["digits", "--sigma", "1", "--objective", "mace"], "'macer'"),
+        (["digits", "--sigma", "1", "--lam", "3"], "gaussian.*'lam'.*consistency.*macer.*stability"),
+        (["digits", "--sigma", "1", "--ramp", "lr"], r"ramp 'lr'.*KNOB\[=START\]:EPOCHS"),
+        (["digits", "--sigma", "1", "--max", "0"], r"\b0$"),
+        (["digits", "--sigma", "1", "--precision", "float16"], "float16.*CUDA"),
+        (["digits", "--sigma", "1", "--shift", "9"], r"shift.*\(8, 8\).*\b9\b"),
+        (["digits", "--sigma", "1", "--architecture", "lenett"], "'lenet'"),
+        (["digits", "--sigma", "1", "--device", "abacus"], "'abacus'.*--device"),
+        (["digits", "--sigma", "1", "--schedule", "cosin"], '--schedule.*"cosine"'),
     ],
 )
-def test_mistakes(
-    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes(options: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("sklearn")
-    assert message in refusal(capsys, "train", *options, "--out", tmp_path / "run")
+    assert re.search(named, refusal(capsys, "train", *options, "--out", tmp_path / "run"))
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -237,7 +204,8 @@ def test_the_result_is_said_in_one_way_or_the_other(
     assert shown.err == ""
     main(words(data, tmp_path / "run"))
     shown = capsys.readouterr()
-    assert "right on noisy test inputs Next: smoothcert certify" in " ".join(shown.err.split())
+    assert f"{100 * last['accuracy']:.1f} %" in shown.err
+    assert f"smoothcert certify {tmp_path / 'run'} " in shown.err
     assert shown.out == ""
     main(words(data, tmp_path / "run", "--quiet"))
     assert capsys.readouterr() == ("", "")
@@ -248,8 +216,7 @@ def test_another_plan_needs_another_place(
 ) -> None:
     main(words(data, tmp_path, "--quiet"))
     shown = refusal(capsys, *words(data, tmp_path, "--lr", "0.5"))
-    assert "plan.lr: the run has 0.01, now 0.5" in shown
-    assert "Choose another --out" in shown
+    assert re.search(r"plan\.lr: \D+0\.01\D+0\.5\b.*--out", shown)
 
 
 def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(
@@ -258,10 +225,9 @@ def test_divergence_ends_with_two_and_keeps_the_last_checkpoint(
     """The rate jumps to something absurd after two epochs."""
     jump = ["--lr", "1e30", "--ramp", "lr=0.01:0@2"]
     shown = refusal(capsys, *words(data, tmp_path / "run", *jump, epochs=4))
-    assert "objective 'gaussian'" in shown
-    assert "epoch 3" in shown
-    assert "try a learning rate below 1e+30" in shown
-    assert "The last good checkpoint, of epoch 2 (loss" in shown
+    assert all(
+        part in shown for part in ("'gaussian'", "epoch 3", "1e+30", "epoch 2 ", f"{tmp_path / 'run'}")
+    )
     state = load_state(tmp_path / "run")
     assert state is not None
     assert len(state.history) == 2
@@ -274,7 +240,7 @@ def test_a_damaged_checkpoint_says_what_to_do(
 ) -> None:
     main(words(data, tmp_path, "--quiet"))
     (tmp_path / "checkpoint.pt").write_bytes(b"garbage")
-    assert "delete it to train from the beginning" in refusal(capsys, *words(data, tmp_path))
+    assert str(tmp_path / "checkpoint.pt") in refusal(capsys, *words(data, tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore")  # tensorboard's own dependencies'
@@ -288,28 +254,23 @@ def test_tensorboard_events(data: str, tmp_path: Path, capsys: pytest.CaptureFix
     assert list((tmp_path / "run" / "tensorboard").iterdir()) == [events]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_killed_in_the_middle_the_same_command_ends_with_the_same_weights(data: str, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "smoothcert",
-        *words(data, tmp_path / "killed", "--quiet", epochs=60),
-    ]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     metrics = tmp_path / "killed" / "metrics.jsonl"
-    with subprocess.Popen(command, env=environment) as process:
-        while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
-            assert process.poll() is None, "ended before it was killed"
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
+    command = Command(*words(data, tmp_path / "killed", "--quiet", epochs=60))
+    deadline = time.monotonic() + LIMIT
+    while not metrics.exists() or len(metrics.read_text().splitlines()) < 2:
+        assert command.poll() is None, "ended before it was killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    command.kill()
+    assert command.wait().returncode == -signal.SIGKILL
     state = load_state(tmp_path / "killed")
     assert state is not None
     assert 2 <= len(state.history) < 60
     assert not (tmp_path / "killed" / "model.safetensors").exists()
-    subprocess.run(command, env=environment, check=True)
-    main(words(data, tmp_path / "straight", "--quiet", epochs=60))
+    for name in ("killed", "straight"):
+        run_command(*words(data, tmp_path / name, "--quiet", epochs=60), check=True)
     assert weights(tmp_path / "killed") == weights(tmp_path / "straight")
     assert len(metrics.read_text().splitlines()) == 60
 
@@ -326,7 +287,7 @@ def test_the_acr_while_it_trains_and_its_picture(
     assert told["acr"] == lines[-1]["acr"]
     main(["plot", str(out), "--kind", "training", "--out", str(tmp_path / "acr.png")])
     assert (tmp_path / "acr.png").stat().st_size > 1000
-    assert "acr_every must be" in refusal(capsys, *words[:-1], "--acr-every", "0")
+    assert re.search(r"acr_every.* 0$", refusal(capsys, *words[:-1], "--acr-every", "0"))
     elsewhere = refusal(capsys, "plot", tmp_path, "--kind", "training", "--out", tmp_path / "acr.png")
     assert "metrics.jsonl" in elsewhere
 
@@ -354,12 +315,10 @@ def test_acrs_that_do_not_compare_are_noted_and_said(
     interrupted(monkeypatch, 2, [*checked, "--acr-votes", "20"])
     capsys.readouterr()
     main([*checked, "--acr-votes", "60"])
-    told = " ".join(capsys.readouterr().err.split())
-    assert (
-        "ACRs up to epoch 2 are of 3 test inputs with 20 votes each, from epoch 3 on of 3 test inputs" in told
-    )
+    told = capsys.readouterr().err
+    assert re.search(r"^warning: .* epoch 2 \D+3\D+20\b.* epoch 3 \D+3\D+60\b", told)
     assert [one.acr_votes for one in read_epochs(out)] == [20, 20, 60]
-    assert "of 3 test inputs with 60 votes each Next:" in told
+    assert re.search(rf"{out}: .* ACR 0\.\d+\D+3\D+60\b", told)
 
 
 def test_measuring_a_finished_run_is_not_passed_over(
@@ -372,15 +331,10 @@ def test_measuring_a_finished_run_is_not_passed_over(
     assert "warning" not in capsys.readouterr().err, "it has what was asked for"
     for other in (["--acr-every", "1"], ["--acr-every", "1", "--acr-inputs", "3", "--acr-votes", "21"]):
         main(words(data, out, *other))
-        assert "was finished before: nothing was trained now, so --acr-every 1 measured nothing" in " ".join(
-            capsys.readouterr().err.split()
-        )
-    main(
-        words(
-            data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20", "--quiet"
-        )
-    )
-    main(words(data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20"))
+        assert re.search(f"^warning: {out} .*--acr-every 1 ", capsys.readouterr().err)
+    checked = words(data, tmp_path / "all", "--acr-every", "2", "--acr-inputs", "999", "--acr-votes", "20")
+    main([*checked, "--quiet"])
+    main(checked)
     assert "warning" not in capsys.readouterr().err, "all there are"
 
 
@@ -389,7 +343,7 @@ def test_how_to_measure_needs_when(
     option: str, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = refusal(capsys, *words(data, tmp_path / "run", option, "20"))
-    assert f"{option} has no effect without --acr-every" in told
+    assert re.search(f"{option} .*--acr-every", told)
     assert not (tmp_path / "run").exists()
 
 
@@ -397,11 +351,11 @@ def test_settings_without_effect_are_said_of_what_was_typed(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(words(data, tmp_path / "run", "--ramp", "lr:9999999999", "--milestones", "50", "--step-epochs", "3"))
-    told = " ".join(capsys.readouterr().err.split())
-    assert "warning: --ramp lr:9999999999 doesn't end within 2 epochs" in told
-    assert "warning: --milestones: the rate doesn't drop after 50 of 2 epochs" in told
-    assert "warning: --step-epochs has no effect beside --milestones" in told
+    told = capsys.readouterr().err
+    assert re.search(r"^warning: --ramp lr:9999999999\D+2\b", told, re.MULTILINE)
+    assert re.search(r"^warning: --milestones\D+50\D+2\b", told, re.MULTILINE)
+    assert re.search("^warning: --step-epochs .*--milestones", told, re.MULTILINE)
     main(["train", "--recipe", str(tmp_path / "run" / "recipe.toml"), "--out", str(tmp_path / "again")])
     assert "warning" not in capsys.readouterr().err
     told = refusal(capsys, *words(data, tmp_path / "none", "--ramp", "sigma:0@5"))
-    assert "nothing would be trained with noise" in told
+    assert "sigma:0@5" in told

@@ -9,26 +9,13 @@ import pytest
 from smoothcert.commands import main
 from smoothcert.runs import read_run
 
+TRAIN = ["train", "digits", "--sigma", "0.3", "--noise", "uniform", "--epochs", "1", "--max", "60"]
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("uniform") / "model"
-    main(
-        [
-            "train",
-            "digits",
-            "--sigma",
-            "0.3",
-            "--noise",
-            "uniform",
-            "--epochs",
-            "1",
-            "--max",
-            "60",
-            "--out",
-            str(out),
-        ]
-    )
+    main([*TRAIN, "--out", str(out)])
     return out
 
 
@@ -46,10 +33,10 @@ def test_certify_takes_it_unless_told_otherwise(
             "64",
             "--max",
             "2",
-            "--out",
-            str(tmp_path / "run"),
             "--quiet",
             *words,
+            "--out",
+            str(tmp_path / "run"),
         ]
     )
     plan = read_run(tmp_path / "run").manifest.plan
@@ -58,10 +45,9 @@ def test_certify_takes_it_unless_told_otherwise(
 
 def test_every_input_may_have_its_own_sigma_in_l1(trained: Path, tmp_path: Path) -> None:
     tuned, out = tmp_path / "tuned", tmp_path / "run"
-    main(["train", "digits", "--from", str(trained), "--sigma", "0.3", "--noise", "uniform", "--data-dependent",
-          "--epochs", "1", "--max", "60", "--out", str(tuned)])  # fmt: skip
-    main(["certify", str(tuned), "--n", "200", "--max", "3", "--sigma-search",
-          "gradient:steps=3,factor=2", "--out", str(out), "--quiet"])  # fmt: skip
+    main([*TRAIN, "--from", str(trained), "--data-dependent", "--out", str(tuned)])
+    search = ["--sigma-search", "gradient:steps=3,factor=2", "--quiet"]
+    main(["certify", str(tuned), "--n", "100", "--max", "2", *search, "--out", str(out)])
     run = read_run(out)
     assert run.manifest.plan.norm == "l1"
     assert run.manifest.subject == "frozen sigma"

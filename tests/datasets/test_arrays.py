@@ -42,9 +42,7 @@ def test_pairs_by_split(tmp_path: Path) -> None:
 
 def test_the_other_split_is_not_taken_instead(tmp_path: Path) -> None:
     path = save(tmp_path, x_train=X, y_train=Y)
-    with pytest.raises(
-        DataError, match=r"expected one pair of the keys x_test/y_test.*found x_train, y_train"
-    ):
+    with pytest.raises(DataError, match=r"x_test/y_test.*x_train, y_train"):
         load(str(path), "test")
 
 
@@ -75,33 +73,33 @@ def test_whole_labels_of_any_type(tmp_path: Path, labels: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "named"),
     [
-        ({"x": X}, "found x; save it with"),
-        ({}, "found no keys"),
-        ({"x": X[:2], "y": Y}, "found 2 inputs in 'x' and 3 labels in 'y'"),
-        ({"x": X, "y": [0, 1.5, 1]}, r"'y' to hold integers .* found 1\.5 for input 1"),
-        ({"x": X, "y": [0, np.nan, 1]}, "found nan for input 1"),
-        ({"x": X, "y": [0, 1, np.inf]}, "found inf for input 2"),
-        ({"x": X, "y": [0, -1, 1]}, "found -1 for input 1"),
-        ({"x": X, "y": [0, 10**12, 1]}, f"found {10**12} for input 1"),
-        ({"x": X, "y": np.array([0, 1, 2**64 - 1], np.uint64)}, f"found {2**64 - 1} for input 2"),
-        ({"x": X, "y": ["a", "b", "c"]}, "'y' to hold integers, found <U1"),
-        ({"x": X, "y": Y[:, None]}, r"'y' to be one-dimensional, found shape \(3, 1\); use labels\.ravel"),
-        ({"x": X, "y": Y, "classes": ["a", "b"]}, "expected labels below 2, .* found 2 for input 1"),
-        ({"x": X, "y": Y, "classes": [["a"]]}, "'classes' to be a one-dimensional array of names"),
-        ({"x": X, "y": Y, "classes": [b"\xff", b"a", b"b"]}, "'classes' in UTF-8"),
-        ({"x": X[:, 0], "y": Y}, r"found \(3,\)"),
-        ({"x": X[:, :0], "y": Y}, r"found \(3, 0\)"),
-        ({"x": X[:0], "y": Y[:0]}, r"found \(0, 4\)"),
-        ({"x": X * 1j, "y": Y}, "real numbers, found complex"),
-        ({"x": [["a"]] * 3, "y": Y}, "real numbers, found <U1"),
-        ({"x": X.astype(np.float64) * 1e300, "y": Y}, r"within float32 .* in input 0 at position \(1,\)"),
+        ({"x": X}, "x_test/y_test"),
+        ({}, "x_test/y_test"),
+        ({"x": X[:2], "y": Y}, r"\b2\b.*\b3\b"),
+        ({"x": X, "y": [0, 1.5, 1]}, r"'y'.*1\.5.*\b1\b"),
+        ({"x": X, "y": [0, np.nan, 1]}, r"'y'.*nan.*\b1\b"),
+        ({"x": X, "y": [0, 1, np.inf]}, r"'y'.*inf.*\b2\b"),
+        ({"x": X, "y": [0, -1, 1]}, r"'y'.*-1\b.*\b1\b"),
+        ({"x": X, "y": [0, 10**12, 1]}, rf"'y'.*{10**12}.*\b1\b"),
+        ({"x": X, "y": np.array([0, 1, 2**64 - 1], np.uint64)}, rf"'y'.*{2**64 - 1}.*\b2\b"),
+        ({"x": X, "y": ["a", "b", "c"]}, "'y'.*<U1"),
+        ({"x": X, "y": Y[:, None]}, r"'y'.*\(3, 1\).*labels\.ravel"),
+        ({"x": X, "y": Y, "classes": ["a", "b"]}, r"'classes'.*\b2\b.*\b1\b"),
+        ({"x": X, "y": Y, "classes": [["a"]]}, r"'classes'.*\(1, 1\)"),
+        ({"x": X, "y": Y, "classes": [b"\xff", b"a", b"b"]}, "'classes'.*UTF-8"),
+        ({"x": X[:, 0], "y": Y}, r"'x'.*\(3,\)"),
+        ({"x": X[:, :0], "y": Y}, r"'x'.*\(3, 0\)"),
+        ({"x": X[:0], "y": Y[:0]}, r"'x'.*\(0, 4\)"),
+        ({"x": X * 1j, "y": Y}, "'x'.*complex64"),
+        ({"x": [["a"]] * 3, "y": Y}, "'x'.*<U1"),
+        ({"x": X.astype(np.float64) * 1e300, "y": Y}, r"float32.*'x'.*1e\+300.*\b0\b.*\(1,\)"),
     ],
 )
-def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, object], message: str) -> None:
+def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, object], named: str) -> None:
     path = save(tmp_path, **arrays)
-    with pytest.raises(DataError, match=rf"data\.npz: .*{message}"):
+    with pytest.raises(DataError, match=rf"data\.npz.*{named}"):
         load(f"npz:{path}")
 
 
@@ -109,26 +107,25 @@ def test_wrong_arrays_are_named(tmp_path: Path, arrays: dict[str, object], messa
 def test_first_value_that_is_not_finite_is_named(tmp_path: Path, value: float) -> None:
     images = np.zeros((3, 1, 2, 2))
     images[1, 0, 1, 0] = images[2, 0, 0, 0] = value
-    with pytest.raises(DataError, match=rf"found {value} in input 1 at position \(0, 1, 0\)"):
+    with pytest.raises(DataError, match=rf"'x'.*{value}.*\b1\b.*\(0, 1, 0\)"):
         load(str(save(tmp_path, x=images, y=Y)))
 
 
 @pytest.mark.parametrize("key", ["x", "y", "classes"])
-def test_object_arrays_are_refused_with_the_remedy(tmp_path: Path, key: str) -> None:
+def test_object_arrays_are_refused(tmp_path: Path, key: str) -> None:
     objects = np.array([[1], [1, 2], None], dtype=object)
     path = save(tmp_path, **{"x": X, "y": Y, key: objects})
-    with pytest.raises(DataError, match=rf"'{key}' is refused .*never unpickled: save a plain array"):
+    with pytest.raises(DataError, match=rf"data\.npz.*'{key}'.*np\.savez"):
         load(str(path))
 
 
-@pytest.mark.parametrize("kept", [0, 1, 3, 4, 100, -30, -1])
-def test_truncated_archive_is_refused(tmp_path: Path, kept: int) -> None:
+def test_truncated_archive_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, x=X, y=Y)
-    path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(
-        DataError, match=r"data\.npz: expected an \.npz archive, found a truncated or damaged"
-    ):
-        load(str(path))
+    content = path.read_bytes()
+    for kept in (0, 1, 3, 4, 100, -30, -1):
+        path.write_bytes(content[:kept])
+        with pytest.raises(DataError, match=r"data\.npz"):
+            load(str(path))
 
 
 def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
@@ -148,13 +145,13 @@ def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"absent\.npz: expected an \.npz file, found no such file"):
+    with pytest.raises(DataError, match=r"absent\.npz"):
         load(str(tmp_path / "absent.npz"))
     single = tmp_path / "single.npy"
     np.save(single, X)
-    with pytest.raises(DataError, match=r"single\.npy: .*found a single \.npy array"):
+    with pytest.raises(DataError, match=r"single\.npy.*\.npz"):
         load(f"npz:{single}")
     text = tmp_path / "text.npz"
     text.write_text("x,y\n1,2\n")
-    with pytest.raises(DataError, match="truncated or damaged"):
+    with pytest.raises(DataError, match=r"text\.npz"):
         load(str(text))

@@ -38,31 +38,31 @@ def test_taking_inputs_leaves_the_stored_values_alone() -> None:
 
 @pytest.mark.parametrize("index", [-1, 3])
 def test_index_outside_is_refused(index: int) -> None:
-    with pytest.raises(InvalidValueError, match=rf"small: input index must lie in 0\.\.2, got {index}"):
+    with pytest.raises(InvalidValueError, match=rf"small.*index.*0\.\.2.*{index}\b"):
         small().input(index)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"stored": np.empty((0, 2)), "labels": np.empty(0, np.int64)}, "empty"),
-        ({"stored": np.zeros(3)}, r"shape \(3,\)"),
-        ({"stored": np.zeros((3, 0))}, r"shape \(3, 0\)"),
-        ({"labels": np.array([0, 1])}, "3 inputs but 2 labels"),
-        ({"labels": np.array([0, 2, 0])}, r"label 2 of input 1 is outside 0\.\.1"),
-        ({"labels": np.array([0, 1, -1])}, "label -1 of input 2"),
-        ({"labels": np.array([0.0, 1.0, 0.0])}, "labels are float64"),
-        ({"labels": np.array([[0], [1], [0]])}, r"shape \(3, 1\)"),
+        ({"stored": np.empty((0, 2)), "labels": np.empty(0, np.int64)}, ""),
+        ({"stored": np.zeros(3)}, r"\(3,\)"),
+        ({"stored": np.zeros((3, 0))}, r"\(3, 0\)"),
+        ({"labels": np.array([0, 1])}, r"\b3\b.*\b2\b"),
+        ({"labels": np.array([0, 2, 0])}, r"label.*\b2\b.*\b1\b.*0\.\.1"),
+        ({"labels": np.array([0, 1, -1])}, r"label.*-1\b.*\b2\b.*0\.\.1"),
+        ({"labels": np.array([0.0, 1.0, 0.0])}, "labels.*float64"),
+        ({"labels": np.array([[0], [1], [0]])}, r"labels.*\(3, 1\)"),
     ],
 )
-def test_senseless_data_is_refused(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=f"small: .*{message}"):
+def test_senseless_data_is_refused(changes: dict[str, object], named: str) -> None:
+    with pytest.raises(DataError, match=f"small.*{named}"):
         small(**changes)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan"), float("inf")])
 def test_senseless_scale_is_refused(scale: float) -> None:
-    with pytest.raises(InvalidValueError, match="small: scale"):
+    with pytest.raises(InvalidValueError, match=f"small.*scale.*{scale}"):
         small(scale=scale)
 
 

@@ -13,6 +13,8 @@ from smoothcert.errors import DataError
 
 from .files import cifar_batch, shared_data, write_cifar_binary
 
+PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
+
 
 @pytest.fixture(autouse=True)
 def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,16 +84,16 @@ def test_batches_of_python_2(tmp_path: Path, subfolder: str) -> None:
     np.testing.assert_array_equal(dataset.labels, labels)
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("as_bytes", [True, False])
-def test_batches_pickled_anew(tmp_path: Path, protocol: int, as_bytes: bool) -> None:
+def test_batches_pickled_anew(tmp_path: Path, as_bytes: bool) -> None:
     pixels, labels = cifar_batch(3, seed=6)
     content = {"data": pixels, "labels": labels.tolist(), "filenames": [b"a.png"] * 3}
     keyed = {key.encode() if as_bytes else key: value for key, value in content.items()}
-    write_pickle(tmp_path / "test_batch", keyed, protocol)
-    dataset = load("cifar10", "test", tmp_path)
-    np.testing.assert_array_equal(dataset.stored.reshape(3, -1), pixels)
-    np.testing.assert_array_equal(dataset.labels, labels)
+    for protocol in PROTOCOLS:
+        write_pickle(tmp_path / "test_batch", keyed, protocol)
+        dataset = load("cifar10", "test", tmp_path)
+        np.testing.assert_array_equal(dataset.stored.reshape(3, -1), pixels, f"protocol {protocol}")
+        np.testing.assert_array_equal(dataset.labels, labels, f"protocol {protocol}")
 
 
 class RunsCode:
@@ -102,58 +104,57 @@ class RunsCode:
         return os.mkdir, (str(self.marker),)
 
 
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_pickle_that_runs_code_is_refused(tmp_path: Path, protocol: int) -> None:
+def test_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     marker = tmp_path / "ran"
-    write_pickle(tmp_path / "test_batch", {"data": RunsCode(marker), "labels": [1]}, protocol)
-    with pytest.raises(DataError, match=r"test_batch: the pickle was refused.*\.mkdir"):
-        load("cifar10", "test", tmp_path)
-    assert not marker.exists()
+    for protocol in PROTOCOLS:
+        write_pickle(tmp_path / "test_batch", {"data": RunsCode(marker), "labels": [1]}, protocol)
+        with pytest.raises(DataError, match=r"test_batch.*\.mkdir\b"):
+            load("cifar10", "test", tmp_path)
+        assert not marker.exists(), f"protocol {protocol}"
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "callable_"),
     [
-        b"cbuiltins\neval\n(S'1'\ntR.",
-        b"cnumpy\nload\n(S'x'\ntR.",
-        b"c_codecs\ndecode\n(S'x'\ntR.",
-        b"cnumpy.core.multiarray\nscalar\n.",
+        (b"cbuiltins\neval\n(S'1'\ntR.", r"builtins\.eval"),
+        (b"cnumpy\nload\n(S'x'\ntR.", r"numpy\.load"),
+        (b"c_codecs\ndecode\n(S'x'\ntR.", r"_codecs\.decode"),
+        (b"cnumpy.core.multiarray\nscalar\n.", r"numpy\.core\.multiarray\.scalar"),
     ],
 )
-def test_other_callables_are_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_callables_are_refused(tmp_path: Path, content: bytes, callable_: str) -> None:
     (tmp_path / "test_batch").write_bytes(content)
-    with pytest.raises(DataError, match="refused"):
+    with pytest.raises(DataError, match=rf"test_batch.*{callable_}\b"):
         load("cifar10", "test", tmp_path)
 
 
+RECONSTRUCT = b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(I9\nt"
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        (b"c_codecs\nencode\n(Vx\nVzlib\ntR.", "codec b?'zlib'"),
-        (b"c_codecs\nencode\n}b.", "changes what it is read with"),
+        (b"c_codecs\nencode\n(Vx\nVzlib\ntR.", "'zlib'"),
+        (b"c_codecs\nencode\n}b.", ""),
         (b"cnumpy\ndtype\n(VO\ntR.", "dtype 'O'"),
-        (b"cnumpy\nndarray\n(I5\ntR.", "unusual way"),
-        (b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(I9\nttb.", "no plain shape"),
-        (
-            b"cnumpy.core.multiarray\n_reconstruct\n(tR(I1\n(I9\ntcnumpy\ndtype\n(Vu1\ntRI00\nC\x01xtb.",
-            "reshape",
-        ),
+        (b"cnumpy\nndarray\n(I5\ntR.", ""),
+        (RECONSTRUCT + b"tb.", ""),
+        (RECONSTRUCT + b"cnumpy\ndtype\n(Vu1\ntRI00\nC\x01xtb.", r"\(9,\)"),
     ],
+    ids=["codec", "state of a function", "dtype", "shape alone", "no content", "content of another size"],
 )
-def test_forged_arrays_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_forged_arrays_are_refused(tmp_path: Path, content: bytes, named: str) -> None:
     (tmp_path / "test_batch").write_bytes(content)
-    with pytest.raises(DataError, match=f"test_batch: .*{message}"):
+    with pytest.raises(DataError, match=f"test_batch: .*{named}"):
         load("cifar10", "test", tmp_path)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 50, 3000, -1])
-def test_truncated_pickle_is_refused(tmp_path: Path, kept: int) -> None:
+def test_truncated_pickle_is_refused(tmp_path: Path) -> None:
     pixels, labels = cifar_batch(2, seed=0)
-    (tmp_path / "test_batch").write_bytes(python2_batch(pixels, labels.tolist())[:kept])
-    with pytest.raises(
-        DataError, match="test_batch: expected a pickle of uint8 arrays, found one that is damaged"
-    ):
-        load("cifar10", "test", tmp_path)
+    for kept in (0, 1, 50, 3000, -1):
+        (tmp_path / "test_batch").write_bytes(python2_batch(pixels, labels.tolist())[:kept])
+        with pytest.raises(DataError, match="test_batch: "):
+            load("cifar10", "test", tmp_path)
 
 
 def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None:
@@ -173,35 +174,35 @@ def test_flipped_bytes_never_escape_as_another_exception(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        ([1, 2], "expected 'data' to be a uint8 array .* found NoneType"),
-        ({"labels": [1]}, "found NoneType"),
+        ([1, 2], "'data'.*NoneType"),
+        ({"labels": [1]}, "'data'.*NoneType"),
         ({"data": np.zeros((1, 3072)), "labels": [1]}, "dtype b?'f8'"),
-        ({"data": np.zeros((1, 100), np.uint8), "labels": [1]}, r"found \(1, 100\)"),
-        ({"data": np.zeros((1, 3072), np.uint8)}, "expected 'labels' .* found NoneType"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [1.5]}, "list of integers"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [1, 2]}, "expected 1 labels, .* found 2"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [10**30]}, f"found {10**30} in record 0"),
-        ({"data": np.zeros((1, 3072), np.uint8), "labels": [-1]}, "found -1 in record 0"),
+        ({"data": np.zeros((1, 100), np.uint8), "labels": [1]}, r"'data'.*\(1, 100\)"),
+        ({"data": np.zeros((1, 3072), np.uint8)}, "'labels'.*NoneType"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [1.5]}, "'labels'"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [1, 2]}, r"\b1\b.*\b2\b"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [10**30]}, rf"0\.\.9.*{10**30}.*\b0\b"),
+        ({"data": np.zeros((1, 3072), np.uint8), "labels": [-1]}, r"0\.\.9.*-1\b.*\b0\b"),
     ],
 )
-def test_wrong_fields_are_named(tmp_path: Path, content: object, message: str) -> None:
+def test_wrong_fields_are_named(tmp_path: Path, content: object, named: str) -> None:
     write_pickle(tmp_path / "test_batch", content)
-    with pytest.raises(DataError, match=f"test_batch: .*{message}"):
+    with pytest.raises(DataError, match=f"test_batch: .*{named}"):
         load("cifar10", "test", tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, 100, 3072, 2 * 3073 - 1])
 def test_wrong_length_is_named(tmp_path: Path, size: int) -> None:
     (tmp_path / "test_batch.bin").write_bytes(bytes(size))
-    with pytest.raises(DataError, match=rf"test_batch\.bin: expected .* 3073 bytes.*found {size} bytes"):
+    with pytest.raises(DataError, match=rf"test_batch\.bin.*\b3073\b.*\b{size}\b"):
         load("cifar10", "test", tmp_path)
 
 
 def test_binary_label_above_nine_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test_batch.bin").write_bytes(bytes(3073) + bytes([10]) + bytes(3072))
-    with pytest.raises(DataError, match=r"test_batch\.bin: expected labels in 0\.\.9, found 10 in record 1"):
+    with pytest.raises(DataError, match=r"test_batch\.bin.*0\.\.9.*\b10\b.*\b1\b"):
         load("cifar10", "test", tmp_path)
 
 

@@ -25,22 +25,23 @@ def test_reads_plain_and_gzipped_whatever_the_name(tmp_path: Path, name: str, gz
 
 @pytest.mark.parametrize("gzipped", [True, False])
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        (b"", "first bytes 00000803.*found first bytes none"),
-        (idx_bytes(IMAGES[0]), "first bytes 00000803.*found first bytes 00000802"),
-        (b"\0\0\x0d\x03" + idx_bytes(IMAGES)[4:], "found first bytes 00000d03"),
-        (b"<html>not found</html>", "found first bytes 3c68746d"),
-        (idx_bytes(IMAGES)[:9], "expected a header of 16 bytes, found 9"),
-        (idx_bytes(IMAGES)[:-1], r"expected 24 bytes of values for shape \(2, 3, 4\), found 23"),
-        (idx_bytes(IMAGES) + b"\0", "expected 24 bytes .* found more"),
-        (b"\0\0\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3) + b"\0", "are the most"),
+        (b"", "00000803"),
+        (idx_bytes(IMAGES[0]), "00000803.*00000802"),
+        (b"\0\0\x0d\x03" + idx_bytes(IMAGES)[4:], "00000803.*00000d03"),
+        (b"<html>not found</html>", "00000803.*3c68746d"),
+        (idx_bytes(IMAGES)[:9], r"\b16\b.*\b9\b"),
+        (idx_bytes(IMAGES)[:-1], r"\b24\b.*\(2, 3, 4\).*\b23\b"),
+        (idx_bytes(IMAGES) + b"\0", r"\b24\b.*\(2, 3, 4\)"),
+        (b"\0\0\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3) + b"\0", rf"{(2**32 - 1) ** 3}.*{2**30}"),
     ],
+    ids=["empty", "dimensions", "type", "page", "header", "too short", "too long", "too large"],
 )
-def test_wrong_contents_are_named(tmp_path: Path, content: bytes, message: str, gzipped: bool) -> None:
+def test_wrong_contents_are_named(tmp_path: Path, content: bytes, named: str, gzipped: bool) -> None:
     path = tmp_path / "images"
     path.write_bytes(gzip.compress(content) if gzipped else content)
-    with pytest.raises(DataError, match=f"images: .*{message}"):
+    with pytest.raises(DataError, match=f"images: .*{named}"):
         read_idx(path, dimensions=3)
 
 
@@ -49,7 +50,7 @@ def test_truncated_gzip_is_refused(tmp_path: Path, kept: int) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (3, 8, 8), dtype=np.uint8)
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(idx_bytes(noise))[:kept])
-    with pytest.raises(DataError, match=r"images\.gz: expected a whole gzip file, found a truncated"):
+    with pytest.raises(DataError, match=r"images\.gz: .*gzip"):
         read_idx(path, dimensions=3)
 
 
@@ -59,10 +60,10 @@ def test_damaged_gzip_is_refused(tmp_path: Path, position: int) -> None:
     content[position % len(content)] ^= 0xFF
     path = tmp_path / "images.gz"
     path.write_bytes(content)
-    with pytest.raises(DataError, match=r"images\.gz: "):
+    with pytest.raises(DataError, match=r"images\.gz: .*gzip"):
         read_idx(path, dimensions=3)
 
 
 def test_unreadable_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="absent: can't be read"):
+    with pytest.raises(DataError, match="absent: "):
         read_idx(tmp_path / "absent", dimensions=1)

@@ -80,14 +80,14 @@ def test_split_folders(tmp_path: Path, test_folder: str) -> None:
 def test_other_size_is_named(tmp_path: Path) -> None:
     write_image(tmp_path / "a" / "1.png", size=(5, 4))
     write_image(tmp_path / "b" / "2.png", size=(4, 5))
-    with pytest.raises(DataError, match=r"2\.png: expected 5x4 like .*1\.png, found 4x5"):
+    with pytest.raises(DataError, match=r"2\.png: .*5x4.*1\.png.*4x5"):
         load(f"folder:{tmp_path}")
 
 
 def test_sixteen_bits_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "a" / "1.png")
-    with pytest.raises(DataError, match=r"1\.png: expected 8-bit values, found Pillow mode I;16"):
+    with pytest.raises(DataError, match=r"1\.png: .*I;16"):
         load(f"folder:{tmp_path}")
 
 
@@ -97,25 +97,25 @@ def test_unreadable_image_is_named(tmp_path: Path, kept: int) -> None:
     write_image(tmp_path / "a" / "2.png")
     content = (tmp_path / "a" / "2.png").read_bytes()
     (tmp_path / "a" / "2.png").write_bytes(content[:kept])
-    with pytest.raises(DataError, match=r"2\.png: expected an image"):
+    with pytest.raises(DataError, match=r"2\.png: "):
         load(f"folder:{tmp_path}")
 
 
 def test_wrong_layouts_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="found no such folder"):
+    with pytest.raises(DataError, match=f"folder:{tmp_path / 'absent'}"):
         load(f"folder:{tmp_path / 'absent'}")
-    with pytest.raises(DataError, match=r"one subfolder per class.*found none"):
+    with pytest.raises(DataError, match=f"folder:{tmp_path}"):
         load(f"folder:{tmp_path}")
     write_image(tmp_path / "test" / "a" / "1.png")
-    with pytest.raises(DataError, match=r"expected images .* found none; the layout is PATH/CLASS/image"):
+    with pytest.raises(DataError, match=rf"{tmp_path}/test: .*\.png.*PATH/CLASS/image"):
         load(f"folder:{tmp_path}")
     (tmp_path / "train").mkdir()
-    with pytest.raises(DataError, match="empty"):
+    with pytest.raises(DataError, match=f"folder:{tmp_path}"):
         load(f"folder:{tmp_path}", "train")
 
 
 def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_image(tmp_path / "a" / "1.png")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingExtraError, match=r"folder of images needs Pillow.*smoothcert\[images\]"):
+    with pytest.raises(MissingExtraError, match=r"Pillow.*smoothcert\[images\]"):
         load(f"folder:{tmp_path}")

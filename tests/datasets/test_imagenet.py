@@ -67,28 +67,25 @@ def test_mapping_names_and_numbers_the_classes(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        (
-            f"{TENCH} tench\nn123 crane\n",
-            r"line 2: expected a WordNet id and names.*found 'n123 crane'; mend",
-        ),
-        (f"{TENCH}\n", rf"line 1: expected .* found '{TENCH}'"),
-        (f"{TENCH} , tench\n", "line 1: expected a WordNet id and names"),
-        (f"{TENCH} tench\n{TENCH} fish\n", rf"line 2: expected each WordNet id once, found {TENCH} again"),
-        (f"{TENCH} tench\n{CRANE} caf\xe9\n", "expected text in UTF-8"),
+        (f"{TENCH} tench\nn123 crane\n", r"\b2\b.*'n123 crane'"),
+        (f"{TENCH}\n", rf"\b1\b.*'{TENCH}'"),
+        (f"{TENCH} , tench\n", rf"\b1\b.*'{TENCH} , tench'"),
+        (f"{TENCH} tench\n{TENCH} fish\n", rf"\b2\b.*{TENCH}"),
+        (f"{TENCH} tench\n{CRANE} caf\xe9\n", "UTF-8"),
     ],
 )
-def test_damaged_mapping_is_explained(root: Path, text: str, message: str) -> None:
+def test_damaged_mapping_is_explained(root: Path, text: str, named: str) -> None:
     (root / "LOC_synset_mapping.txt").write_text(text, encoding="latin-1")
-    with pytest.raises(DataError, match=rf"LOC_synset_mapping\.txt.*{message}"):
+    with pytest.raises(DataError, match=rf"LOC_synset_mapping\.txt.*{named}"):
         load("imagenet", "test", root)
 
 
 def test_class_outside_the_mapping_is_named(root: Path) -> None:
     (root / "LOC_synset_mapping.txt").write_text(f"{TENCH} tench\n{CRANE} crane\n", encoding="utf-8")
     assert load("imagenet", "train", root).classes == ("tench", "crane")
-    with pytest.raises(DataError, match=rf"val: expected the classes listed in .*found {MACHINE}.*add it"):
+    with pytest.raises(DataError, match=rf"val: .*LOC_synset_mapping\.txt.*{MACHINE}"):
         load("imagenet", "test", root)
 
 
@@ -97,7 +94,7 @@ def test_nothing_is_decoded_until_it_is_taken(root: Path) -> None:
     damaged.write_bytes(b"no image")
     dataset = load("imagenet", "train", root)
     assert dataset.inputs([0, 2]).shape == (2, 3, 224, 224)
-    with pytest.raises(DataError, match=r"b\.JPEG: expected an image"):
+    with pytest.raises(DataError, match=r"b\.JPEG: "):
         dataset.inputs(slice(0, 2))
 
 
@@ -115,26 +112,26 @@ def test_one_split_is_enough(root: Path, tmp_path_factory: pytest.TempPathFactor
     assert load("imagenet", "test", alone).classes == (CRANE, MACHINE)
     (alone / "train").mkdir()
     assert len(load("imagenet", "test", alone)) == 2, "an empty folder of the other split is no obstacle"
-    with pytest.raises(DataError, match=r"imagenet: found no folder val/ .*Looked in: .*--data-dir"):
+    with pytest.raises(DataError, match=rf"imagenet: .*\bval/.*{root / 'imagenet'}.*--data-dir"):
         load("imagenet", "test", root)
 
 
 def test_images_not_sorted_into_classes_are_explained(tmp_path: Path) -> None:
     write_image(tmp_path / "val" / "ILSVRC2012_val_00000001.JPEG")
-    with pytest.raises(DataError, match=r"val: expected one folder per class.*found none; sort the images"):
+    with pytest.raises(DataError, match=r"val: "):
         load("imagenet", "test", tmp_path)
 
 
 def test_odd_folders_are_named(root: Path) -> None:
     (root / "val" / "cats").mkdir()
-    with pytest.raises(DataError, match=r"val: expected folders named by WordNet ids.*found 'cats'; rename"):
+    with pytest.raises(DataError, match=r"val: .*'cats'"):
         load("imagenet", "test", root)
 
 
 def test_class_without_images_is_named(root: Path) -> None:
     (root / "val" / TENCH).mkdir()
     (root / "val" / TENCH / f"{TENCH}.tar").write_bytes(b"packed")
-    with pytest.raises(DataError, match=rf"{TENCH}: expected images of one class, found none; unpack"):
+    with pytest.raises(DataError, match=f"val/{TENCH}: "):
         load("imagenet", "test", root)
 
 
@@ -153,5 +150,5 @@ def test_fingerprint(root: Path) -> None:
 def test_missing_pillow_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(MissingExtraError, match=r"the imagenet data set needs Pillow.*smoothcert\[images\]"):
+    with pytest.raises(MissingExtraError, match=r"imagenet.*Pillow.*smoothcert\[images\]"):
         load("imagenet", "train", root)

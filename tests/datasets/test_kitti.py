@@ -108,9 +108,7 @@ def test_both_splits_have_images(tmp_path: Path, count: int) -> None:
 def test_too_few_images_are_refused(tmp_path: Path, kinds: tuple[str, ...]) -> None:
     write_scene(tmp_path, 0, *kinds)
     found = int(kinds == ("Car",))
-    with pytest.raises(
-        DataError, match=rf"image_2: expected two or more images .*found {found}; unpack both"
-    ):
+    with pytest.raises(DataError, match=rf"image_2: .*\b{found}\b"):
         load("kitti", "train", tmp_path)
 
 
@@ -122,47 +120,43 @@ def test_nothing_is_decoded_until_it_is_taken(tmp_path: Path) -> None:
     (tmp_path / "training" / "image_2" / "notes.txt").write_text("passed over")
     dataset = load("kitti", "train", tmp_path)
     assert dataset.input(0).shape == (3, 224, 224)
-    with pytest.raises(DataError, match=rf"{damaged:06}\.png: expected an image"):
+    with pytest.raises(DataError, match=rf"{damaged:06}\.png: "):
         dataset.inputs([0, 1])
 
 
 def test_missing_files_are_explained(tmp_path: Path) -> None:
-    with pytest.raises(
-        DataError, match=r"kitti: found no training/image_2/ beside training/label_2/.*--data-dir"
-    ):
+    with pytest.raises(DataError, match=r"kitti: .*training/image_2/.*training/label_2/.*--data-dir"):
         load("kitti", "test", tmp_path)
     write_scene(tmp_path, 0, "Car")
     write_scene(tmp_path, 1, "Car")
     (tmp_path / "training" / "label_2" / "000001.txt").unlink()
-    with pytest.raises(
-        DataError, match=r"000001\.txt: expected the labels of image 000001\.png, found no such"
-    ):
+    with pytest.raises(DataError, match=r"000001\.txt: .*000001\.png"):
         load("kitti", "test", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        ("Car 0.00 0", r"expected 15 columns, a type and 14 numbers, found 'Car 0\.00 0'; fetch"),
-        (f"Car {BOX} 0.98", "expected 15 columns"),
-        (f"Car {BOX.replace('614.24', 'wide')}", "expected 15 columns, a type and 14 numbers"),
-        (f"Bus {BOX}", r"expected a type among Car, .*Misc, DontCare, found 'Bus'; mend"),
-        (f"car {BOX}", ".*found 'car'"),
+        ("Car 0.00 0", r"\b15\b.*'Car 0\.00 0'"),
+        (f"Car {BOX} 0.98", rf"\b15\b.*'Car {BOX} 0\.98'"),
+        (f"Car {BOX.replace('614.24', 'wide')}", r"\b15\b.*\b14\b.* wide "),
+        (f"Bus {BOX}", "Car, .*Misc, DontCare.*'Bus'"),
+        (f"car {BOX}", "Car, .*Misc, DontCare.*'car'"),
     ],
 )
-def test_malformed_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+def test_malformed_line_is_named(tmp_path: Path, line: str, named: str) -> None:
     write_scene(tmp_path, 0, "Car")
     write_scene(tmp_path, 1, "Car")
     text = label_text("Car", "Van") + line + "\n"
     (tmp_path / "training" / "label_2" / "000001.txt").write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=rf"000001\.txt, line 3: {message}"):
+    with pytest.raises(DataError, match=rf"000001\.txt.*\b3\b.*{named}"):
         load("kitti", "train", tmp_path)
 
 
 def test_labels_that_are_no_text_are_named(tmp_path: Path) -> None:
     write_scene(tmp_path, 0, "Car")
     (tmp_path / "training" / "label_2" / "000000.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(DataError, match=r"000000\.txt: expected lines of text, .*fetch it again"):
+    with pytest.raises(DataError, match=r"000000\.txt: "):
         load("kitti", "train", tmp_path)
 
 
@@ -185,5 +179,5 @@ def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.Monk
     write_scene(tmp_path, 0, "Car")
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(MissingExtraError, match=r"the kitti data set needs Pillow.*smoothcert\[images\]"):
+    with pytest.raises(MissingExtraError, match=r"kitti.*Pillow.*smoothcert\[images\]"):
         load("kitti", "train", tmp_path)

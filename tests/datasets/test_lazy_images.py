@@ -66,9 +66,9 @@ def test_indexing_is_that_of_an_array(folder: Path, indices: object) -> None:
     np.testing.assert_array_equal(lazy[indices], lazy[:][indices])  # type: ignore[index]
 
 
-@pytest.mark.parametrize("indices", [5, [0, 5], np.array([-6])], ids=str)
-def test_index_outside_is_refused(folder: Path, indices: object) -> None:
-    with pytest.raises(IndexError, match="out of bounds"):
+@pytest.mark.parametrize(("indices", "outside"), [(5, 5), ([0, 5], 5), (np.array([-6]), -6)], ids=str)
+def test_index_outside_is_refused(folder: Path, indices: object, outside: int) -> None:
+    with pytest.raises(IndexError, match=rf"{outside}\b"):
         images(folder)[indices]  # type: ignore[index]
 
 
@@ -122,7 +122,7 @@ def test_every_mode_of_8_bits_becomes_rgb(tmp_path: Path) -> None:
 
 def test_more_than_8_bits_are_refused(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 5), 40000, np.uint16)).save(tmp_path / "1.png")
-    with pytest.raises(DataError, match=r"1\.png: expected 8-bit values, found Pillow mode I;16"):
+    with pytest.raises(DataError, match=r"1\.png: .*I;16"):
         images(tmp_path, 8, ["1.png"])[0]
 
 
@@ -143,7 +143,7 @@ def test_damage_is_seen_only_when_the_image_is_taken(folder: Path, kept: int) ->
     assert data.value_range() == (0, 1)
     assert len(data.first(4)) == 4
     for indices in ([3], [0, 3, 1], slice(None)):
-        with pytest.raises(DataError, match=r"3\.png: expected an image, found .*; fetch it again"):
+        with pytest.raises(DataError, match=r"3\.png: "):
             data.inputs(indices)
     with pytest.raises(DataError, match=r"3\.png"):
         data.input(3)
@@ -153,17 +153,17 @@ def test_truncated_jpeg_is_refused(tmp_path: Path) -> None:
     write_picture(tmp_path / "1.jpg", picture(64, 64))
     content = (tmp_path / "1.jpg").read_bytes()
     (tmp_path / "1.jpg").write_bytes(content[: len(content) // 2])
-    with pytest.raises(DataError, match=r"1\.jpg: expected an image, .*truncated"):
+    with pytest.raises(DataError, match=r"1\.jpg: "):
         images(tmp_path, 8, ["1.jpg"])[0]
 
 
 def test_file_that_has_gone_is_named(folder: Path) -> None:
     data = dataset(folder)
     (folder / "2.png").unlink()
-    with pytest.raises(DataError, match=r"2\.png: expected an image, .*No such file"):
-        data.input(2)
-    with pytest.raises(DataError, match=r"2\.png: can't be read \(No such file or directory\); check"):
-        data.fingerprint()
+    for take in (lambda: data.input(2), data.fingerprint):
+        with pytest.raises(DataError, match=r"2\.png: ") as caught:
+            take()
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
 def test_a_data_set_of_them(folder: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_data_set_of_them(folder: Path) -> None:
     assert batch.dtype == np.float32
     np.testing.assert_array_equal(batch, images(folder)[[4, 2]] / np.float32(255))
     np.testing.assert_array_equal(data.input(2), batch[1])
-    with pytest.raises(DataError, match="5 inputs but 4 labels"):
+    with pytest.raises(DataError, match=r"lazy.*\b5\b.*\b4\b"):
         dataset(folder, labels=np.zeros(4, np.int64))
-    with pytest.raises(DataError, match="empty"):
+    with pytest.raises(DataError, match="lazy"):
         dataset(folder, stored=images(folder, names=[]), labels=np.zeros(0, np.int64))
 
 
@@ -271,5 +271,5 @@ def test_a_data_set_gives_parts_in_its_units(folder: Path) -> None:
 
 def test_parts_of_what_is_kept_at_its_size_are_refused() -> None:
     arrays = Dataset("arrays", np.zeros((2, 3, 8, 8), np.uint8), np.zeros(2, np.int64), ("a",))
-    with pytest.raises(InvalidValueError, match=r"random_crops are cut from images kept as files, arrays is"):
+    with pytest.raises(InvalidValueError, match=r"random_crops.*arrays"):
         arrays.parts([0], np.zeros((1, TRIES, 4)))

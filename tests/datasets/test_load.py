@@ -26,30 +26,24 @@ def registered_in(source: str) -> list[str]:
     ]
 
 
-def after_import(expression: str) -> str:
-    code = f"import sys, smoothcert.datasets; print({expression})"
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
-def test_every_file_that_defines_a_named_data_set_is_registered() -> None:
+@pytest.mark.system
+def test_importing_registers_every_data_set_and_brings_in_no_optional_package() -> None:
+    """In a fresh interpreter, where no other test can have imported a file that the package forgets."""
     defined = [
         name for file in sorted(PACKAGE.glob("*.py")) for name in registered_in(file.read_text("utf-8"))
     ]
     assert {"cifar10", "digits", "fashion-mnist", "imagenet", "kitti", "mnist", "svhn"} <= set(defined)
-    # In a fresh interpreter, where no other test can have imported a file that the package forgets.
-    assert after_import("*smoothcert.datasets.DATASETS.names()").split() == sorted(defined)
-
-
-def test_importing_brings_in_no_optional_package() -> None:
-    assert (
-        after_import("[name for name in ('torch', 'sklearn', 'PIL', 'scipy') if name in sys.modules]") == "[]"
+    code = "import sys, smoothcert.datasets as d; print(*d.DATASETS.names()); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
+    registered, imported = map(str.split, done.stdout.splitlines())
+    assert registered == sorted(defined)
+    assert not {"torch", "sklearn", "PIL", "scipy"} & set(imported)
 
 
 def test_unknown_name_lists_the_known_ones_and_the_forms() -> None:
-    with pytest.raises(InvalidValueError, match=r"unknown data set 'mnits'\. Did you mean 'mnist'") as caught:
+    with pytest.raises(InvalidValueError, match=r"'mnits'.*'mnist'") as caught:
         load("mnits")
     for known in [*datasets.DATASETS.names(), "folder:PATH", "npz:PATH"]:
         assert known in str(caught.value)
@@ -57,19 +51,20 @@ def test_unknown_name_lists_the_known_ones_and_the_forms() -> None:
 
 @pytest.mark.parametrize("spec", ["", ":", "http://somewhere", "Folder:x", "a:b", "nul\0l"])
 def test_other_text_is_an_unknown_name(spec: str) -> None:
-    with pytest.raises(InvalidValueError, match="unknown data set"):
+    with pytest.raises(InvalidValueError, match="npz:PATH") as caught:
         load(spec)
+    assert repr(spec) in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", ["folder", "npz"])
 def test_form_without_path_is_refused(kind: str) -> None:
-    with pytest.raises(InvalidValueError, match=f"'{kind}:' lacks its path: write {kind}:PATH"):
+    with pytest.raises(InvalidValueError, match=f"'{kind}:'.*{kind}:PATH"):
         load(f"{kind}:")
 
 
 @pytest.mark.parametrize("split", ["", "val", "Test", "validation"])
 def test_unknown_split_is_refused(split: str) -> None:
-    with pytest.raises(InvalidValueError, match=f"split must be one of train, test, got '{split}'"):
+    with pytest.raises(InvalidValueError, match=f"split.*train, test.*'{split}'"):
         load("digits", split)
 
 
@@ -77,7 +72,7 @@ def test_name_wins_over_a_folder_called_the_same(tmp_path: Path, monkeypatch: py
     (tmp_path / "mnist").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
-    with pytest.raises(DataError, match="mnist: found no t10k"):
+    with pytest.raises(DataError, match=r"mnist.*t10k"):
         load("mnist")
 
 
@@ -88,5 +83,5 @@ def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_failure_of_the_file_system_is_a_data_error() -> None:
-    with pytest.raises(DataError, match=r"can't be read: .*check the path"):
+    with pytest.raises(DataError, match=rf"npz:{'x' * 5000}"):
         load(f"npz:{'x' * 5000}")

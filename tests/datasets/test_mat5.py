@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,17 @@ def saved(tmp_path: Path, compressed: bool, **variables: object) -> Path:
 
 
 @pytest.mark.parametrize("compressed", [True, False])
-@pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"])
-@pytest.mark.parametrize("shape", [(3, 1), (1, 1), (2, 3), (2, 3, 4, 5), (0, 3)])
-def test_what_scipy_writes_is_read(
-    tmp_path: Path, compressed: bool, dtype: str, shape: tuple[int, ...]
-) -> None:
-    array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
-    read = read_mat5(saved(tmp_path, compressed, X=array, a_longer_name=array + 1))
-    assert list(read) == ["X", "a_longer_name"]
-    for name, expected in (("X", array), ("a_longer_name", array + 1)):
-        values = read[name]
-        assert values is not None
-        assert values.dtype == expected.dtype
-        np.testing.assert_array_equal(values, expected)
+def test_what_scipy_writes_is_read(tmp_path: Path, compressed: bool) -> None:
+    dtypes = ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f4", "f8"]
+    for dtype, shape in product(dtypes, [(3, 1), (1, 1), (2, 3), (2, 3, 4, 5), (0, 3)]):
+        array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+        read = read_mat5(saved(tmp_path, compressed, X=array, a_longer_name=array + 1))
+        assert list(read) == ["X", "a_longer_name"], (dtype, shape)
+        for name, expected in (("X", array), ("a_longer_name", array + 1)):
+            values = read[name]
+            assert values is not None, (dtype, shape)
+            assert values.dtype == expected.dtype, (dtype, shape)
+            np.testing.assert_array_equal(values, expected, f"{dtype} {shape}")
 
 
 def test_numbers_kept_in_fewer_bytes_than_their_class(tmp_path: Path) -> None:
@@ -58,9 +57,7 @@ def test_other_variables_are_only_listed(tmp_path: Path, other: object) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file.mat"
     path.write_bytes(content)
-    with pytest.raises(
-        DataError, match=rf"file\.mat: expected .*found a file of {len(content)} bytes.*fetch it"
-    ):
+    with pytest.raises(DataError, match=rf"file\.mat: .*\b{len(content)}\b.*0001494d"):
         read_mat5(path)
 
 
@@ -80,7 +77,7 @@ def test_truncation_is_told_at_every_length(tmp_path: Path, compressed: bool) ->
     assert list(read_mat5(path)) == ["X"], "a cut between variables leaves one out, which the caller sees"
     for length in set(range(len(content))) - {128, between}:
         path.write_bytes(content[:length])
-        with pytest.raises(DataError, match="fetch it again"):
+        with pytest.raises(DataError, match=r"file\.mat: "):
             read_mat5(path)
 
 

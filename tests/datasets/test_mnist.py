@@ -60,7 +60,7 @@ def test_fashion_mnist_falls_back_on_the_debian_package(
     np.testing.assert_array_equal(load("fashion-mnist").stored[:, 0], images)
     monkeypatch.setenv("SMOOTHCERT_DATA", str(tmp_path / "empty"))
     np.testing.assert_array_equal(load("fashion-mnist").stored[:, 0], images)
-    with pytest.raises(DataError, match="found no t10k-images"):
+    with pytest.raises(DataError, match="t10k-images"):
         load("fashion-mnist", root=tmp_path / "empty")
 
 
@@ -72,7 +72,7 @@ def test_missing_files_list_the_places_and_the_remedy(tmp_path: Path) -> None:
 
 
 def test_nowhere_to_look_says_so() -> None:
-    with pytest.raises(DataError, match=r"nowhere, as SMOOTHCERT_DATA is not set.*--data-dir"):
+    with pytest.raises(DataError, match=r"mnist.*SMOOTHCERT_DATA.*--data-dir"):
         load("mnist")
 
 
@@ -85,27 +85,27 @@ def test_images_without_labels_are_not_enough(tmp_path: Path) -> None:
 
 def test_wrong_image_size_is_named(tmp_path: Path) -> None:
     write_mnist(tmp_path, side=27)
-    with pytest.raises(DataError, match=r"t10k-images.*expected images of 28x28, found 27x27"):
+    with pytest.raises(DataError, match=r"t10k-images.*28x28.*27x27"):
         load("mnist", root=tmp_path)
 
 
 def test_counts_must_agree(tmp_path: Path) -> None:
     write_mnist(tmp_path, count=6)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.zeros(5))))
-    with pytest.raises(DataError, match=r"t10k-labels.*expected 6 labels.*found 5"):
+    with pytest.raises(DataError, match=r"t10k-labels.*\b6\b.*\b5\b"):
         load("mnist", root=tmp_path)
 
 
 def test_label_above_nine_is_refused(tmp_path: Path) -> None:
     write_mnist(tmp_path, count=2)
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(np.array([3, 10]))))
-    with pytest.raises(DataError, match="label 10 of input 1"):
+    with pytest.raises(DataError, match=r"mnist.*label.*\b10\b.*\b1\b.*0\.\.9"):
         load("mnist", root=tmp_path)
 
 
 def test_empty_files_are_refused(tmp_path: Path) -> None:
     write_mnist(tmp_path, count=0)
-    with pytest.raises(DataError, match="empty"):
+    with pytest.raises(DataError, match="mnist"):
         load("mnist", root=tmp_path)
 
 
@@ -114,9 +114,7 @@ def test_mnist_is_not_taken_for_fashion_mnist(tmp_path: Path) -> None:
     first_labels_of_mnist = np.array([7, 2, 1, 0, 4, 1, 4, 9, 5, 9])
     (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx_bytes(first_labels_of_mnist)))
     assert len(load("mnist", root=tmp_path)) == 10
-    with pytest.raises(
-        DataError, match="expected the test labels of fashion-mnist, found the test labels of mnist"
-    ):
+    with pytest.raises(DataError, match=r"t10k-labels.*fashion-mnist.* mnist\b.*--data-dir"):
         load("fashion-mnist", root=tmp_path)
 
 

@@ -34,7 +34,7 @@ class Slow:
             self.asked.append(indices.start)
         time.sleep(0.002 * (indices.start * 7 % 5))
         if indices.start == self.torn:
-            raise OSError(f"picture {self.torn} is torn")
+            raise OSError(f"picture {self.torn}")
         return np.full((1, 1, 2, 2), indices.start, np.uint8)
 
     def fingerprint_parts(self) -> Iterator[bytes]:
@@ -87,7 +87,7 @@ def test_an_error_comes_at_its_own_place_and_threads_end() -> None:
     reading = pictures(Slow(torn=7)).each(range(20))
     for index in range(7):
         assert next(reading)[0] == index
-    with pytest.raises(OSError, match="picture 7 is torn"):
+    with pytest.raises(OSError, match="picture 7"):
         next(reading)
     assert reading_threads() == []
 

@@ -66,9 +66,9 @@ def test_fingerprint_is_of_pixels_and_labels(tmp_path: Path) -> None:
 
 def test_missing_file_is_explained(tmp_path: Path) -> None:
     write_svhn(tmp_path / "train_32x32.mat")
-    with pytest.raises(DataError, match=r"svhn: found no test_32x32\.mat\. Looked in: .*svhn; .*--data-dir"):
+    with pytest.raises(DataError, match=rf"svhn: .*test_32x32\.mat.*{tmp_path / 'svhn'}.*--data-dir"):
         load("svhn", "test", tmp_path)
-    with pytest.raises(DataError, match="nowhere, as SMOOTHCERT_DATA is not set"):
+    with pytest.raises(DataError, match=r"svhn: .*test_32x32\.mat.*SMOOTHCERT_DATA"):
         load("svhn")
 
 
@@ -77,42 +77,36 @@ def test_truncated_file_is_named(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "test_32x32.mat"
     write_svhn(path)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(DataError, match=r"test_32x32\.mat: expected "):
+    with pytest.raises(DataError, match=r"test_32x32\.mat: "):
         load("svhn", "test", tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"<html>not found</html>" * 20, bytes(1000), b"\x89HDF\r\n\x1a\n" * 100])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "test_32x32.mat").write_bytes(content)
-    with pytest.raises(DataError, match=r"test_32x32\.mat: expected .*fetch it again"):
+    with pytest.raises(DataError, match=rf"test_32x32\.mat: .*\b{len(content)}\b"):
         load("svhn", "test", tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "named"),
     [
-        ({"y": None}, r"expected the variables X and y, found X; use the file of cropped digits"),
-        ({"X": None, "y": None}, r"expected the variables X and y, found none"),
-        (
-            {"X": np.zeros((4, 32, 32, 3), np.uint8)},
-            r"expected X to be uint8 .*found uint8 .*\(4, 32, 32, 3\)",
-        ),
-        ({"X": np.zeros((32, 32, 3, 4))}, r"expected X to be uint8 .*found float64"),
-        ({"X": np.zeros((32, 32), np.uint8)}, r"expected X .*found uint8 of shape \(32, 32\)"),
-        ({"X": "text"}, r"expected X to be uint8 .*found something else than real numbers"),
-        ({"y": np.ones((3, 1), np.uint8)}, r"shape \(4, 1\), one per image, found uint8 of shape \(3, 1\)"),
-        ({"y": np.ones((1, 4), np.uint8)}, r"found uint8 of shape \(1, 4\)"),
-        ({"y": "text"}, r"expected y to be numbers"),
-        (
-            {"y": np.array([[1], [0], [2], [3]], np.uint8)},
-            r"expected labels in 1\.\.10 .*found 0 for image 1",
-        ),
-        ({"y": np.array([[1], [2], [11], [3]], np.uint8)}, r"found 11 for image 2; fetch"),
-        ({"y": np.array([[1], [2], [3], [1.5]])}, r"found 1\.5 for image 3"),
-        ({"y": np.array([[np.nan], [2], [3], [4]])}, r"found nan for image 0"),
+        ({"y": None}, r"\bX\b.*\by\b.*\bX\b"),
+        ({"X": None, "y": None}, r"\bX\b.*\by\b"),
+        ({"X": np.zeros((4, 32, 32, 3), np.uint8)}, r"\bX\b.*uint8.*\(4, 32, 32, 3\)"),
+        ({"X": np.zeros((32, 32, 3, 4))}, r"\bX\b.*uint8.*float64"),
+        ({"X": np.zeros((32, 32), np.uint8)}, r"\bX\b.*uint8.*\(32, 32\)"),
+        ({"X": "text"}, r"\bX\b.*uint8.*\(32, 32, 3, "),
+        ({"y": np.ones((3, 1), np.uint8)}, r"\by\b.*\(4, 1\).*\(3, 1\)"),
+        ({"y": np.ones((1, 4), np.uint8)}, r"\by\b.*\(4, 1\).*\(1, 4\)"),
+        ({"y": "text"}, r"\by\b.*\(4, 1\)"),
+        ({"y": np.array([[1], [0], [2], [3]], np.uint8)}, r"1\.\.10.*\b0\b.*\b1\b"),
+        ({"y": np.array([[1], [2], [11], [3]], np.uint8)}, r"1\.\.10.*\b11\b.*\b2\b"),
+        ({"y": np.array([[1], [2], [3], [1.5]])}, r"1\.\.10.*1\.5.*\b3\b"),
+        ({"y": np.array([[np.nan], [2], [3], [4]])}, r"1\.\.10.*nan.*\b0\b"),
     ],
 )
-def test_wrong_contents_are_explained(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+def test_wrong_contents_are_explained(tmp_path: Path, changes: dict[str, object], named: str) -> None:
     write_svhn(tmp_path / "test_32x32.mat", **changes)
-    with pytest.raises(DataError, match=rf"test_32x32\.mat: .*{message}"):
+    with pytest.raises(DataError, match=rf"test_32x32\.mat: .*{named}"):
         load("svhn", "test", tmp_path)

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from tests.waiting import join
+
 
 @dataclass
 class Site:
@@ -75,7 +77,7 @@ def serving(site: Site) -> Iterator[Site]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     site.address = f"http://127.0.0.1:{server.server_port}/"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
         yield site
@@ -83,5 +85,5 @@ def serving(site: Site) -> Iterator[Site]:
         if site.hold is not None:
             site.hold.set()
         server.shutdown()
-        thread.join()
+        join(thread)
         server.server_close()

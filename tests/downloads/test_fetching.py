@@ -7,13 +7,11 @@ import hashlib
 import io
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import tarfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +23,7 @@ from smoothcert.downloads.mirrors import read_mirror
 from smoothcert.errors import DataError, InvalidValueError, OutputError
 from tests.datasets.files import shared_data
 from tests.downloads.server import Site, serving
+from tests.waiting import join, unanswered, until
 
 CONTENT = bytes(range(256)) * 2000  # several chunks
 
@@ -84,9 +83,7 @@ def test_a_server_without_ranges_begins_anew(site: Site, tmp_path: Path) -> None
 
 def test_what_an_earlier_try_left_is_gone_on_with(site: Site, tmp_path: Path) -> None:
     site.cut_after = [50] * transfer._TRIES
-    with pytest.raises(
-        DataError, match=r"it broke off after 250 of 512000 bytes.*the 250 bytes that came are kept"
-    ):
+    with pytest.raises(DataError, match=r"one\.bin.*\b250\b.*\b512000\b.*--mirror.*\b250\b"):
         fetch(published(), tmp_path, [site.address])
     assert names(tmp_path) == ["one.bin.part"]
     site.asked.clear()
@@ -108,20 +105,21 @@ def test_a_damaged_beginning_is_thrown_away(site: Site, tmp_path: Path, left: by
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(
-    ("sent", "words"),
+    ("sent", "named"),
     [
-        (CONTENT[:-1] + b"\0", r"its SHA-256 is [0-9a-f]{12}…, not"),
-        (CONTENT[:-1], r"has 511999 bytes|it broke off"),
-        (CONTENT + b"more", r"has 512004 bytes|more than the published 512000"),
-        (b"<html>log in</html>", r"has 19 bytes|it broke off"),
-        (b"", r"has 0 bytes|it broke off"),
+        (CONTENT[:-1] + b"\0", r"SHA-256.*[0-9a-f]{12}….*[0-9a-f]{12}…"),
+        (CONTENT[:-1], r"\b511999\b.*\b512000\b"),
+        (CONTENT + b"more", r"\b512000\b"),
+        (b"<html>log in</html>", r"\b19\b.*\b512000\b"),
+        (b"", r"\b0\b.*\b512000\b"),
     ],
+    ids=["other bytes", "too short", "too long", "page", "empty"],
 )
 def test_another_file_is_refused_and_the_next_mirror_asked(
-    tmp_path: Path, site: Site, sent: bytes, words: str, chunked: bool
+    tmp_path: Path, site: Site, sent: bytes, named: str, chunked: bool
 ) -> None:
     with serving(Site({"/one.bin": sent}, chunked=chunked)) as wrong:
-        with pytest.raises(DataError, match=words):
+        with pytest.raises(DataError, match=rf"{wrong.address}one\.bin: .*{named}"):
             fetch(published(), tmp_path, [wrong.address])
         assert "one.bin" not in names(tmp_path)
         fetch(published(), tmp_path, [wrong.address, site.address])
@@ -137,7 +135,7 @@ def test_a_file_of_another_size_is_not_even_taken(tmp_path: Path, sent: bytes) -
     for ranges in (True, False):
         with (
             serving(Site({"/one.bin": sent}, ranges)) as wrong,
-            pytest.raises(DataError, match="the published one"),
+            pytest.raises(DataError, match=rf"\b{len(sent)}\b.*\b512000\b"),
         ):
             fetch(published(), tmp_path, [wrong.address], Watch(received=received.append))
     assert received == []
@@ -149,9 +147,10 @@ def test_another_part_than_was_asked_for_is_refused(tmp_path: Path) -> None:
     (tmp_path / "toy" / "one.bin.part").write_bytes(CONTENT[:700])
     with (
         serving(Site({"/one.bin": CONTENT}, shift=-100)) as wrong,
-        pytest.raises(DataError, match="another part than was asked for"),
+        pytest.raises(DataError, match=r"one\.bin"),
     ):
         fetch(published(), tmp_path, [wrong.address])
+    assert len(wrong.asked) == 1, "such a server is not asked again"
     assert (tmp_path / "toy" / "one.bin.part").read_bytes() == CONTENT[:700]
 
 
@@ -169,13 +168,14 @@ def test_nonsense_about_a_size_is_a_refusal(tmp_path: Path, told: str) -> None:
     told = told.encode().decode("latin-1")
     with (
         serving(Site({"/one.bin": CONTENT}, headers={"Content-Length": told})) as wrong,
-        pytest.raises(DataError, match="the published one 512000"),
+        pytest.raises(DataError, match=rf"one\.bin.*{told[:20]}.*\b512000\b"),
     ):
         fetch(published(), tmp_path, [wrong.address])
 
 
 def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
 
         def answer() -> None:
             connection, _ = server.accept()
@@ -185,9 +185,9 @@ def test_a_server_that_does_not_speak_http_is_one_message(tmp_path: Path) -> Non
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(DataError, match=r"it broke off \(BadStatusLine\)"):
+        with pytest.raises(DataError, match="BadStatusLine"):
             fetch(published(), tmp_path, [f"http://127.0.0.1:{server.getsockname()[1]}"])
-        thread.join()
+        join(thread)
 
 
 def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
@@ -197,10 +197,10 @@ def test_a_proxy_of_the_environment_is_asked_and_its_refusal_told(
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("http_proxy", site.address)
     monkeypatch.setenv("https_proxy", site.address.replace("//", "//me:s3cret@"))
-    with pytest.raises(DataError, match=r"http://host\.invalid/one\.bin: HTTP 404") as caught:
+    with pytest.raises(DataError, match=r"http://host\.invalid/one\.bin.*\b404\b"):
         fetch(published(), tmp_path, ["http://host.invalid/"])
     assert site.asked[0][0] == "http://host.invalid/one.bin"
-    with pytest.raises(DataError, match="the proxy says: Tunnel connection failed: 501") as caught:
+    with pytest.raises(DataError, match=r"https://host\.invalid/one\.bin.*\b501\b") as caught:
         fetch(published(), tmp_path, ["https://host.invalid/"])
     assert "s3cret" not in str(caught.value)
 
@@ -216,7 +216,7 @@ def test_no_more_is_written_than_was_published(tmp_path: Path) -> None:
 def test_a_missing_file_is_sought_at_the_next_mirror(site: Site, tmp_path: Path) -> None:
     with serving(Site()) as empty:
         fetch(published(), tmp_path / "found", [empty.address, site.address])
-        with pytest.raises(DataError, match=rf"{empty.address}one\.bin: HTTP 404\. .*--mirror URL"):
+        with pytest.raises(DataError, match=rf"{empty.address}one\.bin.*\b404\b.*--mirror"):
             fetch(published(), tmp_path / "lost", [empty.address])
     assert names(tmp_path / "lost") == []
 
@@ -232,7 +232,7 @@ def test_a_redirection_to_a_file_of_ours_is_not_followed(site: Site, tmp_path: P
     secret.write_bytes(CONTENT)
     for target in (secret.as_uri(), "ftp://127.0.0.1/one.bin", "data:,x", site.address + "moved/one.bin"):
         site.redirects["/moved/one.bin"] = target
-        with pytest.raises(DataError, match="HTTP 302, a redirection to another scheme or without end"):
+        with pytest.raises(DataError, match=r"moved/one\.bin.*\b302\b"):
             fetch(published(), tmp_path / "data", [site.address + "moved"])
     assert names(tmp_path / "data") == []
 
@@ -294,7 +294,7 @@ def test_a_file_that_is_not_the_published_one_is_left_alone(site: Site, tmp_path
     mine = tmp_path / "toy" / "one.bin"
     mine.parent.mkdir()
     mine.write_bytes(b"mine")
-    with pytest.raises(DataError, match=r"one\.bin is there, but isn't the published file: .* move it away"):
+    with pytest.raises(DataError, match=rf"{mine}.*SHA-256"):
         fetch(published(), tmp_path, [site.address])
     assert mine.read_bytes() == b"mine"
     assert site.asked == []
@@ -305,7 +305,7 @@ def test_links_are_not_written_through(site: Site, tmp_path: Path) -> None:
     target.write_bytes(b"precious")
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "one.bin.part").symlink_to(target)
-    with pytest.raises(OutputError, match=r"one\.bin\.part can't be written"):
+    with pytest.raises(OutputError, match=r"one\.bin\.part"):
         fetch(published(), tmp_path, [site.address])
     assert target.read_bytes() == b"precious"
 
@@ -322,17 +322,17 @@ def test_two_processes_do_not_write_one_file(site: Site, tmp_path: Path) -> None
 
     thread = threading.Thread(target=first)
     thread.start()
-    while not (tmp_path / "toy" / "one.bin.part").exists() or not site.asked:
-        time.sleep(0.01)
-    with pytest.raises(OutputError, match="another process is fetching it"):
+    until(lambda: (tmp_path / "toy" / "one.bin.part").exists() and site.asked)
+    with pytest.raises(OutputError, match=r"one\.bin\.part"):
         fetch(published(), tmp_path, [site.address])
     held, site.hold = site.hold, None
     held.set()
-    thread.join()
+    join(thread)
     assert failures == []
     assert (tmp_path / "toy" / "one.bin").read_bytes() == CONTENT
 
 
+@pytest.mark.system
 def test_killed_midway_it_goes_on(site: Site, tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.downloads.test_fetching import published; "
@@ -342,11 +342,14 @@ def test_killed_midway_it_goes_on(site: Site, tmp_path: Path) -> None:
     words = [sys.executable, "-c", program, str(tmp_path), site.address]
     child = subprocess.Popen(words, cwd=Path(__file__).parents[2])
     part = tmp_path / "toy" / "one.bin.part"
-    while not part.exists() or part.stat().st_size < len(CONTENT) // 2:
+    try:
+        until(
+            lambda: child.poll() is not None or (part.exists() and part.stat().st_size == len(CONTENT) // 2)
+        )
         assert child.poll() is None
-        time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    finally:
+        child.kill()
+        child.wait(timeout=60)
     assert names(tmp_path) == ["one.bin.part"]
     held, site.hold = site.hold, None
     held.set()
@@ -362,10 +365,9 @@ def test_a_full_disk_is_told_and_what_came_is_kept(
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(transfer, "_write", full)
-    with pytest.raises(
-        OutputError, match=r"one\.bin can't be written: No space left on device; what came is kept"
-    ):
+    with pytest.raises(OutputError, match=rf"one\.bin.*{os.strerror(28)}"):
         fetch(published(), tmp_path, [site.address])
+    assert names(tmp_path) == ["one.bin.part"]
 
 
 def packed(*members: tuple[str, bytes] | tarfile.TarInfo) -> bytes:
@@ -403,18 +405,18 @@ def test_an_archive_is_unpacked_and_its_files_are_known_the_next_time(tmp_path: 
     folder = tmp_path / "toy"
     assert names(tmp_path) == ["SHA256SUMS", "a.bin", "b.bin"]
     assert (folder / "a.bin").read_bytes() == b"aaaaa"
-    check = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True)
+    check = subprocess.run(["sha256sum", "-c", "SHA256SUMS"], cwd=folder, capture_output=True, timeout=60)
     assert check.returncode == 0
-    nowhere = ["http://127.0.0.1:9/"]
-    assert fetch(publication, tmp_path, nowhere).fetched == ()
-    sums = (folder / "SHA256SUMS").read_text()
-    (folder / "SHA256SUMS").write_text(sums.splitlines(keepends=True)[0])
-    with pytest.raises(DataError, match="Connection refused"):
-        fetch(publication, tmp_path, nowhere)
-    (folder / "SHA256SUMS").write_text(sums)
-    (folder / "a.bin").write_bytes(b"other")
-    with pytest.raises(DataError, match=r"a\.bin was changed since it was fetched"):
-        fetch(publication, tmp_path, nowhere)
+    with unanswered() as nowhere:
+        assert fetch(publication, tmp_path, [nowhere]).fetched == ()
+        sums = (folder / "SHA256SUMS").read_text()
+        (folder / "SHA256SUMS").write_text(sums.splitlines(keepends=True)[0])
+        with pytest.raises(DataError, match=rf"{nowhere}all\.tar\.gz"):
+            fetch(publication, tmp_path, [nowhere])
+        (folder / "SHA256SUMS").write_text(sums)
+        (folder / "a.bin").write_bytes(b"other")
+        with pytest.raises(DataError, match=r"a\.bin.*SHA256SUMS"):
+            fetch(publication, tmp_path, [nowhere])
 
 
 def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
@@ -440,18 +442,20 @@ def test_members_that_nobody_asked_for_go_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "members",
+    ("members", "named"),
     [
-        (link("toy/a.bin", "/etc/passwd"), GOOD[1]),
-        (GOOD[1], link("toy/a.bin", "toy/b.bin", tarfile.LNKTYPE)),
-        (("toy/a.bin", b"longer than was published"), GOOD[1]),
-        (GOOD[0], GOOD[0], GOOD[1]),
-        (GOOD[0],),
-        (("toy/huge", bytes(2**24 + 9000)), *GOOD),
+        ((link("toy/a.bin", "/etc/passwd"), GOOD[1]), r"toy/a\.bin"),
+        ((GOOD[1], link("toy/a.bin", "toy/b.bin", tarfile.LNKTYPE)), r"toy/a\.bin"),
+        ((("toy/a.bin", b"longer than was published"), GOOD[1]), r"toy/a\.bin"),
+        ((GOOD[0], GOOD[0], GOOD[1]), r"toy/a\.bin"),
+        ((GOOD[0],), r"\b1\b.*\b2\b"),
+        ((("toy/huge", bytes(2**24 + 9000)), *GOOD), rf"\b{2**24 + 8}\b"),
     ],
 )
-def test_an_archive_of_another_kind_is_refused(tmp_path: Path, members: tuple[object, ...]) -> None:
-    with pytest.raises(DataError, match=r"all\.tar\.gz"):
+def test_an_archive_of_another_kind_is_refused(
+    tmp_path: Path, members: tuple[object, ...], named: str
+) -> None:
+    with pytest.raises(DataError, match=rf"all\.tar\.gz.*{named}"):
         fetch_archive(tmp_path, packed(*members))  # type: ignore[arg-type]
     assert not (tmp_path / "toy" / "SHA256SUMS").exists()
     assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
@@ -476,7 +480,7 @@ def test_batches_that_are_there_stay_and_others_are_refused(tmp_path: Path) -> N
     assert (folder / "a.bin").stat().st_mtime_ns == before
     (folder / "SHA256SUMS").unlink()
     (folder / "b.bin").write_bytes(b"new")
-    with pytest.raises(DataError, match=r"b\.bin is there and differs from the published file"):
+    with pytest.raises(DataError, match=r"toy/b\.bin"):
         fetch_archive(tmp_path, packed(*GOOD))
     assert (folder / "b.bin").read_bytes() == b"new"
 

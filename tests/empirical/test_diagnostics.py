@@ -68,9 +68,9 @@ def test_an_input_has_draws_of_its_own_whoever_its_neighbours_are() -> None:
 
 
 def test_bad_values() -> None:
-    with pytest.raises(InvalidValueError, match="sigma must be positive"):
+    with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
         LinePlan(0.0)
-    with pytest.raises(InvalidValueError, match="points must be an integer of at least 2"):
+    with pytest.raises(InvalidValueError, match=r"points.*\b2\b.*\b1\b"):
         LinePlan(0.5, points=1)
-    with pytest.raises(InvalidValueError, match="at least one input"):
+    with pytest.raises(InvalidValueError):
         confidence_lines(half_space(), at(1.0), [], LinePlan(0.5))

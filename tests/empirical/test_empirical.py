@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from smoothcert.empirical import (
 )
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.runs import Run
+from smoothcert.runs import Run, read_run
 from smoothcert.sampling import adapt
 from smoothcert.smoothing import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
+from tests.conftest import BuildOnce
 
 SIGMA = 0.5
 NORMAL = np.array([0.6, 0.0, -0.8, 0.0])
@@ -55,7 +57,7 @@ def at_distances(distances: list[float]) -> Dataset:
 
 
 def certified(out: Path, data: Dataset, module: nn.Module | None = None, **options: Any) -> Run:
-    plan = {"sigma": SIGMA, "n": 2000} | options
+    plan = {"sigma": SIGMA, "n": 2000, "seed": 0} | options
     return certify_dataset(SmoothedClassifier(module or half_space(), **plan), data, out / "run")
 
 
@@ -141,13 +143,13 @@ def test_adversaries_stay_where_the_data_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS.names())
 def test_neither_batch_nor_workers_nor_other_inputs_and_radii_matter(tmp_path: Path, attack: str) -> None:
-    data = at_distances(list(np.linspace(0.1, 1.5, 9)))
-    run = certified(tmp_path, data)
+    data = at_distances(list(np.linspace(0.1, 1.5, 6)))
+    run = certified(tmp_path, data, n=500)
 
     def breaks(report: AttackReport) -> list[tuple[int, float | None]]:
         return [(one.record.index, one.broken_at) for one in report.inputs]
 
-    plan = AttackPlan(attack, copies=32)
+    plan = AttackPlan(attack, steps=10, copies=32, n=500)
     expected = attack_run(run, half_space(), data, [0.5, 1.0], plan)
     for batch, execution in ((1, None), (4, Execution(workers=3)), (99, Execution(workers=1, batch=64))):
         found = attack_run(run, half_space(), data, [1.0, 0.5], plan, batch=batch, execution=execution)
@@ -172,16 +174,24 @@ def test_votes_are_fresh_at_every_radius_and_seed(tmp_path: Path) -> None:
     assert len(found) == 4
 
 
+@pytest.fixture(scope="session")
+def digits_run(digits_model: Path, build_once: BuildOnce) -> Run:
+    classifier = SmoothedClassifier(load_model(digits_model)[0], sigma=0.25, n=1000, seed=0)
+    return read_run(
+        build_once(
+            "attacked-digits", lambda out: certify_dataset(classifier, load("digits"), out, Choice(skip=20))
+        )
+    )
+
+
 @pytest.mark.parametrize("attack", ["pgd", "ddn"])
 def test_empirical_accuracy_is_no_less_than_certified(
-    digits_model: Path, tmp_path: Path, attack: str
+    digits_model: Path, digits_run: Run, attack: str
 ) -> None:
     module, _ = load_model(digits_model)
-    data = load("digits")
-    classifier = SmoothedClassifier(module, sigma=0.25, n=2000)
-    run = certify_dataset(classifier, data, tmp_path, Choice(skip=20))
+    data, run = load("digits"), digits_run
     radii = [0.2, 0.4, 0.6, 1.5]
-    plan = AttackPlan(attack, steps=10, copies=8, n=500)
+    plan = AttackPlan(attack, steps=10, copies=8, n=200)
     report = attack_run(run, module, data, radii, plan)
     empirical = report.empirical_accuracy()
     assert report.contradictions() == ()
@@ -190,8 +200,8 @@ def test_empirical_accuracy_is_no_less_than_certified(
     )
     assert list(empirical) == sorted(empirical, reverse=True)
     assert empirical[-1] < 0.2
-    other = attack_run(run, module, data, radii, plan, batch=7)
-    assert [one.broken_at for one in other.inputs] == [one.broken_at for one in report.inputs]
+    some = attack_run(replace(run, records=run.records[::4]), module, data, radii, plan, batch=3)
+    assert [one.broken_at for one in some.inputs] == [one.broken_at for one in report.inputs[::4]]
 
 
 @pytest.mark.parametrize(
@@ -211,62 +221,61 @@ def test_the_test_against_the_label(votes: tuple[int, ...], label: int, rival: i
 def test_too_few_votes_to_show_anything_are_pointed_out(tmp_path: Path) -> None:
     data = at_distances([0.3])
     run = certified(tmp_path, data)
-    with pytest.warns(TooFewVotesWarning, match=r"the smallest n that could is 12\b"):
+    with pytest.warns(TooFewVotesWarning, match=r"\b12\b"):
         report = attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=11))
     assert report.broken() == (0, 0)
     assert attack_run(run, half_space(), data, [1.0, 9.0], AttackPlan(n=12)).broken() == (0, 1)
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("field", "value"),
+    [("attack", "fgsm"), ("steps", 0), ("copies", 0), ("restarts", 0), ("n", 0), ("alpha", 1.0)],
+)
+def test_bad_plans(field: str, value: object) -> None:
+    with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*\b{value}\b"):
+        AttackPlan(**{field: value})  # type: ignore[arg-type]
+
+
+def test_bad_radii(tmp_path: Path) -> None:
+    data = at_distances([1.0])
+    run = certified(tmp_path, data)
+    for radii, named in (
+        ([], r"radii.*\[\]"),
+        ([0.5, 0.5], r"radii.*\[0\.5, 0\.5\]"),
+        ([0.0], r"radius.*0\.0"),
+    ):
+        with pytest.raises(InvalidValueError, match=named):
+            attack_run(run, half_space(), data, radii)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
     [
-        ({"attack": "fgsm"}, "unknown attack 'fgsm'"),
-        ({"steps": 0}, "steps must be"),
-        ({"copies": 0}, "copies must be"),
-        ({"restarts": 0}, "restarts must be"),
-        ({"n": 0}, "n must be"),
-        ({"alpha": 1.0}, "alpha must lie"),
+        ({"noise": "uniform"}, "uniform.*l1.*l2.*--noise gaussian"),
+        ({"bound": "hoeffding"}, "hoeffding.*--bound"),
     ],
 )
-def test_bad_plans(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        AttackPlan(**fields)
-
-
-@pytest.mark.parametrize(
-    ("radii", "message"), [([], "one or more"), ([0.5, 0.5], "different"), ([0.0], "positive")]
-)
-def test_bad_radii(tmp_path: Path, radii: list[float], message: str) -> None:
+def test_runs_of_another_kind_are_refused(tmp_path: Path, options: dict[str, Any], named: str) -> None:
     data = at_distances([1.0])
-    with pytest.raises(InvalidValueError, match=message):
-        attack_run(certified(tmp_path, data), half_space(), data, radii)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [({"noise": "uniform"}, "certified with uniform noise in l1"), ({"bound": "hoeffding"}, "soft votes")],
-)
-def test_runs_of_another_kind_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
-    data = at_distances([1.0])
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(RunError, match=named):
         attack_run(certified(tmp_path, data, **options), half_space(), data, [0.5])
 
 
 def test_imported_and_empty_runs_are_refused(tmp_path: Path) -> None:
     data = at_distances([1.0])
     run = certified(tmp_path, data)
-    with pytest.raises(RunError, match="kind 'import'"):
+    with pytest.raises(RunError, match="'import'"):
         attack_run(replace(run, manifest=replace(run.manifest, kind="import")), half_space(), data, [0.5])
-    with pytest.raises(RunError, match="no input has been certified"):
+    with pytest.raises(RunError, match=re.escape(str(tmp_path / "run"))):
         attack_run(replace(run, records=()), half_space(), data, [0.5])
 
 
 def test_only_the_certified_model_and_data_are_attacked(tmp_path: Path) -> None:
     data = at_distances([1.0])
     run = certified(tmp_path, data)
-    with pytest.raises(ModelError, match=r"Linear is not the model that .* was certified with.*--model"):
+    with pytest.raises(ModelError, match=r"Linear.*--model"):
         attack_run(run, half_space(bias=1e-6), data, [0.5])
-    with pytest.raises(DataError, match=r"made-up does not hold the inputs.*--data-dir"):
+    with pytest.raises(DataError, match=r"made-up.*--data-dir"):
         attack_run(run, half_space(), at_distances([1.1]), [0.5])
 
 
@@ -326,7 +335,9 @@ def test_models_without_gradients_are_attacked_by_votes(tmp_path: Path, make: st
     else:  # rounding has no slope: gradients say nothing
         scale, base = 100, adapt(OfWholeNumbers(), "hard", input_dtype="int16")
         data = replace(data, stored=np.rint(np.asarray(data.stored) * scale))
-    run = certify_dataset(SmoothedClassifier(base, sigma=SIGMA * scale, n=2000), data, tmp_path / "run")
+    run = certify_dataset(
+        SmoothedClassifier(base, sigma=SIGMA * scale, n=2000, seed=0), data, tmp_path / "run"
+    )
     radii = [scale * (distance + sign * 0.12) for distance in distances for sign in (-1, 1)]
     report = attack_run(run, base, data, radii, AttackPlan(n=20_000), execution=Execution(workers=2))
     assert (report.plan.attack, report.plan.copies) == ("nes", 256)
@@ -335,7 +346,7 @@ def test_models_without_gradients_are_attacked_by_votes(tmp_path: Path, make: st
     assert report.contradictions() == ()
     assert attack_run(run, base, data, radii, AttackPlan("gradient-free", n=20_000)).broken()[-1] >= 2
     for attack in ("pgd", "ddn"):
-        with pytest.raises(ModelError, match=f"{attack} follows gradients, and .* has none: take nes"):
+        with pytest.raises(ModelError, match=rf"\b{attack}\b.*\bnes\b"):
             attack_run(run, base, data, radii, AttackPlan(attack))
 
 
@@ -356,7 +367,7 @@ def test_a_module_whose_gradients_end_somewhere_is_told_of_the_attack_by_votes(t
 
     data = at_distances([0.4])
     run = certified(tmp_path, data, Labelled())
-    with pytest.raises(ModelError, match=r"can't be differentiated .*: take the attack nes"):
+    with pytest.raises(ModelError, match=r"Labelled.*\bnes\b"):
         attack_run(run, Labelled(), data, [0.6])
     assert attack_run(run, Labelled(), data, [0.6], AttackPlan("nes")).broken() == (1,)
 

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -56,17 +58,24 @@ def environment(place: Path, **more: str) -> dict[str, str]:
     return os.environ | {"PATH": path, "PYTHONPATH": here} | told | more
 
 
-def job(place: Path, number: int, kind: str) -> subprocess.Popen[bytes]:
+@contextmanager
+def job(place: Path, number: int, kind: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A job under way; at the end of the block whatever is left of it is killed."""
     if kind == "slurm":
         told = {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_COUNT": str(SHARDS)}
         words = ["bash", str(EXAMPLES / "slurm.sh")]
     else:
         told = {"JOB_COMPLETION_INDEX": str(number - 1), "SHARDS": str(SHARDS)}
         words = ["bash", "-c", kubernetes_command().replace("/runs/shards", str(place / "shards"))]
-    return subprocess.Popen(words, cwd=place, env=environment(place, **told), start_new_session=True)
+    process = subprocess.Popen(words, cwd=place, env=environment(place, **told), start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(30)
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 @pytest.mark.parametrize("kind", ["slurm", "kubernetes"])
 def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(
@@ -84,7 +93,7 @@ def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(
         "--out",
         "whole",
     ]
-    subprocess.run(whole, cwd=place, env=environment(place), check=True)
+    subprocess.run(whole, cwd=place, env=environment(place), check=True, timeout=300)
     chance = random.Random(kind)
     for number in range(1, SHARDS + 1):
         with job(place, number, kind) as first:
@@ -93,8 +102,6 @@ def test_jobs_that_are_killed_and_submitted_again_end_in_the_run_of_one_process(
             while not journal.exists() and first.poll() is None and time.monotonic() < deadline:
                 time.sleep(0.02)
             time.sleep(chance.random() * 0.5)
-            if first.poll() is None:
-                os.killpg(first.pid, signal.SIGKILL)
         with job(place, number, kind) as second:
             assert second.wait(120) == 0
     merged = merge(sorted((place / "shards").iterdir()), place / "merged")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import results_digest
 from smoothcert.sampling import Numerics
 from smoothcert.smoothing.plan import former_default
+from tests.analysis.texts import numbers
 from tests.datasets.test_read_ahead import Slow, reading_threads
 from tests.guarantees.damages import KINDS, _classifier, certified, points
 from tests.runs.sealing import without_checksums
@@ -58,10 +60,10 @@ def test_choices(choice: Choice, size: int, indices: list[int]) -> None:
     assert list(choice.indices(size)) == indices
 
 
-@pytest.mark.parametrize(("fields", "message"), [({"skip": 0}, "skip must be"), ({"most": 0}, "max must be")])
-def test_bad_choices(fields: dict[str, int], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        Choice(**fields)
+@pytest.mark.parametrize(("field", "shown"), [("skip", "skip"), ("most", "max")])
+def test_bad_choices(field: str, shown: str) -> None:
+    with pytest.raises(InvalidValueError, match=rf"\b{shown}\b.*\b0\b"):
+        Choice(**{field: 0})
 
 
 def test_a_run_holds_one_full_record_per_chosen_input(tmp_path: Path) -> None:
@@ -122,7 +124,7 @@ def test_a_run_keeps_its_route_and_rows_where_today_auto_would_take_others(tmp_p
     run = certify("run")
     assert (run.manifest.plan.route, run.manifest.plan.chunk) == ("eager", 64)
     assert run.records.digest == whole.records.digest
-    with pytest.raises(RunError, match=r'plan\.route: the run has "eager", now "channels-last"'):
+    with pytest.raises(RunError, match=r'plan\.route.*"eager".*"channels-last"'):
         certify("run", route="channels-last")
 
 
@@ -140,7 +142,7 @@ def test_inputs_read_ahead_from_disk_are_certified_to_the_same_bits_and_read_onc
 
 
 def test_a_torn_picture_ends_the_run_at_its_own_index_and_no_thread_stays(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="picture 13 is torn"):
+    with pytest.raises(OSError, match="13"):
         certify_dataset(
             smoothed(
                 lambda batch: (batch[:, 0, 0, 0] > 0.04).astype(np.int64), execution=Execution(workers=1)
@@ -167,7 +169,7 @@ def test_a_run_knows_which_inputs_were_asked_for(tmp_path: Path) -> None:
     begun = read_run(tmp_path)
     assert list(begun.planned or ()) == [0, 3, 6, 9, 12]
     assert not begun.complete
-    assert "of the 5 inputs asked for" in str(begun.shortfall)
+    assert numbers(begun.shortfall or "") == [str(len(begun.records)), "5"]
     done = certify_dataset(smoothed(), dataset(), tmp_path, Choice(3, 5))
     assert done.complete
     assert done.shortfall is None
@@ -176,14 +178,12 @@ def test_a_run_knows_which_inputs_were_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("choice", [Choice(most=6), Choice(most=3), Choice(2, 4), Choice()])
 def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> None:
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))
-    with pytest.raises(RunError, match="can't be continued") as caught:
-        certify_dataset(smoothed(), dataset(), tmp_path, choice)
+    other = rf"\b{len(choice.indices(30))}\b"
     differs = (
-        "data.skip (--skip): the run has 1, now 2"
-        if choice.skip == 2
-        else "data.planned (--max): the run has 4, "
+        r"data\.skip.*--skip.*\b1\b.*\b2\b" if choice.skip == 2 else rf"data\.planned.*--max.*\b4\b.*{other}"
     )
-    assert differs in str(caught.value)
+    with pytest.raises(RunError, match=differs):
+        certify_dataset(smoothed(), dataset(), tmp_path, choice)
     assert read_run(tmp_path).complete
 
 
@@ -206,7 +206,7 @@ def test_a_run_of_an_earlier_version_goes_on_and_is_complete_when_nothing_is_lef
     old = read_run(without_checksums(tmp_path))
     assert old.planned is None
     assert not old.complete
-    assert "it doesn't say how many were asked for" in str(old.shortfall)
+    assert numbers(old.shortfall or "") == ["2", "3"]
     assert certify_dataset(smoothed(), dataset(), tmp_path, Choice(10)).complete
 
 
@@ -229,22 +229,21 @@ def test_another_plan_model_or_data_is_refused(
     tmp_path: Path, options: dict[str, Any], data: Dataset, differs: str
 ) -> None:
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=2))
-    with pytest.raises(RunError, match="can't be continued") as caught:
+    with pytest.raises(RunError, match=rf"\b{re.escape(differs)}\b"):
         certify_dataset(smoothed(**options), data, tmp_path, Choice(most=2))
-    assert differs in str(caught.value)
 
 
 def test_a_model_with_too_few_classes_is_refused(tmp_path: Path) -> None:
     data = dataset()
     wide = replace(data, classes=("a", "b", "c"))
-    with pytest.raises(DataError, match=r"made-up has 3 classes but .* knows 2"):
+    with pytest.raises(DataError, match=r"made-up.*\b3\b.*half_space.*\b2\b"):
         certify_dataset(smoothed(), wide, tmp_path)
 
 
 def test_a_model_of_another_shape_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     from smoothcert.errors import ModelError
 
-    with pytest.raises(ModelError, match="fails on a batch of shape"):
+    with pytest.raises(ModelError, match=r"Linear.*\(1, 3\)"):
         certify_dataset(SmoothedClassifier(nn.Linear(4, 2), sigma=1.0), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -274,7 +273,7 @@ def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"plan\.sigmas_sha256"):
         certify_dataset(diagonal([0.5, 2.0, 1.0]), dataset(), out, Choice(most=2))
     np.save(RunFiles(out).sigmas, np.ones(3))
-    with pytest.raises(RunError, match="isn't the vector"):
+    with pytest.raises(RunError, match=r"sigmas\.npy"):
         certify_dataset(diagonal([0.5, 1.0, 2.0]), dataset(), out, Choice(most=2))
     # Killed between the statement and the vector: it is written when the run goes on.
     (RunFiles(out).sigmas).unlink()
@@ -284,7 +283,7 @@ def test_only_the_same_vector_continues_a_run(tmp_path: Path) -> None:
 
 
 def test_a_vector_that_does_not_fit_the_data_leaves_no_run(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="sigmas of shape"):
+    with pytest.raises(InvalidValueError, match=r"sigmas.*\(2,\).*\(3,\)"):
         certify_dataset(diagonal([0.5, 1.0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -299,14 +298,14 @@ def test_a_classifier_that_holds_columns_states_them_and_goes_on(tmp_path: Path)
     forget(halfway.path, {2, 3})
     again = certify_dataset(holding, dataset(), tmp_path / "halfway", Choice(most=4))
     assert again.records.digest == whole.records.digest
-    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now \[1\]"):
+    with pytest.raises(RunError, match=r"model\.held.*\[0\].*\[1\]"):
         certify_dataset(smoothed().holding([1]), dataset(), tmp_path / "whole", Choice(most=4))
-    with pytest.raises(RunError, match=r"model.held: the run has \[0\], now null"):
+    with pytest.raises(RunError, match=r"model\.held.*\[0\].*null"):
         certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice(most=4))
 
 
 def test_a_total_of_votes_is_not_spread_while_columns_are_held(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="while columns are held"):
+    with pytest.raises(InvalidValueError, match="total"):
         certify_dataset(smoothed(stop=("total:5000",)).holding([0]), dataset(), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

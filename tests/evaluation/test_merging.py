@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -100,21 +101,21 @@ def test_merging_again_after_a_kill_goes_on(data: Dataset, tmp_path: Path):
     RunFiles(tmp_path / "merged").journal.unlink()
     RunFiles(tmp_path / "merged").lock.unlink()
     assert merge(parts, tmp_path / "merged").records.digest == digest
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match=r"merged.*--out"):
         merge(parts, tmp_path / "merged")
 
 
 def test_what_is_missing_doubled_or_unfinished_is_refused(data: Dataset, tmp_path: Path):
     parts = shards(data, tmp_path, 3)
-    with pytest.raises(RunError, match=r"missing: shard 1/3 of the run. Certify with --shard 1/3"):
+    with pytest.raises(RunError, match="--shard 1/3"):
         merge(parts[:2], tmp_path / "merged")
-    with pytest.raises(RunError, match=r"are both shard 1/3"):
+    with pytest.raises(RunError, match=r"shard-1 .*shard-1 .*1/3"):
         merge([*parts, parts[-1]], tmp_path / "merged")
-    with pytest.raises(RunError, match="is a whole run, no shard"):
+    with pytest.raises(RunError, match=r"whole.*--shard"):
         merge([certified(data, tmp_path / "whole").path], tmp_path / "merged")
-    with pytest.raises(RunError, match=r"shards of 3 and of 5 parts"):
+    with pytest.raises(RunError, match=r"\b3\b.*\b5\b"):
         merge([*parts, certified(data, tmp_path / "fifth", "5/5").path], tmp_path / "merged")
-    with pytest.raises(InvalidValueError, match="got none"):
+    with pytest.raises(InvalidValueError):
         merge([], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
@@ -123,41 +124,39 @@ def test_an_unfinished_shard_is_refused(data: Dataset, tmp_path: Path):
     parts = shards(data, tmp_path, 2)
     with open_run(parts[0], Manifest.load(parts[0])) as journal:
         journal.drop(sorted(journal.indices())[3:])
-    with pytest.raises(
-        RunError, match=r"shard 2/2\) holds 3 of the 11 inputs asked for so far: give its certify"
-    ):
+    with pytest.raises(RunError, match=r"shard-2\b.*2/2.*\b3\b.*\b11\b"):
         merge(parts, tmp_path / "merged")
 
 
 def test_shards_of_other_plans_models_data_or_versions_are_refused(data: Dataset, tmp_path: Path):
     first = certified(data, tmp_path / "1", "1/2").path
-    with pytest.raises(RunError, match=r"plan.n: the run has 300, now 400"):
+    with pytest.raises(RunError, match=r"plan\.n\b.*\b300\b.*\b400\b"):
         merge([first, certified(data, tmp_path / "n", "2/2", n=400).path], tmp_path / "merged")
-    with pytest.raises(RunError, match=r"plan.seed"):
+    with pytest.raises(RunError, match=r"plan\.seed\b.*\b0\b.*\b5\b"):
         merge([first, certified(data, tmp_path / "seed", "2/2", seed=5).path], tmp_path / "merged")
     second = certified(data, tmp_path / "2", "2/2").path
     _state_version(second, "torch", "1.0")
-    with pytest.raises(RunError, match=r"versions.torch: .* has 2.*, .* 1.0"):
+    with pytest.raises(RunError, match=r"versions\.torch\b.*\b2\..*\b1\.0"):
         merge([first, second], tmp_path / "merged")
     assert not (tmp_path / "merged").exists()
 
 
 def test_a_shard_is_not_continued_as_another(data: Dataset, tmp_path: Path):
     certified(data, tmp_path / "1", "1/2")
-    with pytest.raises(RunError, match=r'data.shard: the run has "1/2", now "2/2"'):
+    with pytest.raises(RunError, match=r'data\.shard.*"1/2".*"2/2"'):
         certified(data, tmp_path / "1", "2/2")
-    with pytest.raises(RunError, match=r"data\.shard"):
+    with pytest.raises(RunError, match=r'data\.shard.*"1/2".*null'):
         certified(data, tmp_path / "1")
 
 
 def test_a_total_of_votes_can_not_be_spread_over_shards(data: Dataset, tmp_path: Path):
-    with pytest.raises(InvalidValueError, match=r"shard 1/2 can't know its part of a total"):
+    with pytest.raises(InvalidValueError, match=r"1/2.*--stop total:5000"):
         certified(data, tmp_path / "1", "1/2", stop=("total:5000",))
 
 
 @pytest.mark.parametrize("text", ["", "1", "0/3", "4/3", "1/0", "a/b", "1/2/3", "-1/3", "1.0/2"])
 def test_what_is_no_shard_is_refused(text: str):
-    with pytest.raises(InvalidValueError, match="a shard is"):
+    with pytest.raises(InvalidValueError, match=re.escape(text or "''")):
         Shard.parse(text)
 
 

@@ -96,35 +96,35 @@ def test_certify_does_not_continue_it(tmp_path: Path) -> None:
 )
 def test_what_would_need_other_votes_is_refused(tmp_path: Path, name: str, value: Any) -> None:
     source = certified(tmp_path / "source")
-    with pytest.raises(InvalidValueError, match=f"{name} can't change from .* to {value}.*cast again"):
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*\b{value}\b"):
         recertified(source, **{name: value})
     recertified(source, **{name: source.manifest.plan.value(name)})
 
 
 def test_soft_bounds_need_soft_votes(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"kept hard votes .* cast again"):
+    with pytest.raises(RunError, match=r"hard.*--bound bernstein"):
         recertified(certified(tmp_path / "source"), bound="bernstein")
 
 
 def test_bad_values_are_refused(tmp_path: Path) -> None:
     source = certified(tmp_path / "source")
-    with pytest.raises(InvalidValueError, match="alpha must lie strictly between 0 and 1, got 2"):
+    with pytest.raises(InvalidValueError, match=r"alpha.*2\.0"):
         recertified(source, alpha=2.0)
-    with pytest.raises(InvalidValueError, match="two-class"):
+    with pytest.raises(InvalidValueError, match=r"'two-clas'.*'two-class'"):
         recertified(source, bound="two-clas")
-    with pytest.raises(InvalidValueError, match="Did you mean 'alpha'"):
+    with pytest.raises(InvalidValueError, match=r"'alfa'.*'alpha'"):
         recertified(source, alfa=0.1)
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match=r"source.*--out"):
         recertify(source, source.path)
 
 
 def test_logs_and_empty_runs_are_refused() -> None:
     log = made_run()
-    with pytest.raises(RunError, match="radii but no votes"):
+    with pytest.raises(RunError, match="made"):
         recertified(replace(log, manifest=replace(log.manifest, kind="import")), alpha=0.1)
-    with pytest.raises(RunError, match="radii but no votes"):
+    with pytest.raises(RunError, match="made"):
         recertified(log, alpha=0.1)
-    with pytest.raises(RunError, match="no input has been certified yet"):
+    with pytest.raises(RunError, match="made"):
         recertified(made_run(records=()), alpha=0.1)
 
 
@@ -143,7 +143,7 @@ def test_results_that_do_not_follow_from_their_votes_are_refused(tmp_path: Path,
         "stream": replace(record, estimation=replace(tally, stream=replace(tally.stream, seed=8))),
     }[what]
     records = (*source.records[:position], altered, *source.records[position + 1 :])
-    with pytest.raises(RunError, match=f"input {record.index} .* doesn't follow from its votes"):
+    with pytest.raises(RunError, match=rf"\b{record.index}\b.*{altered.radius:.6g}"):
         recertified(replace(source, records=records), alpha=0.1)
 
 
@@ -195,15 +195,15 @@ def test_noise_with_a_scale_for_each_dimension(tmp_path: Path, noise: str) -> No
     changed = recertify(again, tmp_path / "changed", alpha=0.2)
     assert results_digest(changed.records) == results_digest(with_alpha(tmp_path / "direct", 0.2).records)
     altered = [replace(record, volume_radius=9.0) for record in source.records]
-    with pytest.raises(RunError, match="doesn't follow"):
+    with pytest.raises(RunError, match=rf"\b0\b.*{altered[0].radius:.6g}"):
         recertified(replace(source, records=tuple(altered)))
     np.save(RunFiles(source.path).sigmas, np.array([0.2, 0.5, 0.9]))
-    with pytest.raises(RunError, match="isn't the vector"):
+    with pytest.raises(RunError, match=r"sigmas\.npy"):
         recertified(source)
 
 
 def test_a_searched_sigma_is_named_and_not_called_damage(tmp_path: Path) -> None:
     run = read_run(certified(tmp_path / "run").path)
     searched = replace(run, manifest=run.manifest.stating(plan=run.manifest.plan.but(sigma_search="ladder")))
-    with pytest.raises(RunError, match="a σ that ladder found for each input"):
+    with pytest.raises(RunError, match=r"run\b.*σ.*\bladder\b"):
         recertify(searched, tmp_path / "out", alpha=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,7 @@ def test_whether_certifying_so_would_have_cast_these_votes(source: Run, tmp_path
 def test_the_command_says_what_it_means(source: Run, tmp_path: Path, capsys: Any) -> None:
     main(["recertify", str(source.path), "--alpha", "0.01", "--out", str(tmp_path / "run")])
     shown = " ".join(capsys.readouterr().err.split())
-    assert "the certificates hold, but certify with alpha 0.01" in shown
-    assert "what chooser and levels had to show" in shown
+    assert re.search(r"\balpha 0\.01\b.*chooser.*\balpha 0\.001\b", shown)
 
 
 def test_a_bound_of_soft_votes_is_refused(source: Run, tmp_path: Path) -> None:
@@ -90,20 +90,20 @@ def altered(source: Run, out: Path) -> Path:
 def test_a_line_that_is_missing_or_of_other_votes_is_refused(source: Run, tmp_path: Path) -> None:
     run = altered(source, tmp_path / "missing")
     write_lines(run, {index: line for index, line in lines(run).items() if index != 4})
-    with pytest.raises(RunError, match=r"levels.jsonl has no intact line of input 4"):
+    with pytest.raises(RunError, match=r"levels\.jsonl.*\b4\b.*missing"):
         recertify(read_run(run), tmp_path / "new")
 
     run = altered(source, tmp_path / "home")
     edit_line(run, 4, lambda line: line["votes"][0]["estimation"]["counts"].reverse())
-    with pytest.raises(RunError, match=r"input 4 .* levels.jsonl has others"):
+    with pytest.raises(RunError, match=r"home.*\b4\b.*levels\.jsonl"):
         recertify(read_run(run), tmp_path / "new")
 
     run = altered(source, tmp_path / "chooser")
     edit_line(run, 7, lambda line: line["chooser"].update(counts=[0, 0, 1000]))
-    with pytest.raises(RunError, match=r"input 7 .* doesn't follow from its votes"):
+    with pytest.raises(RunError, match=rf"\b7\b.*{source.records[7].radius:.6g}.*\d\.\d"):
         recertify(read_run(run), tmp_path / "new")
 
     run = altered(source, tmp_path / "seed")
     edit_line(run, 7, lambda line: line["chooser"].update(seed=3))
-    with pytest.raises(RunError, match=r"input 7 .* votes of seed 3 aren't the chooser's"):
+    with pytest.raises(RunError, match=r"\b7\b.*\b3\b.*chooser"):
         recertify(read_run(run), tmp_path / "new")

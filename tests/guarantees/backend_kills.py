@@ -36,7 +36,7 @@ from smoothcert.runs import Run, read_run
 from smoothcert.runs.shards import Shard
 from smoothcert.sampling import Execution
 from smoothcert.verification import verify_run
-from tests.guarantees.kills import unless_finished
+from tests.guarantees.kills import LIMIT, unless_finished
 from tests.verification.runs import Linear
 
 ROOT = Path(__file__).parents[2]
@@ -73,7 +73,7 @@ def shards(path: Path, _address: str | None) -> Run:
     parts = [path / str(number) for number in range(1, SHARDS + 1)]
     for number, part in enumerate(parts, start=1):
         certified(part, Execution(workers=1), Choice(shard=Shard(number, SHARDS)))
-    with unless_finished():
+    with unless_finished(path / "run"):
         merge(parts, path / "run")
     return read_run(path / "run")
 
@@ -133,16 +133,16 @@ class Owner:
         return True
 
     def wait(self) -> int:
-        """Its exit code."""
-        if hasattr(self, "_program"):
-            return self._program.wait()
-        self._fork.join()
-        return self._fork.exitcode or 0
+        """Its exit code; one that takes longer than ``LIMIT`` seconds is killed, which is an error."""
+        if not self.ends_within(LIMIT):
+            self.kill()
+            raise AssertionError(f"the owner of {self._path} has not ended after {LIMIT:g} s")
+        return (self._program.returncode if hasattr(self, "_program") else self._fork.exitcode) or 0
 
     def kill(self) -> None:
         """At once."""
         os.kill(self.pid, signal.SIGKILL)
-        self.wait()
+        assert self.ends_within(LIMIT)
 
 
 WORKERS = ("processes", "ray")
@@ -187,8 +187,9 @@ def disturbed(
     while left:
         # Half of the kills come once there are workers, which takes longer than their work.
         begun = chance.random() < 0.5
+        deadline = time.monotonic() + LIMIT
         while begun and name in WORKERS and not workers_of(name, owner.pid) and not owner.ends_within(0.05):
-            pass
+            assert time.monotonic() < deadline, f"{name}: no worker after {LIMIT:g} s"
         if owner.ends_within(chance.uniform(0, seconds / 4 if begun else seconds)):
             break
         workers = workers_of(name, owner.pid)

@@ -1,6 +1,6 @@
 """How a promised failure rate is held against what happens: shared by the guarantee tests.
 
-Every check here raises AssertionError when the promise is broken; test_broken_bounds.py proves that it does.
+Every check raises TooOftenError when the promise is broken; test_broken_bounds.py shows that it does.
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ FALSE_ALARM = 1e-6  # probability that a check fails although the promise holds
 Rule = Callable[[Tally, int, float], ClassBounds]
 
 
+class TooOftenError(AssertionError):
+    """A promise fails more often than it may."""
+
+
+class WastefulError(AssertionError):
+    """A promise is kept at a higher price than it needs."""
+
+
 def assert_rate_within(failures: int, trials: int, alpha: float) -> None:
     """Fails if so many failures would be a one-in-a-million accident at rate ``alpha``."""
-    assert stats.binom.sf(failures - 1, trials, alpha) > FALSE_ALARM, (
-        f"{failures} failures in {trials} trials: more than alpha = {alpha} allows"
-    )
+    if stats.binom.sf(failures - 1, trials, alpha) <= FALSE_ALARM:
+        raise TooOftenError(f"{failures} failures in {trials} trials at alpha = {alpha}")
 
 
 def assert_rate_not_below(failures: int, trials: int, least: float) -> None:
     """Fails if so few failures would be a one-in-a-million accident at rate ``least``: the bound is wasteful."""
-    assert stats.binom.cdf(failures, trials, least) > FALSE_ALARM, (
-        f"{failures} failures in {trials} trials: far fewer than {least}, the bound wastes votes"
-    )
+    if stats.binom.cdf(failures, trials, least) <= FALSE_ALARM:
+        raise WastefulError(f"{failures} failures in {trials} trials, expected a share of {least}")
 
 
 def hard_tally(counts: Sequence[int], stream: Stream = STREAM) -> Tally:
@@ -58,16 +64,7 @@ def assert_exact_lower_coverage(lower_bound: Callable[[int], float], n: int, alp
     for k in range(1, n + 1):
         p = lower_bound(k) * (1 - 1e-9)
         rate = exact_miss_rate(lower_bound, n, p)
-        assert rate <= alpha * (1 + 1e-6), f"misses with probability {rate} > {alpha} at p = {p}"
-        assert rate >= alpha * (1 - 1e-4), f"misses with probability {rate} only at p = {p}: wasteful"
-
-
-def joint_misses(rule: Rule, p: Sequence[float], n: int, alpha: float, trials: int, seed: int) -> int:
-    """How often bounds for class 0 fail to hold together, in ``trials`` simulated tallies."""
-    votes = np.random.default_rng(seed).multinomial(n, p, size=trials)
-    unique, times = np.unique(votes, axis=0, return_counts=True)
-    misses = 0
-    for counts, repeated in zip(unique, times):
-        bounds = rule(hard_tally(counts), 0, alpha)
-        misses += int(repeated) * (bounds.lower > p[0] or bounds.upper < max(p[1:]))
-    return misses
+        if rate > alpha * (1 + 1e-6):
+            raise TooOftenError(f"misses with probability {rate} > {alpha} at p = {p}")
+        if rate < alpha * (1 - 1e-4):
+            raise WastefulError(f"misses with probability {rate} < {alpha} at p = {p}")

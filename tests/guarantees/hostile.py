@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -21,6 +23,9 @@ from tests.runs.sealing import without_checksums
 
 ESCAPE = "\x1b]0;owned\x07"
 """Sets the title of a terminal."""
+
+LIMIT = 120.0
+"""Seconds that opening a file may take before it counts as waiting for ever."""
 
 # Of the program itself: what the operating system says of a child may be what its parent had when it was made.
 _TELL_MEMORY = """
@@ -69,11 +74,37 @@ def memory_below(megabytes: int) -> Iterator[None]:
     assert peak < megabytes * 2**20, f"{peak / 2**20:.0f} MB"
 
 
+@contextmanager
+def process_within(megabytes: int) -> Iterator[None]:
+    """What the whole process takes at most grows by less than this, whoever allocates it."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    assert grown < megabytes, f"{grown} MB"
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    """What waits for ever, as for a pipe that nobody writes to, is a TimeoutError after ``LIMIT`` seconds."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, LIMIT)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def alone(program: str, cwd: Path, *arguments: str | Path, **environment: str) -> tuple[str, int]:
     """Output of a Python program in a process of its own, and the megabytes it took at most."""
     words = [sys.executable, "-P", "-c", program + _TELL_MEMORY, *(str(one) for one in arguments)]
+    given = {**os.environ, **environment}
     done = subprocess.run(
-        words, cwd=cwd, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        words, cwd=cwd, env=given, capture_output=True, text=True, check=False, timeout=LIMIT
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

@@ -35,15 +35,17 @@ from tests.training.toys import recipe as small_recipe
 from tests.verification.runs import Linear
 
 Job = Callable[[Path], str]
+LIMIT = 300.0  # seconds that a job may take
+_STEP = 0.002  # seconds between two looks whether it has ended
 
 
 @contextmanager
-def unless_finished() -> Iterator[None]:
-    """Whoever was killed after the last byte finds the run finished."""
+def unless_finished(run: Path) -> Iterator[None]:
+    """Whoever was killed after the last byte finds the run finished, and is refused another one in its place."""
     try:
         yield
-    except RunError as error:
-        if "holds a run already" not in str(error):
+    except RunError:
+        if not read_run(run).complete:
             raise
 
 
@@ -54,14 +56,14 @@ def certifying(kind: str) -> Job:
 
 def recertifying(path: Path) -> str:
     """Another α for votes that are there."""
-    with unless_finished():
+    with unless_finished(path / "run"):
         recertify(read_run(path.with_name("source")), path / "run", alpha=0.01)
     return results_digest(read_run(path / "run").records)
 
 
 def remembering(path: Path) -> str:
     """A run through a memory; its account of where answers came from counts, too."""
-    with unless_finished():
+    with unless_finished(path / "run"):
         remember(read_run(path.with_name("source")), points(), path / "memory", path / "run")
     run = read_run(path / "run")
     lines = [
@@ -79,7 +81,7 @@ def importing(path: Path) -> str:
     log = read_field_log(source, 0.5)
     stated = dict.fromkeys(("bound", "n0", "n", "alpha", "data_name", "method"))
     manifest = import_manifest(source, 0.5, noise="gaussian", read=log, **stated)  # type: ignore[arg-type]
-    with unless_finished():
+    with unless_finished(path / "run"):
         create_run(path / "run", manifest, log.records)
     return results_digest(read_run(path / "run").records)
 
@@ -124,6 +126,18 @@ def started(job: Job, path: Path) -> int:
         os._exit(0)
 
 
+def ended(process: int) -> int:
+    """Its exit code when it has ended; one that takes longer than ``LIMIT`` seconds is killed, which is an error."""
+    deadline = time.monotonic() + LIMIT
+    while (found := os.waitpid(process, os.WNOHANG)) == (0, 0):
+        if time.monotonic() > deadline:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+            raise AssertionError(f"process {process} has not ended after {LIMIT:g} s")
+        time.sleep(_STEP)
+    return os.waitstatus_to_exitcode(found[1])
+
+
 def disturbed(job: Job, path: Path, seconds: float, kills: int, chance: random.Random) -> int:
     """Do a job under ``kills`` kills, each at a moment up to ``seconds`` after its start; how many hit it."""
     hit = 0
@@ -131,34 +145,35 @@ def disturbed(job: Job, path: Path, seconds: float, kills: int, chance: random.R
         process = started(job, path)
         time.sleep(chance.uniform(0, seconds))
         os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        ended(process)
         if (path / "result").exists() or (path / "error").exists():
             break
         hit += 1
     else:
-        os.waitpid(started(job, path), 0)
+        ended(started(job, path))
     return hit
 
 
 def campaign(folder: Path, kills: int, seed: int, names: list[str] | None = None) -> tuple[int, list[str]]:
     """So many kills over all jobs; how many there were, and what was changed by them."""
     chance = random.Random(seed)
-    source = started(certifying("plain"), folder / "made")
-    os.waitpid(source, 0)
+    ended(started(certifying("plain"), folder / "made"))
     (folder / "made" / "run").rename(folder / "source")
     with (folder / "log.tsv").open("w") as stream:
         write_field_log(read_run(folder / "source").records, stream)
     expected, seconds = {}, {}
     for name in names or list(JOBS):
         begun = time.monotonic()
-        os.waitpid(started(JOBS[name], folder / "whole"), 0)
+        ended(started(JOBS[name], folder / "whole"))
         seconds[name] = time.monotonic() - begun
         error = folder / "whole" / "error"
         assert not error.exists(), error.read_text()
         expected[name] = (folder / "whole" / "result").read_text()
         shutil.rmtree(folder / "whole")
     count, wrong = 0, []
-    while count < kills:
+    for _ in range(10 * kills):  # a job may end before its kills have come
+        if count >= kills:
+            break
         for name, whole in expected.items():
             path = folder / "disturbed"
             count += disturbed(JOBS[name], path, seconds[name], 3, chance)

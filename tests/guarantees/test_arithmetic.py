@@ -7,6 +7,7 @@ grid leaves nothing to read: what the model sees is a function of whole numbers 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,21 +130,26 @@ def contradict(first: object, second: object, distance: float) -> bool:
 
 
 @pytest.mark.parametrize("levels", [255, None])
-@pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_no_two_certificates_contradict_each_other(
-    noise: str, pair: str, dtype: str, levels: int | None
-) -> None:
-    plan = CertifyPlan(NOISES[noise], n=600, n0=50, seed=1, numerics=Numerics(dtype), levels=levels)
+def test_no_two_certificates_contradict_each_other(noise: str, dtype: str, levels: int | None) -> None:
+    plan = CertifyPlan(NOISES[noise], n=300, n0=50, seed=1, numerics=Numerics(dtype), levels=levels)
     order = 1 if "uniform" in noise else 2
     for name, reader in READERS.items():
         smoothed = SmoothedClassifier(
             Reads(reader), plan, outputs="labels", classes=2, execution=Execution(workers=1)
         )
-        first, second = (smoothed.certify(x) for x in PAIRS[pair])
-        distance = float(np.linalg.norm(PAIRS[pair][0] - PAIRS[pair][1], ord=order))
-        assert not contradict(first, second, distance), (name, first.radius, second.radius, distance)
+        answers = iter(smoothed.certify(np.concatenate([*PAIRS.values()])))  # type: ignore[arg-type]
+        for pair, (one, other) in PAIRS.items():
+            first, second = next(answers), next(answers)
+            distance = float(np.linalg.norm(one - other, ord=order))
+            assert not contradict(first, second, distance), (
+                name,
+                pair,
+                first.radius,
+                second.radius,
+                distance,
+            )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -225,7 +231,7 @@ def test_an_answer_says_which_point_it_is_about() -> None:
 )
 def test_what_float32_cannot_add_exactly_is_refused_with_the_remedy(x: float, sigma: float) -> None:
     smoothed = SmoothedClassifier(HalfSpace(3.0), sigma=sigma, n=100, outputs="labels", classes=2)
-    with pytest.raises(InvalidValueError, match=r"float64|rescale"):
+    with pytest.raises(InvalidValueError, match=rf"sigma.* {re.escape(f'{sigma:g}')}\b"):
         smoothed.certify(np.full(3, x))
 
 
@@ -263,7 +269,7 @@ def test_a_data_set_far_from_zero_gets_the_type_it_needs(tmp_path: Path, scale: 
     assert certified.sum() > 40
     assert not (run.records.predicted[certified] != 0).any()
     assert not (run.records.radius > offsets).any()
-    with pytest.raises(InvalidValueError, match="isn't exact in float32"):
+    with pytest.raises(InvalidValueError, match=rf"\b{sigma:g}\b.*float32.*--dtype float64"):
         certify_dataset(
             SmoothedClassifier(
                 HalfSpace(scale),
@@ -282,5 +288,5 @@ def test_grid_noise_is_checked_for_exactness_at_the_very_edge() -> None:
     grid = on_grid(Gaussian(0.5), Grid.of(255), (1,))
     inside = (2**24 - grid.sampler.reach) / float(grid.steps_per_unit)
     grid.check_exact(grid.point(np.array([inside])), "float32", 0)
-    with pytest.raises(InvalidValueError, match="isn't exact in float32"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b0\.5\b.*float32"):
         grid.check_exact(grid.point(np.array([inside + 1 / 127.5])), "float32", 0)

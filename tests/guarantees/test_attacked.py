@@ -23,7 +23,7 @@ import torch
 from smoothcert import ConstantChooser, LevelledClassifier, SmoothedClassifier, StatisticChooser
 from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.intervals import acr_interval, robust_radius_lower_bound, statement
-from smoothcert.analysis.off_grid import lost_to_rounding
+from smoothcert.analysis.off_grid import lost_to_rounding, off_grid_in_words
 from smoothcert.commands import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, InvalidValueError, RunError
@@ -124,15 +124,15 @@ def test_pictures_in_float16_keep_their_levels() -> None:
 def test_a_plan_settled_for_other_inputs_is_refused() -> None:
     """Its sampler error would be too small, and its certificates centred off the grid."""
     settled = classifier().prepare((1,))
-    with pytest.raises(InvalidValueError, match="dimension"):
+    with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
         SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
-    with pytest.raises(InvalidValueError, match="dimension"):
+    with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
         classifier(dimension=7).predict(np.full(3, 0.1))
     models = [adapt(always_first, "hard", "labels", 2) for _ in range(2)]
     options: dict[str, Any] = {"sigmas": (2.0, 4.0), "n": 100, "seed": 0}
     levels = LevelledClassifier(models, StatisticChooser("mean", (0.5,)), **options)
     settled = levels.prepare((2,))
-    with pytest.raises(InvalidValueError, match="dimension"):
+    with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
         LevelledClassifier(models, StatisticChooser("mean", (0.5,)), settled).certify(np.full(3, 0.1))
 
 
@@ -199,7 +199,7 @@ def test_a_memory_abstains_where_rounding_leaves_nothing_of_a_region(tmp_path: P
     answer = smoothed.certify(x, index=0)
     with RegionMemory.open(tmp_path / "memory", MemoryStatement.of(smoothed, x.shape)) as memory:
         assert memory.answer(x, lambda _: answer).abstained
-        with pytest.raises(InvalidValueError, match="isn't around"):
+        with pytest.raises(InvalidValueError):
             memory.answer(x + 1, lambda _: answer)
 
 
@@ -311,8 +311,8 @@ def test_rounding_makes_no_run_the_better_one(tmp_path: Path) -> None:
 def test_data_that_float64_would_round_are_refused(stored: np.ndarray) -> None:
     """Inputs would be moved before anything is said of where they are."""
     if stored.dtype.itemsize == 8 and stored.dtype.kind == "f":
-        pytest.skip("long doubles are float64 here")
-    with pytest.raises(DataError, match=r"2\^53|64 bits"):
+        pytest.skip("hardware: long doubles are float64 here")
+    with pytest.raises(DataError, match=rf"2\^53|{stored.dtype}"):
         Dataset("made-up", stored, np.zeros(1, np.int64), ("a", "b"))
 
 
@@ -325,9 +325,9 @@ def test_soft_votes_that_64_bits_cannot_add_are_refused() -> None:
     smoothed = SmoothedClassifier(
         sure, sigma=1.0, n0=20, n=2**31, seed=0, bound="hoeffding", outputs="probabilities"
     )
-    with pytest.raises(InvalidValueError, match="more than 64 bits hold"):
+    with pytest.raises(InvalidValueError, match=rf"\b{2**31}\b"):
         smoothed.certify(np.zeros(1))
-    with pytest.raises(InvalidValueError, match="more than 64 bits hold"):
+    with pytest.raises(InvalidValueError, match=rf"\b{2**31}\b"):
         smoothed.predict(np.zeros(1), n=2**31)
 
 
@@ -342,19 +342,21 @@ def test_bfloat16_tensors_are_inputs() -> None:
 def test_masks_are_seen_wherever_they_are() -> None:
     """NumPy drops them from arrays in a list, and pairs of index and input were taken as they came."""
     masked = np.ma.masked_array([0.5, 1.0, 0.0], mask=[True, False, False])
+    plain = np.asarray(masked.data)
     smoothed = classifier()
     model = adapt(always_first, "hard", "labels", 2)
     levelled = LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=100, seed=0)
     for ask in (
-        lambda: smoothed.certify([masked]),
-        lambda: smoothed.predict([[masked]]),
-        lambda: list(smoothed.certify_each([(0, masked)])),
-        lambda: list(smoothed.predict_each([(0, masked)])),
-        lambda: list(levelled.certify_each([(0, masked)])),
-        lambda: list(smoothed.holding([1]).certify_each([(0, masked)])),
+        lambda x: smoothed.certify([x]),
+        lambda x: smoothed.predict([[x]]),
+        lambda x: list(smoothed.certify_each([(0, x)])),
+        lambda x: list(smoothed.predict_each([(0, x)])),
+        lambda x: list(levelled.certify_each([(0, x)])),
+        lambda x: list(smoothed.holding([1]).certify_each([(0, x)])),
     ):
-        with pytest.raises(InvalidValueError, match="masked values"):
-            ask()
+        assert ask(plain)
+        with pytest.raises(InvalidValueError):
+            ask(masked)
 
 
 def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> None:
@@ -362,7 +364,7 @@ def test_a_region_covers_no_point_that_it_would_have_to_round_or_to_cut() -> Non
     answer = classifier().certify(np.array([1.0, 1.0, 1.0]))
     assert answer.covers([1, 1, 1])
     for point in (np.array([1 + 5j, 1, 1]), np.array(["1", "1", "1"])):
-        with pytest.raises(InvalidValueError, match="real numbers"):
+        with pytest.raises(InvalidValueError, match=str(point.dtype)):
             answer.covers(point)
     center = float(2**53)
     ball = L2Ball(np.array([center]), 0.9)
@@ -388,9 +390,9 @@ def test_answers_state_the_seed_that_gives_them_again(seed: int | None) -> None:
     assert plain.certify(x).seed == plain.predict(x).seed == plain.plan.seed
 
 
-def test_tensors_that_are_no_array_yet_are_refused_in_words() -> None:
+def test_tensors_that_are_no_array_yet_are_refused() -> None:
     for x in ([torch.ones(3, requires_grad=True)], torch._neg_view(torch.ones(3))):
-        with pytest.raises(InvalidValueError, match="no array of numbers"):
+        with pytest.raises(InvalidValueError, match=type(x).__name__):
             classifier().certify(x)
 
 
@@ -421,10 +423,11 @@ def test_a_run_off_the_grid_says_what_to_subtract_for_its_inputs_themselves(
     lost = plan.rounding_of(run.manifest.data.levels)
     assert record.radius - lost <= 0.15 - x @ direction
     assert plan.rounding_of(255) == plan.rounding_of(1) == 0.0
-    main(["show", str(run.path)])
-    said = " ".join(capsys.readouterr().out.split())
-    told = said.split("nearest to an input: subtract ")[1].split(" for radii that hold for any numbers")[0]
+    told = off_grid_in_words(run)
+    assert told is not None
     assert lost <= float(told) <= 1.01 * lost
+    main(["show", str(run.path)])
+    assert f" {told} " in " ".join(capsys.readouterr().out.split())
 
 
 def test_one_input_has_one_stream_however_it_is_written() -> None:
@@ -465,11 +468,12 @@ def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) ->
     held = classifier.holding([2]).certify(np.array([1.0, 0.0, 1.0]))
     other = classifier.holding([2]).certify(np.array([1.0, 0.0, -1.0]))
     assert held.predicted != other.predicted  # type: ignore[union-attr]
-    with (
-        RegionMemory.open(tmp_path / "memory.sqlite", statement) as memory,
-        pytest.raises(InvalidValueError, match="certify without holding"),
-    ):
-        memory.answer(np.array([1.0, 0.0]), lambda _: held)  # type: ignore[arg-type,return-value]
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement) as memory:
+        with pytest.raises(InvalidValueError):
+            memory.answer(np.array([1.0, 0.0]), lambda _: held)  # type: ignore[arg-type,return-value]
+        assert not list(memory.answers())
+        free = replace(held, held=None)  # type: ignore[type-var]
+        assert memory.answer(np.array([1.0, 0.0]), lambda _: free).predicted == free.predicted  # type: ignore[union-attr]
 
 
 # Arrays that change, types that change, and several threads
@@ -544,7 +548,7 @@ def test_threads_that_ask_first_get_one_seed(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("smoothcert.smoothing.planned_model.secrets.randbits", slow)
     with ThreadPoolExecutor(2) as pool:
-        assert len(set(pool.map(lambda _: smoothed.settle_seed(), range(2)))) == 1
+        assert len(set(pool.map(lambda _: smoothed.settle_seed(), range(2), timeout=60))) == 1
 
 
 # What is said of inputs off the grid
@@ -589,11 +593,11 @@ def test_statements_are_about_the_inputs_themselves(tmp_path: Path) -> None:
     assert 0 < lost < least
     for radius, proved in ((least - 1.01 * lost, True), (least, False)):
         told = headline(run, HeadlineRadius.fixed(radius))
-        assert statement(run, radius).startswith("at least 0.0 %") != proved
+        assert (" 0.0 %" in statement(run, radius)) != proved
         assert (told.figure == "0.0 %") != proved
-        assert any("is subtracted from each radius" in note for note in told.notes)
+        assert any(f" {off_grid_in_words(run)} " in note for note in told.notes)
     exact = replace(run, manifest=run.manifest.stating(data=run.manifest.data.but(levels=255)))
-    assert not statement(exact, least).startswith("at least 0.0 %")
+    assert " 0.0 %" not in statement(exact, least)
     assert robust_radius_lower_bound(run, 0.01) <= robust_radius_lower_bound(exact, 0.01) - lost / 2
     assert acr_interval(run) == acr_interval(exact)  # of what is certified, around whatever points
     unsaid = {key: value for key, value in run.manifest.data.items() if key != "levels"}

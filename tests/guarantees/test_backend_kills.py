@@ -9,7 +9,7 @@ import pytest
 from tests.guarantees.backend_kills import campaign
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_killed_owners_lose_nothing(tmp_path: Path) -> None:
     """Workers of processes are killed in tests/sampling/backends and tests/sweeps, and in the campaign."""
     tally = campaign(tmp_path, {"threads": 2, "network": 2, "shards": 2}, seed=1, each=2)
@@ -17,7 +17,6 @@ def test_killed_owners_lose_nothing(tmp_path: Path) -> None:
     assert tally.kills.total() == 6
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_a_campaign(tmp_path: Path) -> None:
     tally = campaign(tmp_path, {"threads": 8, "network": 8, "shards": 8, "processes": 8}, seed=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.sampling import Execution, Numerics, adapt
 from smoothcert.sampling.models.copies import private_copy
 from smoothcert.sigma_search import SEARCHES
-from tests.guarantees.toys import Hooked, Kept, scores, votes
+from tests.guarantees.toys import POINTS, SECONDS, Hooked, Kept, finished, scores, smoothed, votes
 
 
 @pytest.fixture
@@ -134,13 +135,13 @@ def test_a_copy_that_failed_in_the_middle_is_not_used_again() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.waiting.append(x[:, :1])
             if float(x.max()) > 1000:
-                raise ValueError("out of range")
+                raise ArithmeticError
             first = self.waiting.pop(0)
             return torch.cat([first, -first], 1)
 
     prepared = adapt(Queue(), "hard").prepare(Numerics(chunk=8, block=8), (2,))
     with torch.inference_mode():
-        with pytest.raises(ValueError, match="out of range"):
+        with pytest.raises(ArithmeticError):
             prepared.outputs(torch.full((8, 2), 2000.0))
         assert bool((prepared.outputs(-torch.ones(8, 2))[:, 0] == -1).all())
 
@@ -152,8 +153,14 @@ class NotToBeCopied(nn.Linear):
 
 
 def test_a_module_that_cant_be_copied_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ModelError, match=r"can't be copied.*give a function that calls the module"):
-        SmoothedClassifier(NotToBeCopied(), sigma=1.0)
+    module = NotToBeCopied()
+    with pytest.raises(ModelError, match="NotToBeCopied"):
+        SmoothedClassifier(module, sigma=1.0)
+
+    def calling(batch: np.ndarray) -> np.ndarray:
+        return module(torch.from_numpy(batch)).numpy()
+
+    assert SmoothedClassifier(calling, sigma=1.0, n=100, seed=0).certify(np.zeros(2)).estimation.n == 100
 
 
 def test_functions_have_one_caller_at_a_time_unless_declared_thread_safe() -> None:
@@ -166,7 +173,7 @@ def test_functions_have_one_caller_at_a_time_unless_declared_thread_safe() -> No
         inside[0] -= 1
         return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
-    votes(function, 4)
+    votes(function, 4, n=400)
     assert most[0] == 1
     base = adapt(function, "hard")
     assert base.prepare(Numerics(), (2,)).workers(4) == 1
@@ -215,17 +222,13 @@ def test_so_they_have_when_several_classifiers_and_threads_use_them(kind: str) -
         smoothed.prepare((2,))
         return smoothed
 
-    ready, found = threading.Barrier(2), {}
+    ready, found = threading.Barrier(2, timeout=SECONDS), {}
 
     def certify(voting: Any, x: float) -> None:
         ready.wait()
         found[x] = voting.certify(np.array([x, 0.0]))
 
-    threads = [threading.Thread(target=certify, args=(classifier(), x)) for x in (-1.0, 0.5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    finished([functools.partial(certify, classifier(), x) for x in (-1.0, 0.5)])
     assert {x: answer.estimation for x, answer in found.items()} == {
         x: classifier().certify(np.array([x, 0.0])).estimation for x in (-1.0, 0.5)
     }
@@ -248,12 +251,15 @@ class ThroughAGlobal(nn.Linear):
 
 
 @pytest.mark.parametrize(("model", "claim"), [(through_a_global, True), (ThroughAGlobal(2, 2), None)])
-def test_what_several_workers_would_spoil_is_refused_and_one_worker_is_the_remedy(
+def test_what_several_workers_would_spoil_is_refused_before_any_answer_and_one_worker_is_the_remedy(
     model: Any, claim: Any
 ) -> None:
-    with pytest.raises(ModelError, match=r"when several workers evaluate it at once.*thread_safe=False"):
-        votes(model, 4, thread_safe=claim)
-    assert votes(model, 4, thread_safe=False) == votes(scores, 1)
+    """In every run; which of the probes meets the other worker's pass first is up to the threads."""
+    for _ in range(4):
+        answers = iter(smoothed(model, 4, thread_safe=claim).certify_each(enumerate(POINTS)))
+        with pytest.raises(ModelError):
+            next(answers)
+    assert votes(model, 4, n=400, thread_safe=False) == votes(scores, 1, n=400)
 
 
 class Counting(nn.Module):
@@ -261,20 +267,20 @@ class Counting(nn.Module):
 
     def __init__(self, in_place: bool) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("passes_seen", torch.zeros(()))
         self.in_place = in_place
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.in_place:
-            self.mean.add_(1e-7)
+            self.passes_seen.add_(1e-7)
         else:
-            self.mean = self.mean + 1e-7
-        return torch.cat([x[:, :1] + self.mean, -x[:, :1]], 1)
+            self.passes_seen = self.passes_seen + 1e-7
+        return torch.cat([x[:, :1] + self.passes_seen, -x[:, :1]], 1)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_module_that_changes_its_buffers_is_refused(in_place: bool) -> None:
-    with pytest.raises(ModelError, match="changes its own mean"):
+    with pytest.raises(ModelError, match="passes_seen"):
         votes(Counting(in_place), 1)
 
 
@@ -322,7 +328,7 @@ def test_a_model_that_writes_to_the_batches_it_kept_is_refused() -> None:
         return scores(batch)
 
     for model in (Scrubbing(), scrubbing):
-        with pytest.raises(ModelError, match="keeps the batch that it is given and writes to it"):
+        with pytest.raises(ModelError, match=r"(?i)\bscrubbing\b"):
             SmoothedClassifier(model, sigma=0.5, n=1000, seed=0).certify(np.array([0.3, 0.0]))
 
 

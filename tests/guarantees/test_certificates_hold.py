@@ -1,216 +1,209 @@
-"""“With probability 1−α the answer is the same everywhere in the region”, end to end, against closed forms."""
+"""“With probability 1−α the answer is the same everywhere in the region”, against closed forms.
+
+The probability of a false certificate is summed over all votes there can be, whichever class the selection votes chose:
+the procedure itself is asked about each outcome. That the engine's votes have the probabilities of the closed forms
+is a test of its own. The campaign certifies thousands of inputs from the sampler's bits to the radius.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import norm
 
-from smoothcert import SmoothedClassifier
+from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier, Uniform
 from smoothcert.bounds import clopper_pearson_lower
+from smoothcert.noise import DiagonalGaussian, DiagonalUniform
+from smoothcert.smoothing import predict_procedure
+from smoothcert.smoothing.procedures import certify_procedure
+from smoothcert.tally import Phase, Stream
 from tests.guarantees.closed_forms import Bands, HalfSpace, Probit
-from tests.guarantees.coverage import assert_rate_not_below, assert_rate_within
+from tests.guarantees.coverage import assert_rate_not_below, assert_rate_within, hard_tally
+from tests.guarantees.exact import Answers, exact_answers, likely_counts, probability, replayed
 
 TRIALS = 3000
 DIMENSIONS = 3
+ORIGIN = np.zeros(DIMENSIONS)
+HALF_WIDTH = np.sqrt(3) * 0.5  # of uniform noise of σ = .5
 
 
-def false_certificates(
-    model: Callable[[np.ndarray], np.ndarray], true_radius: float, trials: int, **options: Any
-) -> tuple[int, int]:
-    """(certificates that claim too much, certificates given) among independent certifications of the origin."""
-    classifier = SmoothedClassifier(model, input_shape=(DIMENSIONS,), **options)
-    answers = classifier.certify_each((i, np.zeros(DIMENSIONS)) for i in range(trials))
-    given = [answer for answer in answers if not answer.abstained]
-    return sum(answer.predicted != 0 or answer.radius > true_radius for answer in given), len(given)
+@dataclass(frozen=True)
+class Case:
+    """A base classifier, the probabilities of its classes at the origin, and how far the smoothed one keeps class 0."""
+
+    model: Callable[[np.ndarray], np.ndarray]
+    p: tuple[float, ...]
+    true_radius: float
+    n0: int = 20
+    n: int = 60
+    alpha: float = 0.1
+    given: float = 0.0
+    noise: str = "gaussian"
+
+    def plan(self, bound: str) -> CertifyPlan:
+        noise = {"gaussian": Gaussian, "uniform": Uniform}[self.noise](0.5)
+        return CertifyPlan(noise, bound, n0=self.n0, n=self.n, alpha=self.alpha)
+
+    def is_false(self, answer: Any) -> bool:
+        return not answer.abstained and (answer.predicted != 0 or answer.radius > self.true_radius)
 
 
-@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
-@pytest.mark.parametrize("p_a", [0.6, 0.9])
-def test_half_space_under_gaussian_noise(bound: str, p_a: float) -> None:
-    edge = 0.5 * norm.ppf(p_a)
-    false, given = false_certificates(
-        HalfSpace(edge),
-        edge,
-        TRIALS,
-        sigma=0.5,
-        outputs="labels",
-        classes=2,
-        bound=bound,
-        n0=20,
-        n=60,
-        alpha=0.1,
-    )
-    assert given
-    assert_rate_within(false, TRIALS, 0.1)
+def half_space(p: float, noise: str = "gaussian", **fields: Any) -> Case:
+    edge = 0.5 * norm.ppf(p) if noise == "gaussian" else HALF_WIDTH * (2 * p - 1)
+    return Case(HalfSpace(float(edge)), (p, 1 - p), float(edge), noise=noise, **fields)
 
 
-def test_a_tie_is_certified_no_more_often_than_alpha() -> None:
-    # At a tie every certificate is false. Votes that chose the class could not certify it at this rate: whichever
-    # class they favour, they would favour it twice, and double the rate.
-    false, given = false_certificates(
-        HalfSpace(1e-9),
-        1e-9,
-        TRIALS,
-        sigma=0.5,
-        outputs="labels",
-        classes=2,
-        bound="clopper-pearson",
-        n0=60,
-        n=60,
-        alpha=0.1,
-    )
-    assert false == given
-    assert_rate_within(false, TRIALS, 0.1)
-    assert_rate_not_below(false, TRIALS, 0.05)
+def bands(p_a: float, p_b: float, noise: str = "gaussian", **fields: Any) -> Case:
+    if noise == "gaussian":
+        model = Bands.with_probabilities(p_a, p_b, 0.5, middle=20)
+    else:
+        model = Bands(float(HALF_WIDTH * (2 * p_a - 1)), float(HALF_WIDTH * (1 - 2 * p_b)), middle=20)
+    edges = np.linspace(model.low, model.high, 21)
+    below = norm.cdf(edges / 0.5) if noise == "gaussian" else (1 + edges / HALF_WIDTH) / 2
+    return Case(model, (p_a, p_b, *np.diff(below)), model.true_radius, noise=noise, **fields)
 
 
-def test_the_papers_bound_is_not_wasteful() -> None:
-    # p just below a value the bound can take: exactly α of all certificates should claim too much.
+# At a tie every certificate is false. Votes that chose the class could not certify it at this rate: whichever class
+# they favour, they would favour it twice, and double the rate.
+CASES = {
+    "half-space": half_space(0.6),
+    "half-space, clear": half_space(0.9, given=0.9),
+    "tie": half_space(0.5 + 1e-12, n0=60),
+    "many classes": bands(0.45, 0.1, n0=30, n=100, alpha=0.15),
+    "many classes, close": bands(0.6, 0.3, n0=30, n=100, alpha=0.15),
+    "many classes, clear": bands(0.8, 0.19, n0=30, n=100, alpha=0.15, given=0.99),
+    "uniform": half_space(0.8, "uniform", given=0.99),
+    "uniform, many classes": bands(0.5, 0.2, "uniform", n0=30, n=100, alpha=0.15),
+}
+BOTH = pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
+
+
+def certificates(case: Case, bound: str, candidate: int = 0) -> tuple[Answers, float]:
+    """Every answer about the origin, the selection votes having chosen ``candidate``."""
+    plan = case.plan(bound)
+    others = [c for c in range(len(case.p)) if c != candidate]
+    order = [candidate, *others]  # of the classes in counts whose first is the candidate's
+    chosen = [case.n0 if c == candidate else 0 for c in range(len(case.p))]
+    selection = hard_tally(chosen, Stream(0, 0, Phase.SELECTION))
+    answers: Answers = []
+    for chance, counts in likely_counts(case.n, [case.p[c] for c in order]):
+        placed = [0] * len(counts)
+        for c, count in zip(order, counts):
+            placed[c] = count
+        votes = [selection, hard_tally(placed)]
+        answers.append((chance, replayed(certify_procedure(ORIGIN, plan), votes)[1]))
+    return answers, 1.0 - sum(chance for chance, _ in answers)
+
+
+@BOTH
+@pytest.mark.parametrize("name", CASES)
+def test_certificates_are_false_with_probability_alpha_at_most(name: str, bound: str) -> None:
+    """Whichever class was chosen: the leading one, its rival, or one of the rest."""
+    case = CASES[name]
+    for candidate in range(min(3, len(case.p))):
+        answers = certificates(case, bound, candidate)
+        assert probability(answers, case.is_false) <= case.alpha, candidate
+        if candidate == 0 and bound == "top-two":
+            given = 1 - probability(answers, lambda answer: answer.abstained)
+            assert given >= case.given
+            assert name == "tie" or given > 0.15  # or there would be nothing to be wrong about
+
+
+def test_no_alpha_is_wasted() -> None:
+    """p just below a value that the bound can take: exactly α of all certificates claim too much."""
     n, alpha = 60, 0.1
-    p_a = clopper_pearson_lower(54, n, alpha) * (1 - 1e-6)
-    edge = 0.5 * norm.ppf(p_a)
-    false, _ = false_certificates(
-        HalfSpace(edge),
-        edge,
-        TRIALS,
-        sigma=0.5,
-        outputs="labels",
-        classes=2,
-        bound="clopper-pearson",
-        n0=50,
-        n=n,
-        alpha=alpha,
-    )
-    assert_rate_within(false, TRIALS, alpha)
-    assert_rate_not_below(false, TRIALS, alpha * 0.95)
-
-
-@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
-@pytest.mark.parametrize(("p_a", "p_b"), [(0.45, 0.1), (0.6, 0.3), (0.8, 0.19)])
-def test_many_classes_under_gaussian_noise(bound: str, p_a: float, p_b: float) -> None:
-    model = Bands.with_probabilities(p_a, p_b, 0.5, middle=20)
-    false, given = false_certificates(
-        model,
-        model.true_radius,
-        TRIALS,
-        sigma=0.5,
-        outputs="labels",
-        classes=model.classes,
-        bound=bound,
-        n0=30,
-        n=100,
-        alpha=0.15,
-    )
-    assert_rate_within(false, TRIALS, 0.15)
-    if bound == "top-two":
-        assert given > TRIALS * 0.3
-
-
-def test_top_two_certificates_are_not_wasteful() -> None:
-    model = Bands.with_probabilities(0.5, 0.3, 0.5, middle=20)
-    false, _ = false_certificates(
-        model, model.true_radius, TRIALS, sigma=0.5, outputs="labels", classes=22, n0=100, n=400, alpha=0.3
-    )
-    # Both bounds must err the same way for the radius to overclaim: rarer than α, but not by orders.
-    assert_rate_not_below(false, TRIALS, 0.02)
-
-
-@pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
-def test_uniform_noise_certifies_the_l1_ball(bound: str) -> None:
-    # Half-spaces are the worst case here too: p_A falls by δ/2λ along an axis, true radius λ(2p_A − 1).
-    sigma, p_a = 0.5, 0.8
-    half_width = np.sqrt(3) * sigma
-    edge = half_width * (2 * p_a - 1)
-    false, given = false_certificates(
-        HalfSpace(edge),
-        edge,
-        TRIALS,
-        sigma=sigma,
-        noise="uniform",
-        outputs="labels",
-        classes=2,
-        bound=bound,
-        n0=20,
-        n=60,
-        alpha=0.1,
-    )
-    assert given > TRIALS * 0.9
-    assert_rate_within(false, TRIALS, 0.1)
-
-
-def test_uniform_noise_with_three_classes() -> None:
-    half_width = np.sqrt(3) * 0.5
-    p_a, p_b = 0.5, 0.2
-    model = Bands(half_width * (2 * p_a - 1), half_width * (1 - 2 * p_b), middle=10)
-    assert model.true_radius == pytest.approx(half_width * (p_a - p_b))
-    false, given = false_certificates(
-        model,
-        model.true_radius,
-        TRIALS,
-        sigma=0.5,
-        noise="uniform",
-        outputs="labels",
-        classes=12,
-        n0=30,
-        n=100,
-        alpha=0.15,
-    )
-    assert given > TRIALS * 0.5
-    assert_rate_within(false, TRIALS, 0.15)
+    case = half_space(clopper_pearson_lower(54, n, alpha) * (1 - 1e-9))
+    assert probability(certificates(case, "clopper-pearson"), case.is_false) == pytest.approx(alpha, rel=1e-4)
+    # Both of two bounds must err the same way for the radius to claim too much: rarer than α, but not by orders.
+    rivals = bands(0.5, 0.3, n=200, alpha=0.3)
+    assert 0.02 < probability(certificates(rivals, "top-two"), rivals.is_false) <= 0.3
+    tie = CASES["tie"]
+    assert 0.05 < probability(certificates(tie, "clopper-pearson"), tie.is_false) <= 0.1
 
 
 @pytest.mark.parametrize("bound", ["hoeffding", "bernstein"])
-@pytest.mark.parametrize("softness", [0.05, 0.5])
-def test_soft_votes_under_gaussian_noise(bound: str, softness: float) -> None:
-    model = Probit(0.5, softness)
-    false, given = false_certificates(
-        model,
-        model.true_radius,
-        TRIALS,
-        sigma=0.4,
-        outputs="probabilities",
-        bound=bound,
-        n0=20,
-        n=200,
-        alpha=0.3,
-    )
-    assert given > TRIALS * 0.9
-    assert_rate_within(false, TRIALS, 0.3)
+@pytest.mark.parametrize("soft", [(1.0, 0.0), (0.9, 0.2)])
+@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
+def test_soft_votes(bound: str, soft: tuple[float, float], noise: str) -> None:
+    """A half-space with sure votes and others: their mean, low + (high − low)·P[below the edge], is ½ where it ends."""
+    high, low = soft
+    edge, share = 0.5, (0.5 - low) / (high - low)
+    if noise == "gaussian":
+        p, true_radius = norm.cdf(edge / 0.5), edge - 0.5 * norm.ppf(share)
+    else:
+        p, true_radius = (1 + edge / HALF_WIDTH) / 2, edge - HALF_WIDTH * (2 * share - 1)
+    case = Case(HalfSpace(edge), (p, 1 - p), float(true_radius), n=200, alpha=0.3, noise=noise)
+    plan = case.plan(bound)
+    answers = exact_answers(lambda: certify_procedure(ORIGIN, plan), float(p), selected=0, soft=soft)
+    assert probability(answers, case.is_false) <= case.alpha
+    assert 1 - probability(answers, lambda answer: answer.abstained) > 0.9
 
 
-def test_soft_votes_under_uniform_noise() -> None:
-    # z_0 a step makes soft votes hard ones: the same worst case, the same true radius.
-    half_width = np.sqrt(3) * 0.5
-    edge = half_width * 0.7
-
-    def step(batch: np.ndarray) -> np.ndarray:
-        first = (batch[:, 0] < edge).astype(np.float64)
-        return np.stack([first, 1 - first], axis=1)
-
-    false, given = false_certificates(
-        step,
-        edge,
-        TRIALS,
-        sigma=0.5,
-        noise="uniform",
-        outputs="probabilities",
-        bound="hoeffding",
-        n0=20,
-        n=100,
-        alpha=0.3,
-    )
-    assert given > TRIALS * 0.9
-    assert_rate_within(false, TRIALS, 0.3)
+def test_predictions_are_wrong_with_probability_alpha_at_most() -> None:
+    for p in (0.5, 0.51, 0.6):
+        answers = exact_answers(lambda: predict_procedure(60, 0.1), p)
+        assert probability(answers, lambda answer: answer.predicted == 1) <= 0.1
 
 
-def test_predictions_are_wrong_at_most_alpha_of_the_time() -> None:
-    model = HalfSpace(0.5 * norm.ppf(0.51))
+@pytest.mark.parametrize(
+    ("noise", "edge", "p"),
+    [
+        (Gaussian(0.5), 0.25, norm.cdf(0.5)),
+        (Uniform(0.5), 0.25, (1 + 0.25 / HALF_WIDTH) / 2),
+        (DiagonalGaussian(np.array([0.5, 0.1, 2.0])), 0.25, norm.cdf(0.5)),
+        (DiagonalUniform(np.array([0.5, 0.1, 2.0])), 0.25, (1 + 0.25 / HALF_WIDTH) / 2),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_engines_votes_are_binomial(noise: Any, edge: float, p: float) -> None:
+    """What the sums above take for granted: independent votes with the probability of the closed form."""
+    plan = CertifyPlan(noise, n0=20, n=60, seed=1)
     classifier = SmoothedClassifier(
-        model, sigma=0.5, seed=0, outputs="labels", classes=2, input_shape=(DIMENSIONS,)
+        HalfSpace(edge), plan, outputs="labels", classes=2, input_shape=(DIMENSIONS,)
     )
-    answers = classifier.predict_each(((i, np.zeros(DIMENSIONS)) for i in range(TRIALS)), n=60, alpha=0.1)
-    assert_rate_within(sum(answer.predicted == 1 for answer in answers), TRIALS, 0.1)
+    answers = list(classifier.certify_each((i, ORIGIN) for i in range(500)))
+    for counts, n in (
+        ([answer.selection.counts[0] for answer in answers], 20),
+        ([answer.estimation.counts[0] for answer in answers], 60),
+    ):
+        cuts = [0, *(int(stats.binom.ppf(q, n, p)) + 1 for q in (0.1, 0.3, 0.5, 0.7, 0.9)), n + 1]
+        expected = np.diff(stats.binom.cdf(np.array(cuts) - 1, n, p)) * len(counts)
+        assert stats.chisquare(np.histogram(counts, cuts)[0], expected).pvalue > 1e-6
+    paired = np.corrcoef([(a.selection.counts[0], a.estimation.counts[0]) for a in answers], rowvar=False)
+    assert abs(paired[0, 1]) < 5 / np.sqrt(len(answers))
+
+
+def simulated(model: Any, is_false: Callable[[Any], bool], **options: Any) -> tuple[int, int]:
+    """(certificates that are false, certificates given) among independent certifications of the origin."""
+    classifier = SmoothedClassifier(model, input_shape=(DIMENSIONS,), **options)
+    answers = list(classifier.certify_each((i, ORIGIN) for i in range(TRIALS)))
+    return sum(is_false(answer) for answer in answers), sum(not answer.abstained for answer in answers)
+
+
+@pytest.mark.campaign
+@BOTH
+@pytest.mark.parametrize("name", CASES)
+def test_certificates_from_bits_to_radius(name: str, bound: str) -> None:
+    case = CASES[name]
+    false, given = simulated(
+        case.model, case.is_false, plan=case.plan(bound), outputs="labels", classes=len(case.p)
+    )
+    assert_rate_within(false, TRIALS, case.alpha)
+    if bound == "top-two":
+        assert_rate_not_below(given, TRIALS, case.given)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("bound", ["hoeffding", "bernstein"])
+@pytest.mark.parametrize("softness", [0.05, 0.5])
+def test_soft_votes_from_bits_to_radius(bound: str, softness: float) -> None:
+    model = Probit(0.5, softness)
+    case = Case(model, (), model.true_radius, n=200, alpha=0.3)
+    false, given = simulated(model, case.is_false, plan=case.plan(bound), outputs="probabilities")
+    assert given > TRIALS * 0.9
+    assert_rate_within(false, TRIALS, 0.3)

@@ -173,9 +173,7 @@ def test_the_model_gets_the_very_value_that_is_held(model: Any, value: Any, labe
     assert answer.predicted == label  # type: ignore[union-attr]
     assert holding.predict(x).predicted == label  # type: ignore[union-attr]
     assert holding.base_class(x) == label
-    with pytest.raises(
-        ModelError, match=r"a value that is held, .* isn't exact in torch\.float32.*--dtype float64"
-    ):
+    with pytest.raises(ModelError, match=rf"\b{float(value)!r}\b.*float32.*--dtype float64"):
         labelling(model, numerics=Numerics("float32")).holding([0]).certify(x)
     assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label  # type: ignore[union-attr]
 
@@ -195,8 +193,8 @@ def test_what_float32_has_is_held_in_float32_as_ever() -> None:
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.longdouble])
 def test_a_value_that_float64_doesnt_have_isnt_held(dtype: Any) -> None:
     if np.finfo(np.longdouble).nmant < 63 and dtype is np.longdouble:
-        pytest.skip("long doubles are float64 here")
-    with pytest.raises(InvalidValueError, match=r"9007199254740993.* isn't exact in float64"):
+        pytest.skip("hardware: long doubles are float64 here")
+    with pytest.raises(InvalidValueError, match=r"\b9007199254740993\b.*float64"):
         labelling(odd).holding([0]).certify(np.array([2**53 + 1, 1], dtype=dtype))
     holding = labelling(odd, numerics=Numerics("float64")).holding([0])
     assert holding.certify(np.array([2**53 + 2, 1], dtype=dtype)).predicted == 0  # type: ignore[union-attr]
@@ -230,7 +228,7 @@ def test_a_whole_number_isnt_rounded_beside_floats() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"a": np.array([2**53 + 1]), "b": [0.5]})
     for x in ([2**53 + 1, 0.5], (np.int64(2**53 + 1), 0.5), [[0, 1], [0.5, 2**53 + 1]], table):
-        with pytest.raises(InvalidValueError, match=r"9007199254740993 isn't exact in float64"):
+        with pytest.raises(InvalidValueError, match=r"\b9007199254740993\b.*float64"):
             classifier.certify(x)
     assert classifier.certify([2**53 + 1, 0]).shift == pytest.approx(1.0)  # type: ignore[union-attr]
     assert classifier.certify([2**53 + 2, 0.5]).shift == pytest.approx(0.5)  # type: ignore[union-attr]
@@ -301,7 +299,7 @@ def test_held_values_that_cant_be_told_apart_are_refused() -> None:
     one = Quiet(1)
     for values in ([Quiet(0), one], [[np.zeros(2000)], [np.r_[np.zeros(1000), 1.0, np.zeros(999)]]]):
         table = pandas.DataFrame({"v": pandas.Series(values, dtype=object), "u": [0.25, 0.5]})
-        with pytest.raises(InvalidValueError, match="rows 0 and 1 that can't be told apart"):
+        with pytest.raises(InvalidValueError, match=r"'v'.*\b0\b.*\b1\b"):
             holding.certify(table)
     missing = [float("nan"), float("nan")]
     for same in ([one, one], ["x", "x"], missing, [None, None], [pandas.NA, pandas.NA]):
@@ -312,7 +310,7 @@ def test_held_values_that_cant_be_told_apart_are_refused() -> None:
 def test_a_free_column_that_float64_doesnt_have_is_refused() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"v": ["x", "y"], "u": np.array([0, 2**53 + 1])})
-    with pytest.raises(InvalidValueError, match="column 'u' holds 9007199254740993"):
+    with pytest.raises(InvalidValueError, match=r"'u'.*\b9007199254740993\b"):
         SmoothedClassifier(ByValue(lambda _: 0), sigma=0.5, n=200, seed=0).holding(["v"]).certify(table)
 
 
@@ -387,7 +385,7 @@ class Backwards(Drawn):
 def test_a_loader_in_another_order_is_refused(options: dict[str, Any]) -> None:
     """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
     classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
-    with pytest.raises(InvalidValueError, match="the loader shuffles"):
+    with pytest.raises(InvalidValueError, match="shuffle=False"):
         classifier.certify(DataLoader(ROWS_OF, **options))  # type: ignore[arg-type]
 
 
@@ -423,7 +421,7 @@ def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
     classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0)
     with pytest.raises(InvalidValueError, match="batch_size=None"):
         classifier.certify(DataLoader(ROWS_OF, batch_size=None))  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError, match="neither inputs nor"):
+    with pytest.raises(InvalidValueError):
         classifier.certify(DataLoader(torch.arange(6.0), batch_size=2))  # type: ignore[arg-type]
     pictures = SmoothedClassifier(lambda batch: scores(batch[:, 0]), sigma=0.25, n=200, seed=0)
     answers = pictures.certify(DataLoader(ROWS.reshape(6, 1, 2), batch_size=2))  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from smoothcert import ABSTAIN, Certification, Certifications, DiagonalGaussian, SmoothedClassifier
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.sampling import Numerics
 from smoothcert.smoothing import CertifyPlan
 
@@ -102,10 +103,10 @@ def test_nothing_is_said_of_another_value() -> None:
     for v in (np.nextafter(2.0, 3.0), np.nextafter(2.0, 1.0), -2.0, 3.0, np.nan):
         assert not answer.covers([0.0, v, 0.0])
     for point in (np.zeros(2), np.zeros(4), np.zeros((1, 3))):  # the region alone knows nothing of v
-        with pytest.raises(InvalidValueError, match="isn't an input of shape"):
+        with pytest.raises(InvalidValueError, match=re.escape(str(point.shape))):
             answer.covers(point)
     assert answer.region is not None
-    with pytest.raises(InvalidValueError, match="can't be compared"):
+    with pytest.raises(InvalidValueError, match=r"\(3,\).*\(2,\)"):
         answer.region.contains(x)
 
 
@@ -134,7 +135,7 @@ def test_labels_stop_the_voting_on_wrong_classes() -> None:
     right, wrong = holding.certify(INPUTS[[0, 0]] + [[0.0] * 3, [0.0, 1.0, 0.0]], labels=[1, 0])  # type: ignore[misc]
     assert (right.predicted, right.estimation.n) == (1, 500)
     assert (wrong.predicted, wrong.estimation.n) == (ABSTAIN, 0)
-    with pytest.raises(InvalidValueError, match="needs the label of every input"):
+    with pytest.raises(InvalidValueError, match="wrong"):
         holding.certify(INPUTS)
 
 
@@ -153,7 +154,7 @@ def test_masks_of_pictures_names_and_rows() -> None:
     assert answers.predicted.tolist() == [0, 1]
     assert [answer.row for answer in answers] == [0, 1]
     pictures[1, 0, 0, 0] = np.nan
-    with pytest.raises(InvalidValueError, match=r"^input 1 holds nan"):
+    with pytest.raises(InvalidValueError, match=r"\b1\b.*\bnan\b"):
         smoothed(corner, n=500).holding(mask).certify(pictures)
 
     class Estimator:
@@ -174,31 +175,32 @@ def test_masks_of_pictures_names_and_rows() -> None:
 
 def test_what_cant_be_held_is_refused() -> None:
     for held, message in (
-        ([], "some coordinates must be held"),
-        ([0, 1, 2], "some coordinates must be held and some not, got 3 of 3"),
-        ([3], "numbers from 0 to 2, got 3"),
-        ([-1], "numbers from 0 to 2, got -1"),
-        ([0.5], "got 0.5"),
-        (["kind"], "kind"),
-        ([True, False], r"a mask of shape \(2,\) doesn't fit"),
+        ([], r"\b0\b.*\b3\b"),
+        ([0, 1, 2], r"\b3\b.*\b3\b"),
+        ([3], r"\b2\b.*\b3\b"),
+        ([-1], r"\b2\b.*-1\b"),
+        ([0.5], r"\b0\.5\b"),
+        (["kind"], "'kind'"),
+        ([True, False], r"\(2,\)"),
     ):
         with pytest.raises(InvalidValueError, match=message):
             smoothed().holding(held).certify(INPUTS)  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError, match="have no columns"):
+    with pytest.raises(InvalidValueError, match=r"\(1, 2, 2\)"):
         smoothed(lambda b: b[:, 0, 0, :2]).holding([0]).certify(np.zeros((1, 1, 2, 2)))
     plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
-    with pytest.raises(InvalidValueError, match="noise of one sigma"):
+    with pytest.raises(InvalidValueError, match="sigma"):
         SmoothedClassifier(linear, plan).holding([0])
-    with pytest.raises(ModelError, match=r"1e\+300, is too large for torch.float32"):
+    with pytest.raises(ModelError, match=r"1e\+300\b.*float32"):
         smoothed(numerics=Numerics("float32")).holding([1]).certify(np.array([0.0, 1e300, 0.0]))
-    with pytest.raises(ModelError, match="the rest of the batch changes"):
+    with pytest.raises(DependentVotesError):
         smoothed(lambda b: linear(b - b.mean(0))).holding([0]).certify(INPUTS)
 
 
 def test_a_mask_in_numbers_is_taken_for_nothing_else() -> None:
     """[0, 1, 0] names column 0 twice: who means the second column wouldn't notice."""
-    with pytest.raises(InvalidValueError, match=r"column 0 is held twice.*a mask of True and False"):
+    with pytest.raises(InvalidValueError, match=r"\b0\b"):
         smoothed().holding([0, 1, 0]).certify(INPUTS)
+    assert len(smoothed(n=200).holding([0, 1]).certify(INPUTS)) == 4  # type: ignore[arg-type]
 
 
 def test_what_is_held_is_settled_when_it_is_said() -> None:
@@ -268,22 +270,23 @@ def test_whole_numbers_that_are_held_stay_whole() -> None:
     class Codes(ByKind):
         def predict(self, table: Any) -> np.ndarray:
             if table["kind"].dtype.kind not in "iu":
-                raise TypeError("a category must be a whole number or a text")
+                raise TypeError("category_code")
             return self.classes_[(table["a"] > table["kind"]).astype(int)]
 
     table = pandas.DataFrame({"a": [9.0, -9.0], "kind": [1, 2], "b": [0.0, 0.0]})
     answers = smoothed(Codes(), n=500).holding(["kind"]).certify(table)
     assert [one.label for one in answers] == ["yes", "no"]  # type: ignore[union-attr]
-    with pytest.raises(ModelError, match=r"a category must be .*\.holding\("):
+    with pytest.raises(ModelError, match=r"category_code.*\.holding\("):
         smoothed(Codes(), n=500).certify(table)
 
 
 def test_what_is_no_number_and_not_held_is_refused() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"a": ["x", "y"], "kind": ["red", "blue"], "b": [0.0, 0.0]})
-    with pytest.raises(InvalidValueError, match="no numbers, and aren't held: 'a'"):
+    with pytest.raises(InvalidValueError, match="'a'") as caught:
         smoothed(ByKind()).holding(["kind"]).certify(table)
+    assert "'kind'" not in str(caught.value)
     with pytest.raises(InvalidValueError, match=r"'a', 'kind'.*\.holding\(\['a', 'kind'\]\)"):
         smoothed(ByKind()).certify(table)
-    with pytest.raises(InvalidValueError, match=r"doesn't name its columns.*'kind'.*from 0 to 2"):
+    with pytest.raises(InvalidValueError, match=r"'kind'.*\b2\b"):
         smoothed().holding(["kind"]).certify(INPUTS)

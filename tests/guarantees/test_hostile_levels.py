@@ -81,7 +81,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("name", ["levels.jsonl", "run.json"])
-@pytest.mark.parametrize("tries", [40, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.campaign])])
+@pytest.mark.parametrize("tries", [40, pytest.param(600, marks=pytest.mark.campaign)])
 def test_odd_values_are_refused_or_reported(whole: Path, tmp_path: Path, name: str, tries: int) -> None:
     run = without_checksums(Path(shutil.copytree(whole, tmp_path / "run")))
     path = run / name

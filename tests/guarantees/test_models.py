@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import nn
 from smoothcert import SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical import AttackPlan, attack_run
-from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
+from smoothcert.errors import DataError, DependentVotesError, InvalidValueError, ModelError, RunError
 from smoothcert.evaluation import certify_dataset
 from smoothcert.noise_fit import FitPlan, fit_into
 from smoothcert.sampling import Execution, Numerics, adapt
@@ -33,7 +34,7 @@ def test_a_pass_that_loses_or_gains_rows_is_refused_whenever_it_happens() -> Non
         return scores(np.concatenate([batch, batch[batch[:, 0] > 200]]))
 
     for model in (dropping, doubling):
-        with pytest.raises(ModelError, match=r"voting on input 0.*expected one answer a row"):
+        with pytest.raises(ModelError, match=rf"\b0\b.*\b{model.__name__}\b"):
             SmoothedClassifier(model, sigma=1.0, n=1000, seed=0).certify(np.array([200.0, 0.0]), index=0)
 
 
@@ -76,13 +77,13 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (complex_scores, "complex"),
-        (Complex(), "real numbers"),
-        (Pair(), "returned a tuple with the outputs 0, 1"),
-        (lambda b: {"scores": b}, "an array of object|one answer a row"),
-        (lambda b: b.sum(), "one answer a row"),
-        (lambda b: np.array(["yes", "no"] * (len(b) // 2)), "votes are made from numbers"),
-        (lambda b: b.astype(np.longdouble), "up to 64 bits"),
+        (complex_scores, "complex64"),
+        (Complex(), "complex64"),
+        (Pair(), r"tuple.*\b0\b.*\b1\b.*output="),
+        (lambda b: {"scores": b}, r"\{'scores':"),
+        (lambda b: b.sum(), r"np\.float32\("),
+        (lambda b: np.array(["yes", "no"] * (len(b) // 2)), "<U3"),
+        (lambda b: b.astype(np.longdouble), str(np.dtype(np.longdouble))),
     ],
 )
 def test_what_cant_be_a_vote_is_refused(model: Any, message: str) -> None:
@@ -97,7 +98,7 @@ def test_soft_votes_of_infinite_or_inexact_scores_are_refused() -> None:
     def inexact(batch: np.ndarray) -> np.ndarray:
         return np.tile(np.array([2**60, 2**60 + 1]), (len(batch), 1))
 
-    for model, message in ((infinite, "finite scores"), (inexact, "beyond 2\\*\\*53")):
+    for model, message in ((infinite, r"\b0\b"), (inexact, r"2\*\*53")):
         with pytest.raises(ModelError, match=message):
             SmoothedClassifier(model, sigma=1.0, n=100, seed=0, bound="hoeffding").certify(np.zeros(2))
 
@@ -129,7 +130,7 @@ class Company(nn.Module):
 
 @pytest.mark.parametrize("size", [1.0, 1e-6])
 def test_every_row_is_probed_in_other_company(size: float) -> None:
-    with pytest.raises(ModelError, match="votes must be independent"):
+    with pytest.raises(DependentVotesError):
         votes(Company(0, size), 1)
 
 
@@ -144,7 +145,7 @@ class FaintCompany(nn.Module):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "autocast-bfloat16"])
 def test_rows_are_probed_as_finely_under_16_bits(dtype: str) -> None:
     """Their rounding is allowed for, and with it a company that decides every vote was: 1.2 certified for a coin."""
-    with pytest.raises(ModelError, match="votes must be independent"):
+    with pytest.raises(DependentVotesError):
         SmoothedClassifier(FaintCompany(), sigma=0.5, n=500, seed=0, numerics=Numerics(dtype)).certify(
             np.full(16, 0.25)
         )
@@ -158,7 +159,7 @@ def test_labels_are_probed_where_scores_hide_what_moves_them() -> None:
             centred = x[:, :1] - x[:, :1].mean()
             return torch.cat([centred, -centred, torch.full_like(centred, -1e9)], 1)
 
-    with pytest.raises(ModelError, match="votes must be independent"):
+    with pytest.raises(DependentVotesError):
         votes(Masked(), 1)
 
 
@@ -167,7 +168,7 @@ def test_random_layers_are_refused() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return nn.functional.dropout(torch.cat([x, -x], 1), 0.5, training=True)
 
-    with pytest.raises(ModelError, match="votes must be independent"):
+    with pytest.raises(DependentVotesError):
         votes(Dropping(), 1)
 
 
@@ -183,7 +184,7 @@ class Seeding(nn.Module):
 def test_a_generator_that_everybody_shares_is_no_part_of_a_model() -> None:
     state = torch.get_rng_state()
     torch.manual_seed(1)
-    with pytest.raises(ModelError, match="draws random numbers or seeds torch"):
+    with pytest.raises(ModelError, match=r"Seeding.*thread_safe=False"):
         votes(Seeding(), 4)
     assert len(votes(Seeding(), 4, thread_safe=False)) == len(POINTS)
     torch.set_rng_state(state)
@@ -228,7 +229,7 @@ def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
     smoothed = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0, outputs="probabilities")
     assert smoothed.certify(np.array([2.5, 0.0])).label == 2
     estimator.fit(x, 3 - y)
-    with pytest.raises(ModelError, match=r"fitted again and tells \[1, 2, 3\] apart"):
+    with pytest.raises(ModelError, match=r"\[1, 2, 3\]"):
         smoothed.certify(np.array([2.5, 0.0]))
     labels = SmoothedClassifier(estimator, sigma=0.3, n=200, seed=0)
     assert labels.certify(np.array([2.5, 0.0])).label == 1
@@ -237,16 +238,16 @@ def test_an_estimator_fitted_again_to_other_classes_is_refused() -> None:
 
 
 def test_labels_an_estimator_doesnt_name_and_doubtful_ones_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"predict returned 7, which isn't among its classes_ \[0, 1\]"):
+    with pytest.raises(ModelError, match=r"\b7\b.*classes_.*\[0, 1\]"):
         votes(Estimator([7, 1], [0, 1]), 1)
-    with pytest.raises(ModelError, match="names a class twice"):
+    with pytest.raises(ModelError, match=r"\[1, 1\]"):
         votes(Estimator([0, 1], [1, 1]), 1)
 
     class Wide(Estimator):
         def predict(self, batch: np.ndarray) -> np.ndarray:
             return np.zeros((len(batch), 2))
 
-    with pytest.raises(ModelError, match="expected one label a row"):
+    with pytest.raises(ModelError, match=r"Wide\.predict.*, 2\)"):
         votes(Wide([0, 1], [0, 1]), 1)
 
 
@@ -329,7 +330,7 @@ def test_which_class_is_which(model: tuple[Any, ...], data: tuple[str, ...], ord
 def test_a_class_the_model_doesnt_know_is_refused(tmp_path: Path) -> None:
     classifier = SmoothedClassifier(Estimator(["yes", "no"], ["no", "yes"]), sigma=0.5, n=200, seed=0)
     data = Dataset("points", POINTS[:2], np.array([0, 1]), ("yes", "perhaps"))
-    with pytest.raises(DataError, match="'perhaps', but Estimator knows 'no', 'yes'"):
+    with pytest.raises(DataError, match=r"'perhaps'.*Estimator.*'no', 'yes'"):
         certify_dataset(classifier, data, tmp_path / "run")
 
 
@@ -375,13 +376,13 @@ def test_outputs_are_honoured_or_refused_for_every_kind_of_model() -> None:
 
     assert mean_share("probabilities") > 0.8
     assert mean_share("scores") < 0.7  # softmax(.9, .1) = .69
-    with pytest.raises(InvalidValueError, match='not outputs="labels"'):
+    with pytest.raises(InvalidValueError, match='outputs="labels"'):
         adapt(Shares(), "hard", "labels")
-    with pytest.raises(InvalidValueError, match='not outputs="scores"'):
+    with pytest.raises(InvalidValueError, match='outputs="scores"'):
         adapt(Estimator([0, 1], [0, 1]), "hard", "scores")
-    with pytest.raises(InvalidValueError, match="output='x' has no meaning"):
+    with pytest.raises(InvalidValueError, match="output='x'"):
         adapt(scores, "hard", output="x")
-    with pytest.raises(InvalidValueError, match="adapted for outputs='scores'"):
+    with pytest.raises(InvalidValueError, match=r"outputs='scores'.*outputs='labels'"):
         adapt(adapt(scores, "hard"), "hard", "labels")
 
 
@@ -446,21 +447,21 @@ def test_weights_outside_the_files_directory_are_refused(tmp_path: Path, locatio
         file.rename(tmp_path / "m.bin")
     if location == "link.bin":
         (folder / "link.bin").symlink_to(tmp_path / "m.bin")
-    with pytest.raises(ModelError, match=r"outside its directory|leaves its directory|can't be read"):
+    with pytest.raises(ModelError, match=re.escape(PureWindowsPath(location).name)):
         adapt(path, "hard")
 
 
 def test_one_of_several_outputs_must_be_chosen(tmp_path: Path) -> None:
     path = graph(tmp_path / "m.onnx", PLUS, ["embedding", "scores"])
-    with pytest.raises(ModelError, match="embedding, scores could hold the scores: choose one with --output"):
+    with pytest.raises(ModelError, match=r"embedding, scores.*--output"):
         adapt(path, "hard")
     assert votes(adapt(path, "hard", output="embedding"), 1) == votes(scores, 1)
     chosen = adapt(path, "hard", output="scores")
     assert mirrored(votes(chosen, 1), votes(scores, 1))
     assert chosen.fingerprint((2,)) != adapt(path, "hard", output="embedding").fingerprint((2,))
-    with pytest.raises(InvalidValueError, match="scores"):
+    with pytest.raises(InvalidValueError, match=r"'score'.*scores"):
         adapt(path, "hard", output="score")
-    with pytest.raises(InvalidValueError, match='not outputs="labels"'):
+    with pytest.raises(InvalidValueError, match='outputs="labels"'):
         adapt(path, "hard", "labels", output="scores")
 
 
@@ -506,16 +507,16 @@ class Unsure:
 def test_masked_answers_are_no_votes(wrap: Callable[[Any], Any]) -> None:
     """NumPy unmasks them without a word, and what was masked would win."""
 
-    def masked(batch: np.ndarray) -> Any:
+    def hiding(batch: np.ndarray) -> Any:
         return wrap(np.ma.masked_greater(np.stack([batch[:, 0], -batch[:, 0]], 1), 0.5))
 
-    for model in (masked, Unsure(wrap)):
-        with pytest.raises(ModelError, match="returned masked values"):
+    for model in (hiding, Unsure(wrap)):
+        with pytest.raises(ModelError, match=r"hiding|Unsure"):
             SmoothedClassifier(model, sigma=0.5, n=100, seed=0).certify(np.zeros(2))
-    with pytest.raises(InvalidValueError, match="masked values"):
-        SmoothedClassifier(scores, sigma=0.5, n=100, seed=0).certify(
-            wrap(np.ma.masked_greater(np.eye(2), 0.5))
-        )
+    smoothed = SmoothedClassifier(scores, sigma=0.5, n=100, seed=0)
+    with pytest.raises(InvalidValueError):
+        smoothed.certify(wrap(np.ma.masked_greater(np.eye(2), 0.5)))
+    assert len(smoothed.certify(wrap(np.eye(2)))) == 2  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------------------------------------ routes

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import random
-import resource
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +31,8 @@ from smoothcert.runs import create_run, read_run
 from smoothcert.runs.field_log import write_field_log
 from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.parquet import write_parquet
+from tests.conftest import BuildOnce
+from tests.guarantees.hostile import process_within
 from tests.report.made_reports import statement, toy_records
 
 MOST_MEGABYTES = 1024
@@ -107,23 +109,25 @@ ODD_VALUES = [
 ]
 
 
-def mutated(content: bytes, chance: random.Random, text: bool) -> bytes:
-    """One of the ways in which a file goes wrong, or is made to."""
+WAYS, WAYS_OF_TEXT = 5, 6
+
+
+def mutated(content: bytes, chance: random.Random, way: int) -> bytes:
+    """One of the ways in which a file goes wrong, or is made to; the last is for text alone."""
     if not content:
         return content
     place = chance.randrange(len(content))
-    kind = chance.randrange(6 if text else 5)
-    if kind == 0:
+    if way == 0:
         return content[:place]
-    if kind == 1:
+    if way == 1:
         return content[:place] + bytes([content[place] ^ (1 << chance.randrange(8))]) + content[place + 1 :]
-    if kind == 2:
+    if way == 2:
         end = min(len(content), place + chance.choice([1, 4, 8, 64]))
         return content[:place] + content[end:]
-    if kind == 3:
+    if way == 3:
         value = chance.choice([b"\xff" * 4, b"\x00" * 4, b"\x7f\xff\xff\xff", b"\xff" * 8, *ODD_VALUES])
         return content[:place] + value + content[place + len(value) :]
-    if kind == 4:
+    if way == 4:
         other = chance.randrange(len(content))
         return content[:place] + content[other : other + 200] + content[place:]
     return _with_an_odd_value(content, chance)
@@ -131,8 +135,6 @@ def mutated(content: bytes, chance: random.Random, text: bool) -> bytes:
 
 def _with_an_odd_value(content: bytes, chance: random.Random) -> bytes:
     """A number or a word replaced by something else, so that the rest still parses."""
-    import re
-
     found = list(re.finditer(rb'-?\d[\d.e+-]*|"[^"\n]*"|true|false|null', content))
     if not found:
         return content + b"x"
@@ -204,11 +206,9 @@ def try_all(theirs: Path, out: Path, commands: list[list[str | Path]]) -> list[i
     return codes
 
 
-@contextmanager
-def within_memory() -> Iterator[None]:
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    yield
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1024 * MOST_MEGABYTES
+def reads(words: list[str | Path], path: Path) -> bool:
+    """Whether a command is given this path, as it is or in a specification."""
+    return path in {Path(str(word).partition(":")[2] or word) for word in words}
 
 
 def explore(
@@ -219,7 +219,7 @@ def explore(
     tries: int,
     seed: int = 0,
 ) -> None:
-    """Mutate one file at a time and give the result to the commands, each in its turn."""
+    """Mutate one file at a time and give the result to commands that read it; files and ways take turns."""
     theirs, out = tmp_path / "theirs", tmp_path / "out"
     theirs.mkdir()
     out.mkdir()
@@ -227,15 +227,20 @@ def explore(
     originals = {name: (theirs / name).read_bytes() for name in names}
     every = commands(target, out)
     assert try_all(theirs, out, every).count(0) >= len(every) // 2  # untouched, they are read
-    with within_memory():
+    with process_within(MOST_MEGABYTES):
         for number in range(tries):
             chance = random.Random(1000 * seed + number)
-            name = names[number % len(names)]
+            way, place = divmod(number, len(names))
+            name = names[place]
             content = originals[name]
-            for _ in range(chance.choice([1, 1, 2, 5])):
-                content = mutated(content, chance, text=name.endswith((".json", ".jsonl", ".tsv", ".toml")))
+            ways = WAYS_OF_TEXT if name.endswith((".json", ".jsonl", ".tsv", ".toml")) else WAYS
+            content = mutated(content, chance, (way + place) % ways)
+            for _ in range(chance.choice([0, 0, 1, 4])):
+                content = mutated(content, chance, chance.randrange(ways))
             (theirs / name).write_bytes(content)
-            chosen = chance.sample(every, min(3, len(every)))
+            reading = [words for words in every if reads(words, theirs / Path(name).parts[0])]
+            assert reading, name
+            chosen = chance.sample(reading, min(3, len(reading)))
             try:
                 try_all(theirs, out, chosen)
             except BaseException:
@@ -244,29 +249,33 @@ def explore(
             (theirs / name).write_bytes(originals[name])
 
 
-FEW = pytest.param(0, 25, id="few")
-MANY = [pytest.param(1, 40, id="many", marks=[pytest.mark.slow, pytest.mark.campaign])]
+FEW = pytest.param(2, 12, id="few")
+MORE = pytest.param(0, 25, id="more", marks=pytest.mark.slow)
+MANY = pytest.param(1, 40, id="many", marks=pytest.mark.campaign)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+VOTES = ["--n", "20", "--max", "1", "--workers", "1", "--chunk", "8"]
+
+
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
 def test_runs(tmp_path: Path, seed: int, tries: int) -> None:
     explore(tmp_path, plain_run, ["run/run.json", "run/journal.sqlite"], reading, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
 def test_runs_with_files_beside_them(tmp_path: Path, seed: int, tries: int) -> None:
     names = ["run/run.json", "run/sigmas.npy", "run/sigma_search.jsonl"]
     explore(tmp_path, run_with_noise, names, reading, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 8, id="few"), *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [pytest.param(2, 6, id="few"), MORE, MANY])
 def test_drawings_of_runs(tmp_path: Path, seed: int, tries: int) -> None:
     pytest.importorskip("matplotlib")
     names = ["run/run.json", "run/journal.sqlite", "run/sigmas.npy"]
     explore(tmp_path, run_with_noise, names, drawing, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
 def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
     pytest.importorskip("pyarrow")
 
@@ -289,7 +298,7 @@ def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
     explore(tmp_path, make, ["log.tsv", "log.gz", "log.parquet"], commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [pytest.param(0, 18, id="few"), *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
 def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     def make(folder: Path) -> Path:
         shutil.copytree(digits_model, folder / "model")
@@ -315,7 +324,7 @@ def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> No
 
     def commands(folder: Path, out: Path) -> list[list[str | Path]]:
         np.savez(tmp_path / "data.npz", x=np.zeros((2, 1, 28, 28)), y=np.zeros(2, np.int64))
-        few = ["--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1", "--out", out / "answers"]
+        few = [*VOTES, "--sigma", "0.25", "--out", out / "answers"]
         named = {"model": "digits", "new.pth": "npz", "old.pth": "npz", "model.onnx": "digits"}
         data = {"digits": "digits", "npz": f"npz:{tmp_path / 'data.npz'}"}
         return [["predict", folder / name, "-d", data[kind], *few] for name, kind in named.items()]
@@ -331,17 +340,19 @@ def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> No
     explore(tmp_path, make, names, commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
-def test_fits(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
+def test_fits(tmp_path: Path, digits_model: Path, build_once: BuildOnce, seed: int, tries: int) -> None:
     pytest.importorskip("matplotlib")
 
-    def make(folder: Path) -> Path:
+    def fit(out: Path) -> None:
         few = ["--max", "64", "--validation", "8", "--sub-epochs", "1", "--workers", "1", "--quiet"]
-        main(["fit-noise", str(digits_model), "--init", "0.25", *few, "--out", str(folder / "fit")])
-        return folder / "fit"
+        main(["fit-noise", str(digits_model), "--init", "0.25", *few, "--out", str(out)])
+
+    def make(folder: Path) -> Path:
+        return Path(shutil.copytree(build_once("mutations-fit", fit), folder / "fit"))
 
     def commands(fit: Path, out: Path) -> list[list[str | Path]]:
-        few = ["-d", "digits", "--n", "20", "--max", "1", "--workers", "1"]
+        few = ["-d", "digits", *VOTES]
         return [
             ["sensitivity", fit],
             ["plot", fit, "--kind", "noise", "--out", out / "noise.svg"],
@@ -353,7 +364,7 @@ def test_fits(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None
     explore(tmp_path, make, names, commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, *MANY])
+@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
 def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     image = pytest.importorskip("PIL.Image")
     endings = ("png", "jpg", "bmp", "webp", "ppm", "tif")
@@ -367,7 +378,7 @@ def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, trie
         return folder
 
     def commands(folder: Path, out: Path) -> list[list[str | Path]]:
-        few = ["--sigma", "0.25", "--n", "20", "--max", "1", "--workers", "1", "--out", out / "answers"]
+        few = [*VOTES, "--sigma", "0.25", "--out", out / "answers"]
         specs = [f"folder:{folder / ending}" for ending in endings]
         specs += [f"npz:{folder / name}.npz" for name in ("data", "packed")]
         return [["predict", digits_model, "-d", spec, *few] for spec in specs]

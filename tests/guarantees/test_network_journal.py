@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import signal
 import sqlite3
 import time
@@ -20,8 +21,11 @@ from smoothcert.region_memory.stores.sqlite import SqliteStore
 from smoothcert.runs import Journal, open_run, read_run
 from smoothcert.verification import verify_run
 from tests.guarantees.hostile import manifest_of, toy_run
+from tests.guarantees.kills import LIMIT, ended
 from tests.report.made_reports import toy_records
 from tests.runs.test_journal import record
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 
 def network(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "nfs4", options: str = "rw") -> Path:
@@ -65,9 +69,31 @@ def test_one_process_has_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
             except sqlite3.OperationalError:
                 os._exit(7)
             os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]) == 7
+        assert ended(other) == 7
 
 
+@pytest.mark.parametrize("done", [0, 1, 7])
+def test_a_writer_that_ends_without_a_word_loses_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: int
+) -> None:
+    path = network(tmp_path, monkeypatch) / "journal.sqlite"
+    process = os.fork()
+    if not process:
+        with Journal(path, writable=True) as journal:
+            for index in range(done):
+                journal.append(record(index))
+            os._exit(7)
+    assert ended(process) == 7
+    before = files(path.parent)
+    with Journal(path) as journal:
+        assert journal.indices() == set(range(done))
+    assert files(path.parent) == before
+    with Journal(path, writable=True) as journal:
+        journal.append(record(done))
+        assert journal.indices() == set(range(done + 1))
+
+
+@pytest.mark.system
 def test_a_kill_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that was acknowledged is there, for readers and for whoever goes on, whenever the writer was killed."""
     path, acknowledged = network(tmp_path, monkeypatch) / "journal.sqlite", tmp_path / "acknowledged"
@@ -81,11 +107,13 @@ def test_a_kill_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                     journal.append(record(index))
                     told.write(b"x")
             os._exit(0)
+        deadline = time.monotonic() + LIMIT
         while acknowledged.stat().st_size < done + min(kill, 2):  # the first may be hit before it has begun
+            assert time.monotonic() < deadline
             time.sleep(0.001)
         time.sleep(chance.uniform(0, 0.02))
         os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
+        ended(process)
         if path.exists():
             before = files(path.parent)
             with Journal(path) as journal:
@@ -109,8 +137,8 @@ def test_a_journal_left_hot_is_read_in_a_copy(tmp_path: Path, monkeypatch: pytes
         connection.execute("PRAGMA cache_size = 1")
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("UPDATE records SET radius = 0, estimation = selection")
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(process, 0)
+        os._exit(7)
+    assert ended(process) == 7
     hot = path.with_name("journal.sqlite-journal")
     assert hot.read_bytes()[:4] == b"\xd9\xd5\x05\xf9"
     before = (path.read_bytes(), hot.read_bytes())
@@ -151,7 +179,7 @@ def test_where_locks_stay_on_one_machine_nothing_is_written(
     finished = toy_run(tmp_path / "local")
     shared = network(tmp_path, monkeypatch, kind, options)
     with (
-        pytest.raises(RunError, match=rf"network file system \({kind} at .*--shard"),
+        pytest.raises(RunError, match=rf"\b{re.escape(kind)}\b.*--shard"),
         open_run(shared / "run", manifest_of(finished)),
     ):
         pass
@@ -179,7 +207,7 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
 
     monkeypatch.setattr(platforms, "lock", no_locks)
     with (
-        pytest.raises(RunError, match=r"refuses locks \(No locks available\).*local disk"),
+        pytest.raises(RunError, match=re.escape(os.strerror(errno.ENOLCK))),
         open_run(run, manifest_of(run)),
     ):
         pass
@@ -187,6 +215,6 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
 
 def test_a_memory_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared = network(tmp_path, monkeypatch)
-    with pytest.raises(StoreError, match=r"nfs4 at .*contradict each other.*local disk.*PostgreSQL"):
+    with pytest.raises(StoreError, match=r"\bnfs4\b.*PostgreSQL"):
         SqliteStore(shared / "memory", MemoryStatement("a" * 64, (2,), "gaussian", "l2"))
     assert files(shared) == set()

@@ -13,15 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import norm
 
 from smoothcert import Certification, CertifyPlan, SmoothedClassifier
 from smoothcert.bounds import clopper_pearson_lower
 from smoothcert.noise import DiagonalGaussian, DiagonalUniform, Gaussian, Noise, Uniform
 from smoothcert.regions import CrossPolytope, Ellipsoid
-from tests.guarantees.coverage import assert_rate_not_below, assert_rate_within
+from smoothcert.smoothing.procedures import certify_procedure
+from tests.guarantees.coverage import assert_rate_within
+from tests.guarantees.exact import Answers, exact_answers, probability
 
-TRIALS = 2000
 SIGMAS = np.array([0.1, 0.5, 2.0])
 WEIGHTS = np.array([2.0, -1.0, 0.5])
 
@@ -42,7 +44,8 @@ class Linear:
         return bool((np.linalg.norm(reach) if order == 2 else reach.max()) > self.margin)
 
 
-def certified(model: Any, noise: Noise, trials: int, seed: int = 0, **plan: Any) -> list[Certification]:
+def certified(model: Any, noise: Noise, inputs: int, seed: int = 0, **plan: Any) -> list[Certification]:
+    """Certificates of the origin from the engine, those that abstain left out."""
     stated = CertifyPlan(noise, seed=seed, **plan)
     options = (
         {"outputs": "labels", "classes": 2}
@@ -50,15 +53,25 @@ def certified(model: Any, noise: Noise, trials: int, seed: int = 0, **plan: Any)
         else {"outputs": "probabilities"}
     )
     classifier = SmoothedClassifier(model, stated, input_shape=(3,), **options)
-    answers = classifier.certify_each((i, np.zeros(3)) for i in range(trials))
+    answers = classifier.certify_each((i, np.zeros(3)) for i in range(inputs))
     return [answer for answer in answers if not answer.abstained]
 
 
-def false_regions(given: list[Certification], model: Linear) -> int:
-    return sum(
-        answer.predicted != 0 or model.crossed_by(answer.region.semi_axes, answer.region.order)
-        for answer in given
+def outcomes(noise: Noise, p: float, **plan: Any) -> tuple[Answers, float]:
+    """Every answer about the origin, whose votes are for class 0 with probability p."""
+    stated = CertifyPlan(noise, **plan)
+    return exact_answers(lambda: certify_procedure(np.zeros(3), stated), p, selected=0)
+
+
+def crossing(model: Linear) -> Callable[[Certification], bool]:
+    """Whether an answer's region holds a point of the other class."""
+    return lambda answer: (
+        not answer.abstained and model.crossed_by(answer.region.semi_axes, answer.region.order)
     )
+
+
+def share_given(answers: tuple[Answers, float]) -> float:
+    return 1 - probability(answers, lambda answer: answer.abstained)
 
 
 def linear_at(p: float, weights: np.ndarray = WEIGHTS, sigmas: np.ndarray = SIGMAS) -> Linear:
@@ -68,24 +81,35 @@ def linear_at(p: float, weights: np.ndarray = WEIGHTS, sigmas: np.ndarray = SIGM
 @pytest.mark.parametrize("bound", ["clopper-pearson", "top-two"])
 @pytest.mark.parametrize("p", [0.6, 0.9])
 def test_ellipsoids_hold_as_often_as_promised(bound: str, p: float) -> None:
-    model = linear_at(p)
-    given = certified(model, DiagonalGaussian(SIGMAS), TRIALS, bound=bound, n0=20, n=60, alpha=0.1)
-    assert given
-    assert all(isinstance(answer.region, Ellipsoid) for answer in given)
-    assert_rate_within(false_regions(given, model), TRIALS, 0.1)
+    answers = outcomes(DiagonalGaussian(SIGMAS), p, bound=bound, n=60, alpha=0.1)
+    assert all(isinstance(answer.region, Ellipsoid) for _, answer in answers[0] if not answer.abstained)
+    assert probability(answers, crossing(linear_at(p))) <= 0.1
+    assert share_given(answers) > 0.3
+    # Of the other class, had it been chosen, every certificate is false.
+    plan = CertifyPlan(DiagonalGaussian(SIGMAS), bound=bound, n=60, alpha=0.1)
+    other = exact_answers(lambda: certify_procedure(np.zeros(3), plan), p, selected=1)
+    assert probability(other, lambda answer: not answer.abstained) <= 0.1
 
 
 def test_the_bound_is_used_up() -> None:
-    """p just below a value the bound can take: α of all ellipsoids should reach over the edge."""
+    """p just below a value the bound can take: α of all ellipsoids reach over the edge."""
     n, alpha = 60, 0.1
-    model = linear_at(clopper_pearson_lower(54, n, alpha) * (1 - 1e-6))
-    given = certified(
-        model, DiagonalGaussian(SIGMAS), TRIALS, bound="clopper-pearson", n0=50, n=n, alpha=alpha
-    )
-    assert_rate_within(false_regions(given, model), TRIALS, alpha)
-    assert_rate_not_below(false_regions(given, model), TRIALS, alpha * 0.95)
+    p = clopper_pearson_lower(54, n, alpha) * (1 - 1e-9)
+    answers = outcomes(DiagonalGaussian(SIGMAS), p, bound="clopper-pearson", n=n, alpha=alpha)
+    assert probability(answers, crossing(linear_at(p))) == pytest.approx(alpha, rel=1e-4)
 
 
+def test_the_engines_votes_have_the_probability_of_the_closed_form() -> None:
+    """What the sums above take for granted, where every coordinate weighs in."""
+    p, n, inputs = 0.8, 200, 300
+    given = certified(linear_at(p), DiagonalGaussian(SIGMAS), inputs, n0=20, n=n, alpha=0.001)
+    counts = [answer.estimation.counts[0] for answer in given]
+    assert len(given) == inputs
+    assert stats.binomtest(sum(counts), n * inputs, p).pvalue > 1e-6
+    assert stats.chi2.cdf(np.var(counts) * inputs / (n * p * (1 - p)), inputs - 1) < 1 - 1e-6
+
+
+@pytest.mark.campaign
 def test_soft_votes_hold_too() -> None:
     """z₀ = Φ((w·x + m)/s) has mean Φ((w·x + m)/√(‖σ⊙w‖² + s²)): the edge is where it was."""
     softness = 0.3
@@ -98,43 +122,45 @@ def test_soft_votes_hold_too() -> None:
     for bound in ("hoeffding", "bernstein"):
         given = certified(model, DiagonalGaussian(SIGMAS), 500, bound=bound, n0=20, n=200, alpha=0.3)
         assert len(given) > 250
-        assert_rate_within(false_regions(given, edge), 500, 0.3)
+        assert_rate_within(sum(map(crossing(edge), given)), 500, 0.3)
 
 
 @pytest.mark.parametrize(
-    ("name", "axes"),
+    "axes",
     [
-        ("the ball of the mean sigma", lambda a: np.full(3, SIGMAS.mean() / SIGMAS[0] * a[0])),
-        ("the ball of equal volume", lambda a: np.full(3, np.exp(np.log(a).mean()))),
-        ("the ball of the largest sigma", lambda a: np.full(3, a.max())),
-        ("an axis too long", lambda a: a * np.array([1.5, 1, 1])),
+        lambda a: np.full(3, SIGMAS.mean() / SIGMAS[0] * a[0]),
+        lambda a: np.full(3, np.exp(np.log(a).mean())),
+        lambda a: np.full(3, a.max()),
+        lambda a: a * np.array([1.5, 1, 1]),
     ],
-    ids=["mean", "volume", "largest", "axis"],
+    ids=["ball of the mean", "ball of equal volume", "ball of the largest", "an axis too long"],
 )
-def test_the_check_has_teeth(name: str, axes: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Other regions that one might claim of the same votes are false far more often than α: the check sees it."""
+def test_the_check_has_teeth(axes: Callable[[np.ndarray], np.ndarray]) -> None:
+    """Other regions that one might claim of the same votes are false more often than α: the check sees it."""
     model = linear_at(0.9, np.array([5.0, 0.1, 0.01]))
-    given = certified(model, DiagonalGaussian(SIGMAS), 500, bound="clopper-pearson", n0=20, n=400, alpha=0.1)
-    assert_rate_within(false_regions(given, model), 500, 0.1)
-    wrong = sum(model.crossed_by(axes(answer.region.semi_axes), 2) for answer in given)
-    with pytest.raises(AssertionError, match="more than alpha"):
-        assert_rate_within(wrong, 500, 0.1)
+    answers = outcomes(DiagonalGaussian(SIGMAS), 0.9, bound="clopper-pearson", n=400, alpha=0.1)
+    assert probability(answers, crossing(model)) <= 0.1
+    claimed = probability(
+        answers, lambda one: not one.abstained and model.crossed_by(axes(one.region.semi_axes), 2)
+    )
+    assert claimed > 0.2
 
 
 def test_the_radius_is_that_of_a_ball_which_holds() -> None:
     """The plain ℓ2 certificate read off the same answer, in every direction and in the worst."""
+    answers = outcomes(DiagonalGaussian(SIGMAS), 0.9, bound="top-two", n=60, alpha=0.1)
+    given = [answer for _, answer in answers[0] if not answer.abstained]
+    assert all(answer.radius == answer.region.inscribed_radius for answer in given)
     for weights in (np.array([1.0, 0, 0]), np.array([0, 0, 1.0]), WEIGHTS):
-        model = linear_at(0.9, weights)
-        given = certified(model, DiagonalGaussian(SIGMAS), 500, bound="top-two", n0=20, n=60, alpha=0.1)
-        false = sum(answer.radius * np.linalg.norm(weights) > model.margin for answer in given)
-        assert_rate_within(false, 500, 0.1)
-        assert all(answer.radius == answer.region.inscribed_radius for answer in given)
+        margin = linear_at(0.9, weights).margin
+        length = np.linalg.norm(weights)
+        assert probability(answers, lambda one, m=margin, k=length: one.radius * k > m) <= 0.1
 
 
 def test_ellipsoids_are_tight_in_the_limit_of_many_votes() -> None:
     """Theorem 3.1 is exact for linear classifiers: with n votes the gap approaches Φ⁻¹(p) from below."""
     shares = []
-    for n in (100, 10_000, 1_000_000):
+    for n in (100, 5_000, 300_000):
         model = linear_at(0.9)
         (answer,) = certified(model, DiagonalGaussian(SIGMAS), 1, n0=100, n=n, alpha=0.001)
         touching = np.linalg.norm(answer.region.semi_axes * WEIGHTS) / model.margin
@@ -146,25 +172,19 @@ def test_ellipsoids_are_tight_in_the_limit_of_many_votes() -> None:
 def test_uniform_noise_certifies_a_cross_polytope() -> None:
     """One coordinate decides: p falls by δ/2λᵢ, so the edge is at exactly λᵢ(2p − 1)."""
     p = 0.8
-    for i in range(3):
-        weights = np.eye(3)[i]
-        half_width = np.sqrt(3) * SIGMAS[i]
-        model = Linear(half_width * (2 * p - 1), weights)
-        given = certified(
-            model, DiagonalUniform(SIGMAS), TRIALS, bound="clopper-pearson", n0=20, n=60, alpha=0.1
-        )
-        assert len(given) > TRIALS * 0.9
-        assert all(isinstance(answer.region, CrossPolytope) for answer in given)
-        assert_rate_within(false_regions(given, model), TRIALS, 0.1)
-        # With the largest scale for all dimensions, or the geometric mean, it would not hold.
-        if i == 0:
-            for claimed in (SIGMAS.max(), np.exp(np.log(SIGMAS).mean())):
-                wrong = sum(
-                    model.crossed_by(np.full(3, answer.region.semi_axes[0] / SIGMAS[0] * claimed), 1)
-                    for answer in given
-                )
-                with pytest.raises(AssertionError, match="more than alpha"):
-                    assert_rate_within(wrong, TRIALS, 0.1)
+    answers = outcomes(DiagonalUniform(SIGMAS), p, bound="clopper-pearson", n=60, alpha=0.1)
+    assert share_given(answers) > 0.9
+    assert all(isinstance(answer.region, CrossPolytope) for _, answer in answers[0] if not answer.abstained)
+    models = [Linear(float(np.sqrt(3) * SIGMAS[i] * (2 * p - 1)), np.eye(3)[i]) for i in range(3)]
+    for model in models:
+        assert probability(answers, crossing(model)) <= 0.1
+    # With the largest scale for all dimensions, or the geometric mean, it would not hold.
+    for claimed in (SIGMAS.max(), np.exp(np.log(SIGMAS).mean())):
+
+        def wrong(one: Certification, scale: float = float(claimed / SIGMAS[0])) -> bool:
+            return not one.abstained and models[0].crossed_by(np.full(3, one.region.semi_axes[0] * scale), 1)
+
+        assert probability(answers, wrong) > 0.2
 
 
 def box_share(low: np.ndarray, x: np.ndarray, widths: np.ndarray) -> np.ndarray:
@@ -179,18 +199,17 @@ def test_a_product_of_thresholds_under_uniform_noise_never_flips_inside() -> Non
     p = float(box_share(low, np.zeros(3), widths))
     assert 0.7 < p < 0.95
 
-    def model(batch: np.ndarray) -> np.ndarray:
-        return (batch < low).any(axis=1).astype(np.int64)
-
-    given = certified(model, DiagonalUniform(SIGMAS), 500, bound="top-two", n0=20, n=200, alpha=0.1)
-    rng = np.random.default_rng(0)
-    directions = rng.dirichlet(np.ones(3), size=200) * -1
+    answers = outcomes(DiagonalUniform(SIGMAS), p, bound="top-two", n=200, alpha=0.1)
+    directions = np.random.default_rng(0).dirichlet(np.ones(3), size=200) * -1
     directions = np.concatenate([directions, -np.eye(3)])
-    false = sum(
-        bool((box_share(low, directions * answer.region.semi_axes, widths) < 0.5).any()) for answer in given
-    )
-    assert len(given) > 400
-    assert_rate_within(false, 500, 0.1)
+
+    def flips(one: Certification) -> bool:
+        return not one.abstained and bool(
+            (box_share(low, directions * one.region.semi_axes, widths) < 0.5).any()
+        )
+
+    assert share_given(answers) > 0.8
+    assert probability(answers, flips) <= 0.1
 
 
 @pytest.mark.parametrize(

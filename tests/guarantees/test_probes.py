@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 from hashlib import sha256
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from smoothcert import SmoothedClassifier
-from smoothcert.errors import ModelError
+from smoothcert.errors import DependentVotesError
 from smoothcert.sampling import Numerics, adapt
 from smoothcert.sampling.models.probes import answer_bytes, same_answers
 
@@ -37,24 +38,28 @@ def prepare(module: nn.Module, **numerics: str) -> None:
     adapt(module, "hard").prepare(Numerics(**numerics), SHAPE)  # type: ignore[arg-type]
 
 
+def check_refused(module: nn.Module, *case: object) -> None:
+    try:
+        prepare(module)
+    except DependentVotesError:
+        return
+    pytest.fail(f"{type(module).__name__}{case} was not refused")
+
+
 @pytest.mark.parametrize("score", [-1e9, -np.inf, -1e4, -1000.0, -50.0, 1e-3])
-@pytest.mark.parametrize("others", [1, 3, 998])
-@pytest.mark.parametrize("margin", [2.0, 0.02])
-def test_a_mask_hides_no_batch(score: float, others: int, margin: float) -> None:
-    with pytest.raises(ModelError, match="when the rest of the batch changes"):
-        prepare(Company(margin, others, score))
+def test_a_mask_hides_no_batch(score: float) -> None:
+    for case in itertools.product((2.0, 0.02), (1, 3, 998)):
+        check_refused(Company(*case, score), *case)
 
 
-@pytest.mark.parametrize("margin", [5e-3, 1.9e-4, 1e-5])
-def test_a_margin_below_float32s_rounding_is_seen_in_float64(margin: float) -> None:
-    with pytest.raises(ModelError, match="when the rest of the batch changes"):
-        prepare(Company(margin))
+def test_a_margin_below_float32s_rounding_is_seen_in_float64() -> None:
+    for margin in (5e-3, 1.9e-4, 1e-5):
+        check_refused(Company(margin), margin)
 
 
-@pytest.mark.parametrize("border", [0.3, 3.0, 50.0])
-def test_neighbours_differ_in_size(border: float) -> None:
-    with pytest.raises(ModelError, match="when the rest of the batch changes"):
-        prepare(Company(2.0, border=border))
+def test_neighbours_differ_in_size() -> None:
+    for border in (0.3, 3.0, 50.0):
+        check_refused(Company(2.0, border=border), border)
 
 
 class Undefined(Company):
@@ -81,7 +86,7 @@ class Undefined(Company):
 def test_rows_without_a_number_leave_the_others_compared(
     inside: Callable[[Tensor], Tensor], border: float
 ) -> None:
-    with pytest.raises(ModelError, match="when the rest of the batch changes"):
+    with pytest.raises(DependentVotesError):
         prepare(Undefined(inside, border))
 
 
@@ -92,7 +97,7 @@ def test_random_answers_behind_a_mask(masked: int) -> None:
             score = x.new_full((len(x), 1), random.gauss(0, 1))
             return torch.cat([-score, score, x.new_full((len(x), masked), -torch.inf)], 1)
 
-    with pytest.raises(ModelError, match="another answer"):
+    with pytest.raises(DependentVotesError):
         prepare(Random())
 
 

@@ -149,10 +149,9 @@ def test_an_honest_model_is_not(name: str) -> None:
 
 
 def test_the_refusal_names_the_input() -> None:
-    with pytest.raises(DependentVotesError, match=r"input [0-9]+, noisy rows [0-9]+"):
-        SmoothedClassifier(fitted(SVC(), 255, of_batch()), sigma=32, n=100, seed=0).predict(
-            units(255)[:9], 100
-        )
+    smoothed = SmoothedClassifier(fitted(SVC(), 255, of_batch()), sigma=32, n=100, seed=0)
+    with pytest.raises(DependentVotesError, match=r"\b700[0-8]\b"):
+        smoothed.predict(units(255)[:9], 100, index=7000)
 
 
 # ---------------------------------------------------------------------------------------------- while votes are cast
@@ -181,9 +180,9 @@ def test_what_goes_wrong_after_many_passes_marks_the_run(tmp_path: Path) -> None
     with pytest.raises(DependentVotesError):
         certify_dataset(smoothed, pictures(40), tmp_path / "run")
     for read in (read_run, verify_run):
-        with pytest.raises(RunError, match="void"):
+        with pytest.raises(RunError, match=r"void\.json"):
             read(tmp_path / "run")
-    with pytest.raises(RunError, match="void"):
+    with pytest.raises(RunError, match=r"void\.json"):
         certify_dataset(
             SmoothedClassifier(sign, n=1000, numerics=Numerics(chunk=64, block=64), **LABELS),
             pictures(40),
@@ -240,8 +239,12 @@ def model(batch):
 """
 
 
-def test_processes_with_another_setting_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.system
+def test_processes_with_another_setting_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     """They import the module anew, and have its default: class 1 was certified where the caller's function says 0."""
+    request.addfinalizer(lambda: sys.modules.pop("changed_setting", None))
     (tmp_path / "changed_setting.py").write_text(SETTING)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -250,9 +253,10 @@ def test_processes_with_another_setting_are_refused(tmp_path: Path, monkeypatch:
     changed_setting.BORDER = 100.0
     execution = Execution(workers=2, backend="processes")
     smoothed = SmoothedClassifier(changed_setting.model, n=2000, execution=execution, **LABELS)
-    with pytest.raises(DependentVotesError, match="on a worker"):
+    with pytest.raises(DependentVotesError):
         smoothed.certify(np.array([[50.0, 0.0], [60.0, 0.0]]))
-    sys.modules.pop("changed_setting")
+    changed_setting.BORDER = 0.0
+    assert len(smoothed.certify(np.array([[50.0, 0.0], [60.0, 0.0]]))) == 2
 
 
 def test_shards_of_two_functions_with_equal_fingerprints_are_not_merged(

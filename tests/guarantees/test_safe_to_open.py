@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import gzip
+import html
 import io
+import itertools
 import json
 import os
 import pickle
+import re
 import shutil
 import sqlite3
 import stat
@@ -30,18 +34,28 @@ from smoothcert.architectures.weights import load_model
 from smoothcert.commands import main
 from smoothcert.commands.console import _Guard, _Screen
 from smoothcert.errors import DataError, InvalidValueError, ModelError, OutputError, RunError, SmoothcertError
-from smoothcert.files import append_line, write_atomically
+from smoothcert.files import MOST_EXPANSION, append_line, write_atomically
 from smoothcert.noise import load_sigmas
 from smoothcert.region_memory.errors import StoreError
 from smoothcert.region_memory.statement import MemoryStatement
 from smoothcert.region_memory.stores import open_store
 from smoothcert.region_memory.stores.sqlite import SqliteStore
 from smoothcert.report import ReportOptions, write_report
-from smoothcert.runs import create_run, open_run, read_run
+from smoothcert.runs import create_run, field_log, open_run, read_run
 from smoothcert.runs.field_log import read_field_log
 from smoothcert.runs.parquet import read_parquet, write_parquet
 from smoothcert.sigma_search.log import read_found
-from tests.guarantees.hostile import ESCAPE, alone, edited, manifest_of, memory_below, refusal, toy_run
+from tests.guarantees.hostile import (
+    ESCAPE,
+    alone,
+    edited,
+    in_time,
+    manifest_of,
+    memory_below,
+    process_within,
+    refusal,
+    toy_run,
+)
 from tests.report.made_reports import statement, toy_records
 
 PAYLOAD = (
@@ -59,7 +73,7 @@ def test_a_module_beside_a_run_is_not_imported(
     run = toy_run(tmp_path / "run", origin={"model": "payload:scores", "dataset": "digits", "split": "test"})
     (run / "payload.py").write_text(PAYLOAD.format(str(marker)))
     monkeypatch.chdir(run)
-    assert "smoothcert attack . --model payload:scores --dataset digits" in refusal(capsys, "attack", ".")
+    assert "--model payload:scores --dataset digits" in refusal(capsys, "attack", ".")
     for command in (["report", "--out", "page"], ["show"], ["table"], ["recertify", "--out", "again"]):
         main([command[0], ".", *command[1:]])
     assert not marker.exists()
@@ -86,7 +100,7 @@ def test_a_path_that_a_run_names_is_not_opened(
     main(["report", str(run), "--out", str(tmp_path / "page")])
     page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert "data:image/png" not in page
-    assert "not opened unasked" in page
+    assert f"--dataset {spec}" in html.unescape(page)
     words = ["remember", run, "--memory", tmp_path / "memory", "--out", tmp_path / "out"]
     assert f"--dataset {spec}" in refusal(capsys, *words)
 
@@ -103,7 +117,7 @@ def test_a_model_names_no_path_either(
         )
     )
     for words in (["certify", model, "--out", tmp_path / "run"], ["predict", model], ["diagnose", model]):
-        assert f"add --dataset folder:{tmp_path}" in refusal(capsys, *words)
+        assert f"--dataset folder:{tmp_path}" in refusal(capsys, *words)
 
 
 def test_a_stated_folder_of_data_is_only_suggested(
@@ -112,7 +126,7 @@ def test_a_stated_folder_of_data_is_only_suggested(
     monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     run = toy_run(tmp_path / "run", origin={"dataset": "mnist", "data_dir": str(tmp_path / "theirs")})
     message = refusal(capsys, "attack", run, "--model", digits_model)
-    assert f"--data-dir {tmp_path / 'theirs'}, which isn't opened unless you say so" in message
+    assert f"--data-dir {tmp_path / 'theirs'}" in message
 
 
 # Processes of our own.
@@ -137,24 +151,24 @@ FALSIFIED = "CREATE TRIGGER more AFTER INSERT ON records BEGIN UPDATE records SE
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "name"),
     [
-        FALSIFIED,
-        "CREATE VIEW another AS SELECT * FROM records",
-        "CREATE TABLE sqlean (a)",
-        "CREATE INDEX quick ON records (radius)",
-        "ALTER TABLE records ADD COLUMN extra INTEGER DEFAULT 1",
+        (FALSIFIED, "more"),
+        ("CREATE VIEW another AS SELECT * FROM records", "another"),
+        ("CREATE TABLE sqlean (a)", "sqlean"),
+        ("CREATE INDEX quick ON records (radius)", "quick"),
+        ("ALTER TABLE records ADD COLUMN extra INTEGER DEFAULT 1", "records"),
     ],
 )
-def test_a_journal_with_anything_else_in_it_is_refused(tmp_path: Path, command: str) -> None:
+def test_a_journal_with_anything_else_in_it_is_refused(tmp_path: Path, command: str, name: str) -> None:
     run = toy_run(tmp_path / "run")
     with sqlite3.connect(run / "journal.sqlite") as journal:
         journal.execute(command)
     journal.close()
     before = (run / "journal.sqlite").read_bytes()
-    with pytest.raises(RunError, match="could falsify the results"):
+    with pytest.raises(RunError, match=f"'{name}'"):
         read_run(run)
-    with pytest.raises(RunError, match="could falsify the results"), open_run(run, manifest_of(run)):
+    with pytest.raises(RunError, match=f"'{name}'"), open_run(run, manifest_of(run)):
         pass
     assert (run / "journal.sqlite").read_bytes() == before
 
@@ -167,7 +181,7 @@ def test_a_table_that_only_looks_like_ours_is_refused(tmp_path: Path) -> None:
         journal.execute(text.replace("radius REAL NOT NULL", "radius REAL NOT NULL DEFAULT 99"))
         journal.execute("DROP TABLE other")
     journal.close()
-    with pytest.raises(RunError, match="of another form"):
+    with pytest.raises(RunError, match="'records'"):
         read_run(run)
 
 
@@ -197,7 +211,7 @@ def test_values_that_no_record_has_are_refused_in_a_line(
     with sqlite3.connect(run / "journal.sqlite") as journal:
         journal.execute(f'UPDATE records SET {change} WHERE "index" = 3')
     journal.close()
-    assert "damaged" in refusal(capsys, "show", run)
+    assert re.search(r"\b3\b", refusal(capsys, "show", run).replace(str(run), ""))
 
 
 def test_a_memory_with_a_trigger_is_refused(tmp_path: Path) -> None:
@@ -206,18 +220,19 @@ def test_a_memory_with_a_trigger_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "memory") as memory:
         memory.execute("CREATE TRIGGER t AFTER INSERT ON records BEGIN DELETE FROM records; END")
     memory.close()
-    with pytest.raises(StoreError, match="the trigger 't'"):
+    with pytest.raises(StoreError, match="'t'"):
         SqliteStore(tmp_path / "memory", about)
 
 
 # Links.
 
 
-@pytest.mark.parametrize("name", [".lock", "journal.sqlite", "journal.sqlite-wal", "run.json"])
-@pytest.mark.parametrize("hard", [False, True])
+LINKED = (".lock", "journal.sqlite", "journal.sqlite-wal")
+
+
+# run.json is replaced, never written to.
+@pytest.mark.parametrize(("name", "hard"), [*itertools.product(LINKED, (False, True)), ("run.json", False)])
 def test_links_in_a_run_are_not_followed(tmp_path: Path, name: str, hard: bool) -> None:
-    if hard and name == "run.json":
-        pytest.skip("it is replaced, never written to")
     run = toy_run(tmp_path / "run")
     about = manifest_of(run)
     mine = tmp_path / "mine"
@@ -237,12 +252,12 @@ def test_files_beside_a_journal_are_not_followed(tmp_path: Path) -> None:
     mine = tmp_path / "mine"
     mine.write_text("precious\n")
     (tmp_path / "sigma_search.jsonl").symlink_to(mine)
-    with pytest.raises(OutputError, match="can't be written"):
+    with pytest.raises(OutputError, match=r"sigma_search\.jsonl"):
         append_line(tmp_path / "sigma_search.jsonl", "line")
-    with pytest.raises(DataError, match="it is a link"):
+    with pytest.raises(DataError, match=r"sigma_search\.jsonl"):
         read_found(tmp_path)
     (tmp_path / "linked.jsonl").hardlink_to(mine)
-    with pytest.raises(OutputError, match="another name"):
+    with pytest.raises(OutputError, match=r"linked\.jsonl"):
         append_line(tmp_path / "linked.jsonl", "line")
     # The name that a file had until it was whole could be guessed: it was made from the process's number.
     for name in (f".out.{os.getpid()}.part", "out"):
@@ -267,7 +282,7 @@ def test_a_memorys_links_are_not_followed(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "theirs", about).close()
     before = (tmp_path / "theirs").read_bytes()
     (tmp_path / "memory").symlink_to(tmp_path / "theirs")
-    with pytest.raises(StoreError, match="is a link"):
+    with pytest.raises(StoreError, match=re.escape(str(tmp_path / "memory"))):
         SqliteStore(tmp_path / "memory", about)
     (tmp_path / "mine").write_text("precious")
     (tmp_path / "new.head").symlink_to(tmp_path / "mine")
@@ -439,7 +454,7 @@ def test_only_raster_formats_by_content(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "data" / "a").mkdir(parents=True)
     eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
     (tmp_path / "data" / "a" / "x.png").write_bytes(eps)
-    with pytest.raises(DataError, match="can't be read as one"):
+    with pytest.raises(DataError, match=r"x\.png"):
         datasets.load(f"folder:{tmp_path / 'data'}")
     assert not marker.exists()
 
@@ -449,25 +464,25 @@ def test_a_log_is_parsed_in_linear_time_and_within_limits(tmp_path: Path) -> Non
     header = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
     for field in ("1" * 60_000 + "x", "1" * 60_000, "9" * 5000 + " days, 1:00:00", "1" * 400 + ":00:00"):
         path.write_text(f"{header}0\t1\t1\t0.5\t1\t{field}\n")
-        with pytest.raises(DataError, match="time must be"):
+        with pytest.raises(DataError, match=r"\btime\b.*'[19]{2}"):
             read_field_log(path, 1.0)
         path.write_text(f"{header}0\t1\t1\t{field}\t1\t1\n")
-        with pytest.raises(DataError, match="radius must be"):
+        with pytest.raises(DataError, match=r"\bradius\b.*'[19]{2}"):
             read_field_log(path, 1.0)
     path.write_text("\t".join(f"c{k}" for k in range(40_000)) + "\n")
-    with pytest.raises(DataError, match="40000 columns"):
+    with pytest.raises(DataError, match=r"\b40000\b"):
         read_field_log(path, 1.0)
     path.write_text(f"{header}0\t99999999999\t1\t0.5\t0\t1\n")
-    with pytest.raises(DataError, match="label must be at most"):
+    with pytest.raises(DataError, match=r"\blabel\b.*\b99999999999\b"):
         read_field_log(path, 1.0)
 
 
 def test_a_gzipped_log_may_not_expand_without_end(tmp_path: Path) -> None:
     path = tmp_path / "log.gz"
-    with gzip.open(path, "wb", compresslevel=9) as file:
+    with gzip.open(path, "wb", compresslevel=1) as file:
         for _ in range(160):
             file.write(bytes(2**20))
-    with memory_below(700), pytest.raises(DataError, match="unpacks to more than"):
+    with memory_below(700), pytest.raises(DataError, match=rf"log\.gz.*\b{field_log.MOST_BYTES}\b"):
         read_field_log(path, 1.0)
 
 
@@ -492,7 +507,7 @@ def test_a_matlab_file_may_not_expand_without_end(tmp_path: Path) -> None:
     packed = zlib.compress(inflated, 9)
     header = b" " * 124 + b"\x00\x01IM"
     (tmp_path / "test_32x32.mat").write_bytes(header + struct.pack("<II", 15, len(packed)) + packed)
-    with memory_below(50), pytest.raises(DataError, match="are the most"):
+    with memory_below(50), pytest.raises(DataError, match=rf"\b{2**32 - 16}\b"):
         datasets.load("svhn", root=tmp_path)
     inflated = struct.pack("<II", 14, 64) + bytes(2**26)
     packed = zlib.compress(inflated, 9)
@@ -511,7 +526,7 @@ def test_arrays_are_as_large_as_their_files(tmp_path: Path) -> None:
     path = tmp_path / "sigmas.npy"
     for shape, code in (((2**34,), "<f8"), ((2**62, 4), "<f8"), ((-1,), "<f8"), ((3,), "|O"), ((3,), "|V0")):
         path.write_bytes(npy(shape, code, b"12345678"))
-        with memory_below(20), pytest.raises(RunError, match=r"no \.npy file"):
+        with memory_below(20), pytest.raises(RunError, match=r"sigmas\.npy"):
             load_sigmas(path)
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"[" * 9000)
     with pytest.raises(RunError):
@@ -526,7 +541,7 @@ def test_an_npz_bomb_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
             member.write(bytes(2**20))
     with zipfile.ZipFile(path, "a") as archive:
         archive.writestr("y.npy", npy((300,), "<i8", bytes(2400)))
-    with memory_below(20), pytest.raises(DataError, match="taken for a decompression bomb"):
+    with memory_below(20), pytest.raises(DataError, match=rf"\b{MOST_EXPANSION}\b"):
         datasets.load(f"npz:{path}")
 
 
@@ -539,21 +554,19 @@ def test_a_log_in_parquet_may_not_expand_without_end(tmp_path: Path) -> None:
     stated = arrow.schema([("index", arrow.int64())]).with_metadata(table.schema.metadata)
     parquet.write_table(arrow.Table.from_arrays([column], schema=stated), path)
     assert path.stat().st_size < 100_000
-    with memory_below(20), pytest.raises(DataError, match="claims 3000000 inputs"):
+    with memory_below(20), pytest.raises(DataError, match=r"\b3000000\b"):
         read_parquet(path)
     other = arrow.schema([("extra", arrow.int64())]).with_metadata(table.schema.metadata)
     parquet.write_table(arrow.Table.from_arrays([column], schema=other), path)
-    with pytest.raises(DataError, match="which no run has"):
+    with pytest.raises(DataError, match="'extra'"):
         read_parquet(path)
     bomb = {**table.schema.metadata, b"smoothcert.file:sigmas.npy": _packed(bytes(2**28 + 1))}
     parquet.write_table(table.replace_schema_metadata(bomb), path)
-    with pytest.raises(DataError, match="far larger than its bytes"):
+    with pytest.raises(DataError, match=r"'sigmas\.npy'"):
         read_parquet(path)
 
 
 def _packed(content: bytes) -> bytes:
-    import base64
-
     return base64.b64encode(zlib.compress(content, 9))
 
 
@@ -573,9 +586,8 @@ def test_a_description_asks_for_no_network_that_the_weights_dont_fill(
                 load_model(model)
 
 
-def test_pictures_and_checkpoints_take_no_more_than_a_stated_memory(
-    tmp_path: Path, digits_model: Path
-) -> None:
+def bombs(tmp_path: Path, model: Path) -> list[list[str]]:
+    """Small pictures and checkpoints that ask for gigabytes, each as the words of a command that is to read it."""
     image = pytest.importorskip("PIL.Image")
     (tmp_path / "pictures" / "a").mkdir(parents=True)
     image.new("1", (8000, 8000)).save(tmp_path / "pictures" / "a" / "0.png")
@@ -604,20 +616,35 @@ def test_pictures_and_checkpoints_take_no_more_than_a_stated_memory(
     with zipfile.ZipFile(tmp_path / "packed.pth", "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
             archive.writestr(name, bytes(2**28) if name.endswith("data/0") else content)
+    folders = [["predict", str(model), "-d", f"folder:{tmp_path / name}"] for name in ("pictures", "large")]
+    files = [str(tmp_path / f"{name}.pth") for name in ("expanded", "legacy", "packed")]
+    few = ["--sigma", "1", "--n", "10", "--max", "1"]
+    return [[*words, *few] for words in [*folders, *(["predict", file, "-d", "digits"] for file in files)]]
+
+
+def test_pictures_and_checkpoints_take_little_memory(
+    tmp_path: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = bombs(tmp_path, digits_model)
+    with process_within(1000):
+        for words in commands:
+            refusal(capsys, *words)
+
+
+@pytest.mark.system
+def test_pictures_and_checkpoints_take_no_more_than_a_stated_memory(
+    tmp_path: Path, digits_model: Path
+) -> None:
     program = """
-import sys
+import json, sys
 from smoothcert.commands import main
-model, *names = sys.argv[1:]
-for name in names:
-    words = ["predict", model, "--dataset", name] if name.startswith("folder:") else ["predict", name, "-d", "digits"]
+for words in json.loads(sys.argv[1]):
     try:
-        main([*words, "--sigma", "1", "--n", "10", "--max", "1"])
+        main(words)
     except SystemExit as ended:
         print(ended.code)
 """
-    names = [f"folder:{tmp_path / 'pictures'}", f"folder:{tmp_path / 'large'}"]
-    names += [str(tmp_path / f"{name}.pth") for name in ("expanded", "legacy", "packed")]
-    said, megabytes = alone(program, tmp_path, digits_model, *names)
+    said, megabytes = alone(program, tmp_path, json.dumps(bombs(tmp_path, digits_model)))
     assert said.split() == ["2"] * 5
     assert megabytes < 1500
 
@@ -627,7 +654,7 @@ def test_a_folder_of_small_files_may_not_expand_without_end(tmp_path: Path) -> N
     (tmp_path / "a").mkdir()
     for k in range(5):
         image.new("1", (8000, 8000)).save(tmp_path / "a" / f"{k}.png")
-    with memory_below(100), pytest.raises(DataError, match="decompression bomb"):
+    with memory_below(100), pytest.raises(DataError, match=rf"\b{MOST_EXPANSION}\b"):
         datasets.load(f"folder:{tmp_path}")
 
 
@@ -639,40 +666,40 @@ def test_an_idx_file_may_not_claim_without_end(tmp_path: Path, split: str) -> No
         file.write(labels)
     with gzip.open(tmp_path / f"{prefix}-images-idx3-ubyte.gz", "wb") as file:
         file.write(b"\0\0\x08\x03" + struct.pack(">III", 2**31, 28, 28))
-    with memory_below(20), pytest.raises(DataError, match="are the most"):
+    with memory_below(20), pytest.raises(DataError, match=rf"{prefix}-.*\b{2**31}\b"):
         datasets.load("mnist", split, tmp_path)
 
 
 # Statements.
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 200_000,
-        '{"format": 1, "kind": ' + "[" * 100_000,
-        '{"format": 1, "kind": "certify", "plan": [], "model": {}, "data": {}}',
-        '{"format": 1, "kind": 5, "plan": {}, "model": {}, "data": {}}',
-        '{"format": 1, "kind": "certify", "plan": {"n": 1' + "0" * 400 + '}, "model": {}, "data": {}}',
-        '{"format": 1, "kind": "certify", "plan": {"alpha": 1e999}, "model": {}, "data": {}}',
-        '{"format": 1, "kind": "certify", "plan": {"alpha": NaN}, "model": {}, "data": {}}',
-        '{"format": 1, "kind": "certify", "plan": {"sigma": "wide"}, "model": {}, "data": {}}',
-        '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {"inputs": 3, "skip": 0}}',
-        '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {}, "origin": {"dataset": 5}}',
-        '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {}, "more": {}}',
-        "null",
-        "",
-        "\x00",
-    ],
+SENSELESS = (
+    "[" * 200_000,
+    '{"format": 1, "kind": ' + "[" * 100_000,
+    '{"format": 1, "kind": "certify", "plan": [], "model": {}, "data": {}}',
+    '{"format": 1, "kind": 5, "plan": {}, "model": {}, "data": {}}',
+    '{"format": 1, "kind": "certify", "plan": {"n": 1' + "0" * 400 + '}, "model": {}, "data": {}}',
+    '{"format": 1, "kind": "certify", "plan": {"alpha": 1e999}, "model": {}, "data": {}}',
+    '{"format": 1, "kind": "certify", "plan": {"alpha": NaN}, "model": {}, "data": {}}',
+    '{"format": 1, "kind": "certify", "plan": {"sigma": "wide"}, "model": {}, "data": {}}',
+    '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {"inputs": 3, "skip": 0}}',
+    '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {}, "origin": {"dataset": 5}}',
+    '{"format": 1, "kind": "certify", "plan": {}, "model": {}, "data": {}, "more": {}}',
+    "null",
+    "",
+    "\x00",
 )
+
+
 @pytest.mark.parametrize("command", ["show", "table", "report", "attack"])
 def test_statements_that_make_no_sense_are_refused_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, command: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     run = toy_run(tmp_path / "run")
-    (run / "run.json").write_text(text)
     more = ["--out", tmp_path / "page"] if command == "report" else []
-    assert "run.json" in refusal(capsys, command, run, *more)
+    for text in SENSELESS:
+        (run / "run.json").write_text(text)
+        assert "run.json" in refusal(capsys, command, run, *more), text[:200]
 
 
 @pytest.mark.parametrize("name", ["run.json", "journal.sqlite", "sigma_search.jsonl"])
@@ -680,13 +707,13 @@ def test_a_pipe_keeps_nobody_waiting(tmp_path: Path, name: str) -> None:
     run = toy_run(tmp_path / "run")
     (run / name).unlink(missing_ok=True)
     os.mkfifo(run / name)
-    with pytest.raises(SmoothcertError, match="no plain file"):
+    with in_time(), pytest.raises(SmoothcertError, match=re.escape(name)):
         read_found(run) if name.endswith("jsonl") else read_run(run)
 
 
 def test_a_pipe_in_place_of_a_log_or_picture(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")
-    with pytest.raises(DataError, match="no plain file"):
+    with in_time(), pytest.raises(DataError, match=re.escape(str(tmp_path / "log"))):
         read_field_log(tmp_path / "log", 1.0)
     with pytest.raises(InvalidValueError):
         open_store("http://host/db", MemoryStatement("a" * 64, (2,), "gaussian", "l2"))

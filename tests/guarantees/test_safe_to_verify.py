@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import struct
@@ -19,24 +20,28 @@ from smoothcert.verification import verify_run
 from smoothcert.verification.levels import read_levels
 from smoothcert.verification.reading import read_scales
 from smoothcert.verification.votes import UnreadableError
-from tests.guarantees.hostile import manifest_of, memory_below, refusal
+from tests.conftest import BuildOnce
+from tests.guarantees.hostile import in_time, manifest_of, memory_below, refusal
 from tests.runs.sealing import without_checksums
 from tests.verification.runs import Linear, certified, stretched
 
 SPARSE = 2**31
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture(scope="session")
+def made(build_once: BuildOnce) -> Path:
     """Runs of all kinds that have files beside their journals."""
-    folder = tmp_path_factory.mktemp("made")
-    certified(folder / "plain")
-    certified(folder / "total", stop=("total:12000,100",))
-    certified(folder / "searched", Linear(), search=EllipsoidSearch(steps=10))
-    stretched(folder / "stretched", "diagonal-gaussian")
-    for run in folder.iterdir():
-        assert verify_run(run).report.holds
-    return folder
+
+    def build(folder: Path) -> None:
+        folder.mkdir()
+        certified(folder / "plain")
+        certified(folder / "total", stop=("total:12000,100",))
+        certified(folder / "searched", Linear(), search=EllipsoidSearch(steps=10))
+        stretched(folder / "stretched", "diagonal-gaussian")
+        for run in folder.iterdir():
+            assert verify_run(run).report.holds
+
+    return build_once("safe-to-verify", build)
 
 
 def listed(run: Path) -> dict[str, bytes]:
@@ -81,22 +86,14 @@ def a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [linked, endless, a_pipe, a_folder], ids=lambda one: one.__name__)
-@pytest.mark.parametrize(("kind", "name"), FILES, ids=[name for _, name in FILES])
 def test_only_plain_files_are_opened(
-    made: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    name: str,
-    change: Callable[[Path], None],
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(made / kind, run)
-    change(run / name)
-    with memory_below(100):
-        message = refusal(capsys, "verify", run)
-    assert name in message
-    assert "link" in message if change in (linked, endless) else "no plain file" in message
+    for number, (kind, name) in enumerate(FILES):
+        run = Path(shutil.copytree(made / kind, tmp_path / str(number) / "run"))
+        change(run / name)
+        with in_time(), memory_below(100):
+            assert name in refusal(capsys, "verify", run)
 
 
 READ_WHOLE = [(kind, name) for kind, name in FILES if "journal" not in name]  # SQLite reads pages
@@ -108,21 +105,21 @@ def test_a_sparse_file_takes_no_memory(made: Path, tmp_path: Path, kind: str, na
     shutil.copytree(made / kind, run)
     with (run / name).open("r+b" if (run / name).exists() else "wb") as file:
         file.truncate(SPARSE)
-    with memory_below(100), pytest.raises(SmoothcertError, match="bytes, where"):
+    with memory_below(100), pytest.raises(SmoothcertError, match=rf"{re.escape(name)}.*\b{SPARSE}\b"):
         verify_run(run)
 
 
 def test_a_folder_of_scales_that_is_a_link(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "searched", tmp_path / "run")
     linked(tmp_path / "run" / "sigmas")
-    with pytest.raises(SmoothcertError, match="sigmas can't be read: it is a link"):
+    with pytest.raises(SmoothcertError, match=re.escape(str(tmp_path / "run" / "sigmas"))):
         verify_run(tmp_path / "run")
 
 
 def test_lines_of_levels_that_are_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     linked(tmp_path / "run" / "levels.jsonl")
-    with pytest.raises(SmoothcertError, match="it is a link"):
+    with pytest.raises(SmoothcertError, match=r"levels\.jsonl"):
         read_levels(tmp_path / "run")
 
 
@@ -130,7 +127,7 @@ def test_scales_are_as_many_as_their_bytes(tmp_path: Path) -> None:
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (17179869184,)}".ljust(117) + b"\n"
     path = tmp_path / "sigmas.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"12345678")
-    with memory_below(20), pytest.raises(UnreadableError, match="its header claims"):
+    with memory_below(20), pytest.raises(UnreadableError, match=rf"\b{8 * 2**34}\b"):
         read_scales(path, "diagonal-gaussian", "")
 
 
@@ -138,27 +135,30 @@ ENDLESS = "WITH RECURSIVE more(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM more)
 
 
 @pytest.mark.parametrize(
-    "commands",
+    ("name", "commands"),
     [
-        [
-            "DROP TABLE totals",
-            f"CREATE VIEW totals AS {ENDLESS} SELECT max(k) AS records, '' AS checksums, '' AS statement FROM more",
-        ],
-        ["ALTER TABLE records ADD COLUMN big TEXT AS (hex(zeroblob(400000000)))"],
-        ["CREATE TRIGGER more AFTER INSERT ON records BEGIN UPDATE records SET radius = 99; END"],
-        ["CREATE TABLE other (a)"],
+        (
+            "totals",
+            [
+                "DROP TABLE totals",
+                f"CREATE VIEW totals AS {ENDLESS} SELECT max(k) AS records, '' AS checksums, '' AS statement FROM more",
+            ],
+        ),
+        ("records", ["ALTER TABLE records ADD COLUMN big TEXT AS (hex(zeroblob(400000000)))"]),
+        ("more", ["CREATE TRIGGER more AFTER INSERT ON records BEGIN UPDATE records SET radius = 99; END"]),
+        ("other", ["CREATE TABLE other (a)"]),
     ],
 )
 def test_a_journal_with_anything_else_in_it_is_refused(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], commands: list[str]
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, commands: list[str]
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(made / "plain", run)
     with closing(sqlite3.connect(run / "journal.sqlite")) as connection, connection:
         for command in commands:
             connection.execute(command)
-    with memory_below(100):
-        assert "could falsify the results" in refusal(capsys, "verify", run)
+    with in_time(), memory_below(100):
+        assert f"'{name}'" in refusal(capsys, "verify", run)
 
 
 @pytest.mark.parametrize("index", [False, True])
@@ -208,8 +208,10 @@ def test_a_journal_that_never_rests_is_not_half_read(
     monkeypatch.setattr("smoothcert.verification.journal._PAUSE", 0.0)
     moments = iter(range(10**6))
     monkeypatch.setattr("smoothcert.verification.journal._moment", lambda *_: next(moments))
-    with pytest.raises(RunError, match="another process is writing it"):
+    with pytest.raises(RunError, match=r"journal\.sqlite"):
         verify_run(run)
+    monkeypatch.setattr("smoothcert.verification.journal._moment", lambda *_: 0)
+    assert verify_run(run).report.holds
 
 
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"format": 1, "format": 2}', '{"format": 1e999}', "\x00"])
@@ -219,7 +221,7 @@ def test_statements_that_make_no_sense(
     run = tmp_path / "run"
     shutil.copytree(made / "plain", run)
     (run / "run.json").write_text(text)
-    assert "run.json is damaged" in refusal(capsys, "verify", run)
+    assert "run.json" in refusal(capsys, "verify", run)
 
 
 @pytest.mark.parametrize("name", ["sigma_search.jsonl", "votes"])
@@ -241,4 +243,4 @@ def test_a_folder_is_named_and_not_its_number(
     run = tmp_path / "run"
     shutil.copytree(made / "plain", run)
     a_folder(run / "run.json")
-    assert "run.json can't be read: it is no plain file" in refusal(capsys, command, run)
+    assert "run.json" in refusal(capsys, command, run)

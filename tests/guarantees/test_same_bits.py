@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,18 +14,16 @@ import torch
 
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.architectures.weights import load_model
+from smoothcert.commands import main
 from smoothcert.datasets import load
 from smoothcert.runs import read_run
 from smoothcert.runs.records import results_digest
 from smoothcert.training import Recipe, TrainPlan, train_into
+from tests.processes import Command, run_command
 
 
-def command(*words: str | Path) -> list[str]:
-    return [sys.executable, "-c", "from smoothcert.commands import main; main()", *map(str, words)]
-
-
-def certify_command(model: Path, out: Path, *more: str) -> list[str]:
-    return command("certify", model, "--dataset", "digits", "--sigma", "0.25", "--quiet", "--out", out, *more)
+def certifying(model: Path, out: Path, *more: str) -> list[str | Path]:
+    return ["certify", model, "--dataset", "digits", "--sigma", "0.25", "--quiet", "--out", out, *more]
 
 
 def begun(out: Path) -> bool:
@@ -37,57 +32,55 @@ def begun(out: Path) -> bool:
     return journal.exists() and (journal.stat().st_size > 0 or (out / "journal.sqlite-wal").exists())
 
 
-def kill_until_done(words: list[str], out: Path, most_kills: int, seed: int) -> int:
+def kill_until_done(words: list[str | Path], out: Path, most_kills: int, seed: int) -> int:
     """Start the command, kill -9 it at a random moment, start it again …; returns the number of kills."""
     rng = random.Random(seed)
     for kills in range(most_kills):
         before = len(read_run(out).records) if begun(out) else 0
-        process = subprocess.Popen(words)
+        process = Command(*words)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.02)
+            time.sleep(0.01)
             if not begun(out):
                 continue
             if len(read_run(out).records) >= before + 3:
                 time.sleep(rng.uniform(0, 0.15))
                 break
-        if process.poll() is not None:
-            assert process.returncode == 0
+        process.kill()
+        ended = process.wait()
+        if ended.returncode == 0:  # before the kill
             return kills
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run(words, check=True)
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+    run_command(*words, check=True)
     return most_kills
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path, tmp_path: Path) -> None:
-    options = ("--n", "10000", "--max", "30", "--chunk", "64")
-    subprocess.run(certify_command(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
-    kills = kill_until_done(
-        certify_command(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 2, seed=1
-    )
+    options = ("--n", "4000", "--max", "24", "--chunk", "64")
+    run_command(*certifying(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
+    kills = kill_until_done(certifying(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 2, seed=1)
     assert kills >= 1
     whole, cut = read_run(tmp_path / "whole"), read_run(tmp_path / "cut")
     assert results_digest(whole.records) == results_digest(cut.records)
     assert whole.manifest.identity() == cut.manifest.identity()
 
 
-@pytest.mark.slow
-def test_speed_options_do_not_change_the_digest(digits_model: Path, tmp_path: Path) -> None:
+def test_speed_options_do_not_change_the_digest(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     digests = set()
     for number, speed in enumerate(
         (["--workers", "1"], ["--batch", "1"], ["--workers", "3", "--batch", "5000"])
     ):
-        words = certify_command(
+        words = certifying(
             digits_model, tmp_path / str(number), "--n", "1000", "--max", "8", *speed, "--json"
         )
-        printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-        digests.add(json.loads(printed)["results_sha256"])
+        main([str(word) for word in words])
+        digests.add(json.loads(capsys.readouterr().out)["results_sha256"])
     assert len(digests) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_path: Path) -> None:
     root = shared / "data"
@@ -110,10 +103,10 @@ def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_p
     expected = tallies[1, None]
     assert all(found == expected for found in tallies.values())
     assert [backwards[i] for i in range(30)] == expected
-    words = command(
+    words = [
         "certify", tmp_path / "lenet", "--dataset", "mnist", "--data-dir", root, "--sigma", "0.5", "--n", "500",
         "--max", "30", "--quiet", "--out", tmp_path / "run",
-    )  # fmt: skip
+    ]  # fmt: skip
     assert kill_until_done(words, tmp_path / "run", 3, seed=2) >= 1
     assert [record.estimation for record in read_run(tmp_path / "run").records] == expected
     accuracy = np.mean([record.correct for record in read_run(tmp_path / "run").records])

@@ -28,9 +28,7 @@ from smoothcert.sampling.passes import Passes
 from smoothcert.sampling.threads import worker_threads
 from smoothcert.sampling.turns import turn
 from smoothcert.sigma_search import SEARCHES
-from tests.guarantees.toys import scores
-
-SECONDS = 60.0  # after which a thread counts as stuck
+from tests.guarantees.toys import SECONDS, finished, scores
 
 
 class Room:
@@ -92,7 +90,7 @@ def certified_together(models: list[Any], **options: Any) -> tuple[list[Any], li
     ]
     for each in made:
         each.prepare((2,))
-    ready, found = threading.Barrier(2), [None, None]
+    ready, found = threading.Barrier(2, timeout=SECONDS), [None, None]
 
     def certify(which: int) -> Any:
         return made[which].certify(np.array([(-1.0, 0.5)[which], 0.0])).estimation
@@ -103,16 +101,6 @@ def certified_together(models: list[Any], **options: Any) -> tuple[list[Any], li
 
     finished([lambda: together(0), lambda: together(1)])
     return found, [certify(0), certify(1)]
-
-
-def finished(works: list[Callable[[], Any]]) -> None:
-    """All of them done, each in a thread; stuck ones are no reason to wait for ever."""
-    threads = [threading.Thread(target=each, daemon=True) for each in works]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(SECONDS)
-        assert not each.is_alive(), "a thread waits for a turn that never comes"
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -157,7 +145,7 @@ def test_gradients_of_such_modules_take_turns_with_votes() -> None:
         return inside.wait(0.2)  # someone else has come in meanwhile
 
     def come_in() -> None:
-        asked.wait()
+        assert asked.wait(SECONDS)
         with turn(thread_safe=False):
             inside.set()
 
@@ -201,7 +189,7 @@ def test_who_was_let_in_by_a_turn_that_is_over_waits_for_the_next() -> None:
     order: list[str] = []
 
     def late() -> None:
-        begin.wait()
+        assert begin.wait(SECONDS)
         with turn(thread_safe=False):
             order.append("late")
 
@@ -233,14 +221,14 @@ def test_a_forked_process_waits_for_no_thread_that_it_does_not_have() -> None:
 
     holder = threading.Thread(target=hold, daemon=True)
     holder.start()
-    held.wait()
+    assert held.wait(SECONDS)
     child = os.fork()
     if child == 0:
-        threading.Timer(5.0, os._exit, (1,)).start()
+        threading.Timer(SECONDS, os._exit, (1,)).start()
         with turn(thread_safe=False):
             os._exit(0)
     done.set()
-    holder.join()
+    holder.join(SECONDS)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -329,7 +317,7 @@ class FirstBatch(nn.Module):
 def test_a_model_that_goes_by_its_first_pass_is_refused(options: dict[str, Any]) -> None:
     """Copies that were made while votes were cast went by noisy rows; whether it was noticed was a matter of luck."""
     for _ in range(4):
-        with pytest.raises(ModelError, match=r"FirstBatch goes by what it was asked first.*evaluate it once"):
+        with pytest.raises(ModelError, match="FirstBatch"):
             adapt(FirstBatch(), "hard", **options).prepare(Numerics(chunk=8, block=8), (2,))
     used = FirstBatch()
     used(torch.zeros(4, 2))
@@ -384,7 +372,7 @@ class Counted(nn.Module):
 def test_a_copy_that_answers_otherwise_by_a_bit_casts_no_vote(monkeypatch: pytest.MonkeyPatch) -> None:
     lending = adapt(Counted(), "hard").prepare(Numerics(chunk=8, block=8), (2,)).lending
     monkeypatch.setitem(COPIES, "honest", COPIES["made"])
-    with pytest.raises(ModelError, match="new copy of Counted answers a fixed pass otherwise"):
+    with pytest.raises(ModelError, match="Counted"):
         borrowed(lending, 1 + len(lending.idle))
 
 
@@ -462,28 +450,33 @@ def test_nor_where_processes_cast_the_votes() -> None:
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere")
 def test_an_interrupt_ends_a_preparation_at_once_and_leaves_no_turn_behind() -> None:
-    ended = threading.Event()
+    asked, ended, answered = threading.Event(), threading.Event(), threading.Event()
 
     def slow(batch: np.ndarray) -> np.ndarray:
+        asked.set()
         try:
-            for _ in range(3000):
+            for _ in range(round(100 * SECONDS)):
                 time.sleep(0.01)
+            answered.set()
         finally:
             ended.set()
         return scores(batch)
 
+    def interrupt() -> None:
+        assert asked.wait(SECONDS)
+        os.kill(os.getpid(), signal.SIGINT)
+
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    began = time.monotonic()
+    interrupting = threading.Thread(target=interrupt, daemon=True)
     try:
-        timer.start()
+        interrupting.start()
         with pytest.raises(KeyboardInterrupt):
             adapt(slow, "hard").prepare(Numerics(), (2,))
     finally:
-        timer.join()
+        interrupting.join(SECONDS)
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - began < 10
     assert ended.wait(SECONDS)
+    assert not answered.is_set()
 
     def free() -> None:
         with turn(thread_safe=False):

@@ -111,6 +111,10 @@ LINES = {
 }
 
 
+EVERY_DAY = {"the chooser limits", "another level limits", "another class next door"}
+EVERY_LINE = [name if name in EVERY_DAY else pytest.param(name, marks=pytest.mark.slow) for name in LINES]
+
+
 def certificates(line: Line, **fields: Any) -> list[Any]:
     classifier = line.classifier(**fields)
     answers = list(classifier.certify_each((i, np.zeros(1)) for i in range(TRIALS)))
@@ -118,7 +122,7 @@ def certificates(line: Line, **fields: Any) -> list[Any]:
     return answers
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", EVERY_LINE)
 def test_certificates_are_false_no_more_often_than_alpha(name: str) -> None:
     line, true_radius = LINES[name]
     assert line.radius(0.0) == pytest.approx(true_radius, abs=2e-3)
@@ -130,6 +134,7 @@ def test_certificates_are_false_no_more_often_than_alpha(name: str) -> None:
     assert sum(not a.abstained for a in answers) > TRIALS / 4  # or there would be nothing to be wrong about
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["the chooser limits", "another level limits", "below, too"])
 def test_the_same_under_uniform_noise(name: str) -> None:
     """A probability falls by the distance over 2λ: reaches and radii are exact here, too."""
@@ -192,7 +197,7 @@ def test_wrong_ways_are_noticed(how: str, line: str, monkeypatch: pytest.MonkeyP
         test_certificates_are_false_no_more_often_than_alpha(line)
 
 
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("name", EVERY_LINE)
 def test_predictions_are_false_no_more_often_than_alpha(name: str) -> None:
     line, _ = LINES[name]
     classifier = line.classifier()

@@ -13,13 +13,16 @@ from torch import nn
 from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
 from smoothcert.bounds import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError
+from smoothcert.noise import NOISES
 from smoothcert.regions import Ellipsoid
-from smoothcert.sampling.streams import stream_words
+from smoothcert.sampling.streams import BlockBits, stream_words
 from smoothcert.sigma_search import EllipsoidSearch, GradientSearch, GridSearch, LadderSearch, SigmaSearch
 from smoothcert.smoothing import decide
+from smoothcert.smoothing.procedures import certify_procedure
 from smoothcert.tally import Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
-from tests.guarantees.coverage import assert_rate_within
+from tests.guarantees.coverage import TooOftenError, assert_rate_within
+from tests.guarantees.exact import exact_answers, probability
 from tests.sigma_search.problems import problem
 
 ALPHA = 0.1
@@ -42,7 +45,7 @@ class Linear(nn.Module):
 
 
 def false_certificates(
-    model: Any, edge: float, search: SigmaSearch, **options: Any
+    model: Any, edge: float, search: SigmaSearch, inputs: int = TRIALS, **options: Any
 ) -> tuple[int, set[float]]:
     """How many certificates of the origin claim more than the true margin, and the σ they were given at."""
     plan: dict[str, Any] = {
@@ -54,39 +57,67 @@ def false_certificates(
         "input_shape": (2,),
     }
     classifier = SmoothedClassifier(model, **(plan | options))
-    answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(TRIALS)))
-    assert len(answers) == TRIALS
+    answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(inputs)))
+    assert len(answers) == inputs
     return sum(a.radius > edge for a in answers), {a.sigma for a in answers}
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-@pytest.mark.parametrize("search", [SMALL_LADDER, SMALL_GRID], ids=["ladder", "grid"])
+ASCENT = GradientSearch(steps=10, lr=0.05, check_votes=8)
+PUBLISHED_ASCENT = GradientSearch(steps=10, lr=0.05, check_votes=0)
+PUBLISHED_GRID = GridSearch(budget=24, samples=4, top=2.0, check_votes=0, soft=True, whole=True)
+BY_VOTES = [
+    pytest.param(search, noise, id=f"{name}-{noise}")
+    for name, search in (("ladder", SMALL_LADDER), ("grid", SMALL_GRID))
+    for noise in ("gaussian", "uniform")
+]
+BY_SCORES = pytest.mark.parametrize(
+    "search", [ASCENT, PUBLISHED_ASCENT, PUBLISHED_GRID], ids=["ascent", "published ascent", "published grid"]
+)
+
+
+def false_rate_at(sigma: float, noise: str, edge: float) -> float:
+    """P[a certificate at this σ claims more than the margin], over fresh votes, whichever class was chosen."""
+    p = float(ndtr(edge / sigma) if noise == "gaussian" else min(1.0, (1 + edge / (np.sqrt(3) * sigma)) / 2))
+    plan = CertifyPlan(NOISES[noise](sigma), n0=10, n=60, alpha=ALPHA)
+
+    def rate(selected: int) -> float:
+        answers = exact_answers(lambda: certify_procedure(np.zeros(2), plan), p, selected=selected)
+        return probability(answers, lambda a: not a.abstained and (a.predicted != 0 or a.radius > edge))
+
+    return max(rate(0), rate(1))
+
+
+def check_certificates(model: Any, search: SigmaSearch, **options: Any) -> None:
+    """At every σ that the search ends at. That no vote of the search certifies is a test of its own."""
+    edge, noise = 0.4, options.get("noise", "gaussian")
+    _, sigmas = false_certificates(model, edge, search, inputs=24, **options)
+    assert len(sigmas) > 1, "the search must have chosen, or nothing was tested"
+    assert max(false_rate_at(sigma, noise, edge) for sigma in sigmas) <= ALPHA
+
+
+@pytest.mark.parametrize(("search", "noise"), BY_VOTES)
 def test_certificates_hold_at_a_sigma_chosen_by_votes(search: SigmaSearch, noise: str) -> None:
     # A half-space under symmetric noise has the margin `edge` whatever σ is: choosing σ can't make a claim true.
+    check_certificates(HalfSpace(0.4), search, noise=noise, outputs="labels", classes=2)
+
+
+@BY_SCORES
+def test_certificates_hold_at_a_sigma_found_by_scores(search: SigmaSearch) -> None:
+    """Without a comparison with σ₀, as published, the search is worse, and the certificate as true."""
+    check_certificates(Linear(0.4), search)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("search", "noise"), BY_VOTES)
+def test_searched_by_votes_from_bits_to_radius(search: SigmaSearch, noise: str) -> None:
     false, sigmas = false_certificates(HalfSpace(0.4), 0.4, search, noise=noise, outputs="labels", classes=2)
-    assert len(sigmas) > 3, "the search must have chosen, or nothing was tested"
-    assert_rate_within(false, TRIALS, ALPHA)
-
-
-def test_certificates_hold_at_a_sigma_found_by_gradients() -> None:
-    search = GradientSearch(steps=10, lr=0.05, check_votes=8)
-    false, sigmas = false_certificates(Linear(0.4), 0.4, search)
     assert len(sigmas) > 3
     assert_rate_within(false, TRIALS, ALPHA)
 
 
-@pytest.mark.parametrize(
-    "search",
-    [
-        pytest.param(
-            GradientSearch(steps=10, lr=0.05, check_votes=0), marks=[pytest.mark.slow, pytest.mark.campaign]
-        ),
-        GridSearch(budget=24, samples=4, top=2.0, check_votes=0, soft=True, whole=True),
-    ],
-    ids=["ascent", "grid"],
-)
-def test_certificates_hold_where_the_published_search_ends(search: SigmaSearch) -> None:
-    """Without a comparison with σ₀ the search is worse, and the certificate as true."""
+@pytest.mark.campaign
+@BY_SCORES
+def test_searched_by_scores_from_bits_to_radius(search: SigmaSearch) -> None:
     false, sigmas = false_certificates(Linear(0.4), 0.4, search)
     assert len(sigmas) > 3
     assert_rate_within(false, TRIALS, ALPHA)
@@ -100,7 +131,7 @@ def test_certifying_the_votes_that_chose_sigma_would_not_hold() -> None:
     claimed = [
         max(s * ndtri(clopper_pearson_lower(int(k), n, ALPHA)) for k, s in zip(row, sigmas)) for row in counts
     ]
-    with pytest.raises(AssertionError, match="more than alpha"):
+    with pytest.raises(TooOftenError):
         assert_rate_within(sum(radius > edge for radius in claimed), TRIALS, ALPHA)
 
 
@@ -109,7 +140,7 @@ def test_search_votes_can_not_certify() -> None:
     searched = Tally(Stream(0, 0, Phase.SEARCH), 0, 10, (10, 0))
     plan = CertifyPlan(Gaussian(1.0))
     for first, second in ((selection, searched), (searched, Tally(selection.stream, 0, 10, (10, 0)))):
-        with pytest.raises(InvalidValueError, match="votes of its own stream"):
+        with pytest.raises(InvalidValueError, match="search"):
             decide(np.zeros(2), plan, first, second)
 
 
@@ -153,6 +184,27 @@ def test_no_draw_of_the_search_certifies(search: SigmaSearch) -> None:
     assert not searched & certified
 
 
+@pytest.mark.parametrize(
+    "search",
+    [SMALL_LADDER, SMALL_GRID, ASCENT, PUBLISHED_GRID, EllipsoidSearch(steps=3, lr=0.1, check_votes=8)],
+    ids=["ladder", "grid", "ascent", "published grid", "ellipsoid"],
+)
+def test_a_search_draws_from_streams_of_its_own_alone(
+    search: SigmaSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: set[Phase] = set()
+    seek = BlockBits.seek
+
+    def noting(self: BlockBits, stream: Stream, block: int) -> Any:
+        drawn.add(stream.phase)
+        return seek(self, stream, block)
+
+    asked = problem(Linear(0.4), (2,), n0=10, n=60)
+    monkeypatch.setattr(BlockBits, "seek", noting)
+    search.search(asked, [(3, np.zeros(2))])
+    assert drawn == {Phase.SEARCH}
+
+
 class Tilted(nn.Module):
     """Class 0 where w·x < edge: an ellipsoid {‖δ ⊘ a‖ < 1} stays inside if and only if ‖a⊙w‖ ≤ edge."""
 
@@ -165,29 +217,49 @@ class Tilted(nn.Module):
         return torch.stack([score, -score], 1)
 
 
-@pytest.mark.slow
-def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
-    trials = TRIALS // 2  # each finds scales of its own, whose tables take as long as its votes
-    w, edge = np.array([1.0, 0.2]), 0.4
-    search = EllipsoidSearch(steps=15, lr=0.1, check_votes=8)
+WEIGHTS = np.array([1.0, 0.2])
+
+
+def certified_ellipsoids(inputs: int) -> list[Any]:
+    """Answers about the origin, each at scales that a search of its own ended at."""
     classifier = SmoothedClassifier(
-        Tilted([1.0, 0.2], edge),
+        Tilted(WEIGHTS.tolist(), 0.4),
         sigma=0.5,
         n0=10,
         n=60,
         alpha=ALPHA,
         seed=0,
-        search=search,
+        search=EllipsoidSearch(steps=15, lr=0.1, check_votes=8),
         input_shape=(2,),
     )
-    answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(trials)))
-    regions = [answer.region for answer in answers if isinstance(answer.region, Ellipsoid)]
-    assert len(regions) > trials // 4, "the search must have stretched, or nothing was tested"
-    # 1e-6: the model's weights are float32.
-    false = sum(float(np.linalg.norm(region.semi_axes * w)) > edge * (1 + 1e-6) for region in regions)
-    balls = [a.radius for a in answers if a.region is not None and not isinstance(a.region, Ellipsoid)]
-    false += sum(radius * float(np.linalg.norm(w)) > edge * (1 + 1e-6) for radius in balls)
-    assert_rate_within(false, trials, ALPHA)
+    return list(classifier.certify_each((i, np.zeros(2)) for i in range(inputs)))
+
+
+def crosses(answer: Any, edge: float = 0.4) -> bool:
+    """Whether a region holds a point of the other class. 1e-6: the model's weights are float32."""
+    if answer.region is None:
+        return False
+    semi_axes = getattr(answer.region, "semi_axes", answer.radius)
+    return bool(np.linalg.norm(semi_axes * WEIGHTS) > edge * (1 + 1e-6))
+
+
+def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
+    """Exactly, at every vector of scales that the search of twelve inputs ended at."""
+    noises = [answer.search.noise for answer in certified_ellipsoids(12) if answer.search.noise is not None]
+    assert len(noises) > 3, "the search must have stretched, or nothing was tested"
+    for noise in noises:
+        p = float(ndtr(0.4 / np.linalg.norm(noise.sigmas * WEIGHTS)))
+        plan = CertifyPlan(noise, n0=10, n=60, alpha=ALPHA)
+        found = exact_answers(lambda plan=plan: certify_procedure(np.zeros(2), plan), p, selected=0)
+        assert probability(found, crosses) <= ALPHA
+
+
+@pytest.mark.campaign
+def test_ellipsoids_from_bits_to_region() -> None:
+    trials = TRIALS // 2  # each finds scales of its own, whose tables take as long as its votes
+    answers = certified_ellipsoids(trials)
+    assert sum(isinstance(answer.region, Ellipsoid) for answer in answers) > trials // 4
+    assert_rate_within(sum(map(crosses, answers)), trials, ALPHA)
 
 
 def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,11 +62,11 @@ def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
         lambda: compare(begun, whole, [0.5], common=True),
         lambda: compare(whole, begun, [0.5], common=True),
     ):
-        with pytest.raises(RunError, match=f"{done} of the 200 inputs asked for"):
+        with pytest.raises(RunError, match=rf"\b{done}\b.*\b200\b"):
             refused()
     said = headline(begun, HeadlineRadius.fixed(0.5))
     assert not said.proved
-    assert "at least" not in said.text()
+    assert "%" not in said.text()
     assert headline(whole, HeadlineRadius.fixed(0.5)).proved
 
 
@@ -79,11 +80,11 @@ def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt() -> None:
         lambda: acr_interval(learnt),
         lambda: robust_radius_lower_bound(learnt, 0.01),
     ):
-        with pytest.raises(RunError, match="is of the train split"):
+        with pytest.raises(RunError, match=r"\btrain\b"):
             refused()
     said = headline(learnt, HeadlineRadius.fixed(0.5))
     assert not said.proved
-    assert "at least" not in said.text()
+    assert "99 %" not in said.text()
     assert statement(replace(learnt, manifest=learnt.manifest.stating(origin={"split": "test"})), 0.5)
 
 
@@ -120,7 +121,7 @@ def test_a_run_that_does_not_say_what_was_asked_for_is_not_known_to_be_complete(
     run = run_of(quickest_first(0), 200)
     old = replace(run, manifest=run.manifest.stating(data=data))
     assert not old.complete
-    with pytest.raises(RunError, match="isn't known to be complete"):
+    with pytest.raises(RunError, match=r"\b200\b"):
         statement(old, 0.5)
     assert not headline(old, HeadlineRadius.fixed(0.5)).proved
     whole = replace(run, manifest=run.manifest.stating(data={"inputs": 200, "skip": 1}))
@@ -155,8 +156,8 @@ def test_radii_printed_exactly_at_the_radius_do_not_count(tmp_path: Path) -> Non
     """All are certified at 0.4996 and printed 0.5: that any is robust at 0.5 must not be claimed."""
     run = imported(tmp_path / "run", printed_log(tmp_path / "log.tsv", [0.4996] * 99 + [0.123]))
     assert {record.radius for record in run.records} == {0.5, 0.123}  # figures stay as they are published
-    assert statement(run, 0.5).startswith("at least 0.0 %")
-    assert not statement(run, 0.499).startswith("at least 0.0 %")
+    assert " 0.0 %" in statement(run, 0.5)
+    assert " 0.0 %" not in statement(run, 0.499)
 
 
 def test_the_acr_of_a_log_allows_for_its_rounding(tmp_path: Path) -> None:
@@ -180,7 +181,7 @@ def test_a_radius_above_the_ceiling_by_rounding_is_no_error(tmp_path: Path) -> N
     # Beyond rounding, the plan that was stated isn't the log's: no probability follows from it.
     other = imported(tmp_path / "other", printed_log(tmp_path / "other.tsv", [ceiling + 0.01] * 100))
     for refused in (lambda: statement(other, 0.5), lambda: acr_interval(other)):
-        with pytest.raises(RunError, match="it states allow"):
+        with pytest.raises(RunError, match=re.escape(f"{other.records[0].radius:g}")):
             refused()
 
 
@@ -190,7 +191,7 @@ def test_a_log_states_its_own_inputs_and_a_cut_one_none(tmp_path: Path) -> None:
     log.write_text(log.read_text()[:-12])
     cut = imported(tmp_path / "cut", log)
     assert not cut.complete
-    with pytest.raises(RunError, match="19 inputs of a log that was cut off"):
+    with pytest.raises(RunError, match=r"\b19\b"):
         statement(cut, 0.1)
     gaps = tmp_path / "gaps.tsv"
     gaps.write_text("".join(line for k, line in enumerate(log.read_text().splitlines(True)[:-1]) if k != 3))

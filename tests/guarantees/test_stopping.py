@@ -1,4 +1,7 @@
-"""“Stop when you like: a certificate is wrong no more often than α”; with a bound not made for it, it would be."""
+"""“Stop when you like: a certificate is wrong no more often than α”; with a bound not made for it, it would be.
+
+Exactly, over every path that votes can take through the looks of a rule; the campaign simulates longer ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ from smoothcert.smoothing.adaptive import allocated_procedure, forecast_for, pil
 from smoothcert.stopping import allocate
 from smoothcert.tally import ABSTAIN, Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
-from tests.guarantees.coverage import assert_rate_within
+from tests.guarantees.coverage import TooOftenError, assert_rate_within
+from tests.guarantees.exact import Answers, exact_answers, probability
 
 ALPHA, TRIALS = 0.1, 800
 SIGMA, TRUE_RADIUS = 1.0, 0.5
@@ -72,31 +76,54 @@ def false_ones(found: Iterator[Certification], true_radius: float) -> int:
     return sum(answer.radius > true_radius for answer in found)
 
 
-def _with_campaigns(names: list[str], every_day: set[str]) -> list[object]:
-    """All of them, but those that CI has no minutes for only in a campaign."""
-    longer = [pytest.mark.slow, pytest.mark.campaign]
-    return [name if name in every_day else pytest.param(name, marks=longer) for name in names]
+def every_answer(stopping: CertifyPlan, p: float) -> tuple[Answers, float]:
+    """Every answer about an input whose votes are for its class with probability p."""
+    forecast = forecast_for(stopping)
+    return exact_answers(
+        lambda: stopping_procedure(np.zeros(1), stopping, label=0, forecast=forecast), p, selected=0
+    )
 
 
-@pytest.mark.parametrize("rule", _with_campaigns(TEMPTING, {*TEMPTING} - {TEMPTING[1]}))
+def exact_false_rate(stopping: CertifyPlan, p: float = P, true_radius: float = TRUE_RADIUS) -> float:
+    return probability(every_answer(stopping, p), lambda answer: answer.radius > true_radius)
+
+
+SHORT = 316  # votes: ten looks
+ANYTIME = [name for name in BOUNDS if BOUNDS[name].anytime]
+
+
+@pytest.mark.parametrize("rule", TEMPTING)
 def test_certificates_hold_under_every_rule(rule: str) -> None:
-    found = list(answers(plan(rule, "wrong"), (P, 1 - P)))
-    assert len({answer.estimation.n for answer in found}) > 1, "votes must end at different times"
-    assert_rate_within(false_ones(iter(found), TRUE_RADIUS), TRIALS, ALPHA)
+    found = every_answer(plan(rule, "wrong", n=SHORT), P)
+    assert len({answer.estimation.n for _, answer in found[0]}) > 1, "votes must end at different times"
+    assert probability(found, lambda answer: answer.radius > TRUE_RADIUS) <= ALPHA
 
 
 def test_nothing_false_is_certified_of_a_fair_coin() -> None:
-    found = list(answers(plan("abstain"), (0.5, 0.5)))
-    assert len({answer.estimation.n for answer in found}) > 1
-    assert_rate_within(false_ones(iter(found), 0.0), TRIALS, ALPHA)
+    found = every_answer(plan("abstain", n=SHORT), 0.5)
+    assert len({answer.estimation.n for _, answer in found[0]}) > 1
+    assert probability(found, lambda answer: answer.radius > 0) <= ALPHA
 
 
-@pytest.mark.parametrize(
-    "bound",
-    _with_campaigns([name for name in BOUNDS if BOUNDS[name].anytime], {"mixture-top-two"}),
-)
-@pytest.mark.slow
+@pytest.mark.parametrize("bound", ANYTIME)
 def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
+    for p, true_radius in ((P, TRUE_RADIUS), (0.5, 0.0)):
+        target = max(true_radius, 1e-9) * 1.0001
+        stopping = plan(f"decide:{target}@0.000001", bound=bound, n=178)
+        assert exact_false_rate(stopping, p, true_radius) <= ALPHA
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("rule", TEMPTING)
+def test_longer_paths_hold_under_every_rule(rule: str) -> None:
+    found = list(answers(plan(rule, "wrong"), (P, 1 - P)))
+    assert len({answer.estimation.n for answer in found}) > 1
+    assert_rate_within(false_ones(iter(found), TRUE_RADIUS), TRIALS, ALPHA)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("bound", ANYTIME)
+def test_longer_paths_hold_with_every_anytime_bound(bound: str) -> None:
     for p, true_radius in (((P, 1 - P), TRUE_RADIUS), ((0.5, 0.5), 0.0), ((0.4, 0.4, 0.2), 0.0)):
         target = max(true_radius, 1e-9) * 1.0001
         found = answers(plan(f"decide:{target}@0.000001", bound=bound), p, seed=1)
@@ -111,21 +138,15 @@ def peeking(monkeypatch: pytest.MonkeyPatch) -> str:
     return cheat.name
 
 
-@pytest.mark.parametrize(
-    "rule",
-    _with_campaigns([r for r in TEMPTING if r.startswith(("decide", "grid"))], {"decide:0.50005"}),
-)
+@pytest.mark.parametrize("rule", [rule for rule in TEMPTING if rule.startswith(("decide", "grid"))])
 def test_a_fixed_n_bound_would_not_hold(rule: str, peeking: str) -> None:
     """The check has teeth."""
-    found = answers(plan(rule, bound=peeking), (P, 1 - P))
-    with pytest.raises(AssertionError, match="more than alpha"):
-        assert_rate_within(false_ones(found, TRUE_RADIUS), TRIALS, ALPHA)
+    assert exact_false_rate(plan(rule, bound=peeking, n=SHORT)) > 1.5 * ALPHA
 
 
 def test_giving_up_makes_no_certificate_false() -> None:
     """Futility at its wildest: stop at the first look almost always. What is certified is still certified correctly."""
-    found = answers(plan(f"decide:{TRUE_RADIUS * 1.0001}@0.9"), (P, 1 - P))
-    assert_rate_within(false_ones(found, TRUE_RADIUS), TRIALS, ALPHA)
+    assert exact_false_rate(plan(f"decide:{TRUE_RADIUS * 1.0001}@0.9", n=SHORT)) <= ALPHA
 
 
 def certified_by_the_pilot(index: int, rng: np.random.Generator) -> float:
@@ -143,14 +164,14 @@ def certified_by_the_pilot(index: int, rng: np.random.Generator) -> float:
 def test_choosing_n_by_the_votes_that_certify_would_not_hold() -> None:
     rng = np.random.default_rng(2)
     false = sum(certified_by_the_pilot(index, rng) > TRUE_RADIUS for index in range(TRIALS))
-    with pytest.raises(AssertionError, match="more than alpha"):
+    with pytest.raises(TooOftenError):
         assert_rate_within(false, TRIALS, ALPHA)
 
 
 def test_pilot_votes_can_not_certify() -> None:
     selection = Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (10, 0))
     piloted = Tally(Stream(0, 0, Phase.PILOT), 0, 10, (10, 0))
-    with pytest.raises(InvalidValueError, match="estimation needs votes of its own stream, got pilot votes"):
+    with pytest.raises(InvalidValueError, match="pilot"):
         decide(np.zeros(1), plan(), selection, piloted)
 
 
@@ -172,13 +193,34 @@ def test_allocated_certificates_hold() -> None:
     assert_rate_within(false, TRIALS, ALPHA)
 
 
-def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
-    """How often the last radius a caller saw, who left when he liked, is more than the true margin."""
-    false = 0
-    classifier = SmoothedClassifier(
-        HalfSpace(TRUE_RADIUS), sigma=SIGMA, n0=10, n=562, alpha=ALPHA, bound=bound, outputs="labels", classes=2,
+def streaming(bound: str, n: int = 562) -> SmoothedClassifier:
+    return SmoothedClassifier(
+        HalfSpace(TRUE_RADIUS), sigma=SIGMA, n0=10, n=n, alpha=ALPHA, bound=bound, outputs="labels", classes=2,
         numerics=Numerics("float32", "eager", 16, 16), seed=7,
     )  # fmt: skip
+
+
+def test_a_stream_shows_the_bounds_of_its_votes_at_every_moment() -> None:
+    """Bounds that hold at every moment (test_anytime) are all that a caller sees, whenever he leaves."""
+    classifier = streaming("mixture-top-two")
+    for index in range(3):
+        states = list(classifier.certify_stream(np.zeros(2), index=index))
+        last = states[-1].certification
+        assert last is not None
+        certificate = classifier.plan.certificate
+        for state in states:
+            assert state.radius == certificate.radius(state.bounds)
+        assert (last.estimation.n, last.radius) == (states[-1].votes, states[-1].radius)
+        assert [state.votes for state in states] == sorted({state.votes for state in states})
+        # The votes at a moment are the first of the same stream: a plan that ends there has the same bounds.
+        for state in states[:-1:3]:
+            (shorter,) = streaming("mixture-top-two", state.votes).certify_each([(index, np.zeros(2))])
+            assert (shorter.bounds, shorter.radius) == (state.bounds, state.radius)
+
+
+def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
+    """How often the last radius a caller saw, who left when he liked, is more than the true margin."""
+    false, classifier = 0, streaming(bound)
     for index in range(150):
         last = None
         for state in classifier.certify_stream(np.zeros(2), index=index):
@@ -190,12 +232,14 @@ def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
     return false
 
 
+@pytest.mark.campaign
 def test_a_caller_may_leave_a_stream_when_he_likes() -> None:
     false = leave_when(lambda state: state.radius > TRUE_RADIUS, "mixture-top-two")
     assert_rate_within(false, 150, ALPHA)
 
 
+@pytest.mark.campaign
 def test_a_caller_who_leaves_a_fixed_n_bound_would_be_fooled(peeking: str) -> None:
     false = leave_when(lambda state: state.radius > TRUE_RADIUS, peeking)
-    with pytest.raises(AssertionError, match="more than alpha"):
+    with pytest.raises(TooOftenError):
         assert_rate_within(false, 150, ALPHA)

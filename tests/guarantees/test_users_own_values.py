@@ -131,7 +131,7 @@ class Saliency(nn.Module):
 
 
 def test_gradients_in_forward_are_named_and_the_remedy_works() -> None:
-    with pytest.raises(ModelError, match="inference"):
+    with pytest.raises(ModelError, match=r"torch\.inference_mode\(False\)"):
         smoothed(Saliency(allowed=False)).certify(np.zeros((2, 2)))
     assert len(smoothed(Saliency(allowed=True)).certify(np.zeros((2, 2)))) == 2
 
@@ -145,7 +145,7 @@ def test_tables_of_truths_and_nullable_numbers() -> None:
     assert [one.estimation for one in smoothed().certify(nullable, index=0)] == votes
     assert smoothed().certify(nullable.iloc[0], index=0).estimation == votes[0]
     nullable.loc[1, "c"] = pd.NA
-    with pytest.raises(InvalidValueError, match=r"'c'.* row 1"):
+    with pytest.raises(InvalidValueError, match=r"'c'.*\b1\b"):
         smoothed().certify(nullable)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from torch import nn
 from smoothcert import SmoothedClassifier
 from smoothcert.sampling import Execution, Numerics
 
+SECONDS = 60.0  # after which a thread counts as stuck
 POINTS = np.array([[2.0, 0.0], [-2.0, 0.0]] * 4, dtype=np.float32)
 
 
@@ -59,17 +62,24 @@ def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
 
+def smoothed(model: Any, workers: int, **options: Any) -> SmoothedClassifier:
+    given: dict[str, Any] = {"sigma": 1.0, "n": 4000, "seed": 0, "numerics": Numerics(chunk=32, block=32)}
+    return SmoothedClassifier(model, execution=Execution(workers=workers), **(given | options))
+
+
 def votes(model: Any, workers: int, **options: Any) -> list[tuple[int, ...]]:
-    classifier = SmoothedClassifier(
-        model,
-        sigma=1.0,
-        n=4000,
-        seed=0,
-        numerics=Numerics(chunk=32, block=32),
-        execution=Execution(workers=workers),
-        **options,
-    )
-    return [answer.estimation.counts for answer in classifier.certify_batch(POINTS, index=0)]
+    answers = smoothed(model, workers, **options).certify_batch(POINTS, index=0)
+    return [answer.estimation.counts for answer in answers]
+
+
+def finished(works: list[Callable[[], Any]]) -> None:
+    """All of them done, each in a thread; stuck ones are no reason to wait for ever."""
+    threads = [threading.Thread(target=each, daemon=True) for each in works]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(SECONDS)
+        assert not each.is_alive(), "a thread waits for a turn that never comes"
 
 
 def mirrored(found: list[tuple[int, ...]], expected: list[tuple[int, ...]]) -> bool:

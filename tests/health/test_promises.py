@@ -35,9 +35,8 @@ def test_noise_that_depends_on_the_worker_is_noticed(monkeypatch: pytest.MonkeyP
 
 def test_noise_fits_its_distribution() -> None:
     found = noise_fits("cpu", 20_000)
-    assert [(one.noise, one.what) for one in found] == [
-        (noise, what) for noise in ("gaussian", "uniform") for what in ("one coordinate", "two coordinates")
-    ]
+    assert [one.noise for one in found] == ["gaussian"] * 2 + ["uniform"] * 2
+    assert len({(one.noise, one.what) for one in found}) == 4
     assert all(one.fits and one.p > 0.001 for one in found)
 
 
@@ -55,5 +54,5 @@ def test_wrong_noise_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
             out[:, 1] = out[:, 0]
 
     monkeypatch.setattr(CellSampler, "draw", wrong)
-    worst = min(one.p for one in noise_fits("cpu", 100_000))
+    worst = min(one.p for one in noise_fits("cpu", 40_000))
     assert worst < LEAST_P

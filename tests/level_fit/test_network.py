@@ -79,7 +79,7 @@ def test_the_default_network_suits_the_pictures() -> None:
 
 def test_a_loss_that_runs_away_is_told() -> None:
     data, plan = pictures(40), LevelFitPlan(sigmas=(0.25, 1.0), epochs=2, copies=1, lr=1e30)
-    with pytest.raises(ModelError, match="try a learning rate below"):
+    with pytest.raises(ModelError, match=r"\bnan\b.*1e\+30"):
         fitted_chooser(chooser_spec(data, plan), data, np.arange(40), np.ones((40, 2)), plan)
 
 
@@ -104,9 +104,9 @@ def test_it_starts_from_all_but_the_last_layer_of_another_network() -> None:
 def test_it_starts_from_a_network_for_the_same_inputs_only() -> None:
     data = pictures(160)
     other = ModelSpec("small-cnn", (3, 32, 32), ("dark", "bright"))
-    with pytest.raises(ModelError, match=r"can't start from small-cnn for \(3, 32, 32\)"):
+    with pytest.raises(ModelError, match=r"small-cnn.*\(1, 4, 4\).*small-cnn.*\(3, 32, 32\)"):
         chooser_spec(data, PLAN, other)
-    with pytest.raises(ModelError, match="the chooser is lenet"):
+    with pytest.raises(ModelError, match=r"lenet.*small-cnn"):
         chooser_spec(data, replace(PLAN, network="lenet"), replace(other, input_shape=data.input_shape))
 
 
@@ -119,5 +119,5 @@ class ByConvolution(torch.nn.Module):
 
 
 def test_a_network_whose_classes_come_from_elsewhere_is_refused() -> None:
-    with pytest.raises(ModelError, match="can't start from ByConvolution: its classes aren't the outputs"):
+    with pytest.raises(ModelError, match="ByConvolution"):
         _take_over(ByConvolution(2), ByConvolution(10))

@@ -95,7 +95,7 @@ class TestEveryNoise:
 
     @pytest.mark.parametrize("sigma", [0.0, -0.5, math.nan, math.inf])
     def test_sigma_must_be_positive(self, name: str, sigma: float) -> None:
-        with pytest.raises(InvalidValueError, match="sigma must be positive and finite"):
+        with pytest.raises(InvalidValueError, match=f"sigma.*{sigma}"):
             NOISES[name](sigma)
 
     def test_is_a_value(self, name: str) -> None:
@@ -267,9 +267,7 @@ class TestEveryNoise:
 
     @pytest.mark.parametrize("bad", [0.0, -0.5, math.nan, math.inf])
     def test_every_sigma_must_be_positive(self, name: str, bad: float) -> None:
-        with pytest.raises(
-            InvalidValueError, match=r"positive and finite, got .* at position \(1,\) \(1 of 3"
-        ):
+        with pytest.raises(InvalidValueError, match=rf"sigmas.*{bad}.*\(1,\).*\b1\b.*\b3\b"):
             diagonal_noise(name, np.array([1.0, bad, 1.0]))
-        with pytest.raises(InvalidValueError, match="got none"):
+        with pytest.raises(InvalidValueError, match="sigmas"):
             diagonal_noise(name, np.empty(0))

@@ -53,14 +53,14 @@ def test_another_shape_is_refused_before_any_vote() -> None:
     plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
     classifier = SmoothedClassifier(model, plan, outputs="labels", classes=2, input_shape=(4,))
     for ask in (classifier.certify, classifier.predict):
-        with pytest.raises(InvalidValueError, match=r"sigmas of shape \(3,\), the inputs have shape \(4,\)"):
+        with pytest.raises(InvalidValueError, match=r"sigmas.*\(3,\).*\(4,\)"):
             ask(np.zeros(4))
     assert asked == []
 
 
 def test_a_search_for_one_sigma_is_refused() -> None:
     search = SEARCHES["ladder"]()  # type: ignore[call-arg]
-    with pytest.raises(InvalidValueError, match="one for each dimension"):
+    with pytest.raises(InvalidValueError, match="diagonal-gaussian"):
         CertifyPlan(DiagonalGaussian(np.ones(3)), search=search)
 
 
@@ -74,14 +74,15 @@ def test_the_vector_is_kept_beside_a_run_and_verified(tmp_path: Path) -> None:
     assert PlanStatement(plan).noise_in(tmp_path) == noise
     assert PlanStatement(CertifyPlan(Gaussian(0.5)).as_json()).noise_in(tmp_path) == Gaussian(0.5)
     other = DiagonalUniform(np.array([[0.1, 0.4]]))
-    with pytest.raises(RunError, match="isn't the vector"):
+    digests = [CertifyPlan(one).as_json()["sigmas_sha256"][:12] for one in (noise, other)]
+    with pytest.raises(RunError, match=r"sigmas\.npy.*{}.*{}".format(*digests)):
         save_sigmas(tmp_path, other)
     np.save(RunFiles(tmp_path).sigmas, other.sigmas)
-    with pytest.raises(RunError, match="isn't the vector"):
+    with pytest.raises(RunError, match=r"sigmas\.npy.*{1}.*{0}".format(*digests)):
         PlanStatement(plan).noise_in(tmp_path)
     RunFiles(tmp_path).sigmas.write_bytes(b"no numbers")
-    with pytest.raises(RunError, match=r"no \.npy file"):
+    with pytest.raises(RunError, match=r"sigmas\.npy.*\.npy"):
         PlanStatement(plan).noise_in(tmp_path)
     RunFiles(tmp_path).sigmas.unlink()
-    with pytest.raises(RunError, match="is missing"):
+    with pytest.raises(RunError, match=r"sigmas\.npy"):
         PlanStatement(plan).noise_in(tmp_path)

@@ -102,7 +102,7 @@ def test_both_types_get_the_same_numbers() -> None:
 
 def test_more_tables_than_bits_are_refused() -> None:
     table = uniform_thresholds(Fraction(64))
-    with pytest.raises(ValueError, match="at most 64 tables"):
+    with pytest.raises(ValueError, match=r"\b64\b.*\b65\b"):
         CellSampler([table] * (MOST_TABLES + 1), np.zeros(3, np.intp))
 
 

@@ -40,12 +40,12 @@ def test_names_from_a_file(tmp_path: Path) -> None:
     assert feature_names(str(path)) is None
     assert feature_names("mnist") is None
     np.savez(path, feature_names=np.array(["a", None], dtype=object))
-    with pytest.raises(DataError, match="refused"):
+    with pytest.raises(DataError, match=r"feature_names.*dtype=str"):
         feature_names(str(path))
     np.savez(path, feature_names=np.arange(3))
-    with pytest.raises(DataError, match="one text a feature"):
+    with pytest.raises(DataError, match=r"feature_names.*int64.*\(3,\)"):
         feature_names(str(path))
-    with pytest.raises(InvalidValueError, match="1 feature names for 2 numbers"):
+    with pytest.raises(InvalidValueError, match=r"\b1\b.*\b2\b"):
         ranked_features(np.ones(2), np.ones(2), ["a"])
 
 

@@ -30,7 +30,7 @@ from smoothcert.sampling.models import FunctionClassifier, TorchClassifier
 
 from .toys import WEIGHTS, Linear, points
 
-QUICK: dict[str, Any] = {"init": 0.3, "validation": 16, "validation_n0": 8, "validation_n": 64}
+QUICK: dict[str, Any] = {"init": 0.3, "validation": 8, "validation_n0": 8, "validation_n": 64}
 
 
 def plan(**changes: Any) -> FitPlan:
@@ -47,8 +47,8 @@ def labels_model() -> FunctionClassifier:
 
 def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp_path: Path) -> None:
     """p_A = Φ(m/‖σ⊙w‖): Σ ln σ_i + D ln(m/‖σ⊙w‖) is largest where σ_i|w_i| is the same for all i."""
-    given = plan(lr=0.015, decay=0.8, sub_epochs=10, n0=64, batch=16)
-    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
+    given = plan(lr=0.025, decay=0.4, sub_epochs=3, n0=64, batch=16)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(390), given)
     assert fit.noise is not None
     products = fit.noise.sigmas * np.array(WEIGHTS)
     assert products.max() / products.min() < 1.35  # 16 at the start
@@ -63,8 +63,8 @@ def test_a_linear_classifier_gets_noise_in_inverse_proportion_to_its_weights(tmp
 
 
 def test_uniform_noise_finds_them_too(tmp_path: Path) -> None:
-    given = plan(noise="uniform", lr=0.015, decay=0.8, sub_epochs=10, n0=64, batch=16)
-    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(), given)
+    given = plan(noise="uniform", lr=0.025, decay=0.4, sub_epochs=3, n0=64, batch=16)
+    fit = fit_into(tmp_path / "fit", TorchClassifier(Linear()), points(390), given)
     assert fit.noise is not None
     assert fit.noise.name == "diagonal-uniform"
     assert (np.diff(fit.noise.sigmas) > 0).all()
@@ -110,14 +110,14 @@ class KilledError(Exception):
 
 @pytest.mark.parametrize("route", ["gradient", "votes"])
 def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path: Path, route: str) -> None:
-    given = plan(route=route, sub_epochs=3, lr=0.01, votes=16, batch=50)
+    given = plan(route=route, sub_epochs=2, lr=0.01, votes=16, batch=50)
     model, data = TorchClassifier(Linear()), points()
     whole = fit_into(tmp_path / "whole", model, data, given, execution=Execution(workers=1))
 
     def kill(one: object) -> None:
         raise KilledError
 
-    for _ in range(3):  # after sub-epochs 0, 1 and 2
+    for _ in range(2):  # after sub-epochs 0 and 1
         with pytest.raises(KilledError):
             fit_into(
                 tmp_path / "parts",
@@ -136,16 +136,16 @@ def test_the_same_bits_after_a_kill_and_with_other_workers(tmp_path: Path, route
     # A finished fit has nothing to do; its sub-epochs are kept.
     again = fit_into(tmp_path / "whole", model, data, given)
     assert again.noise == whole.noise
-    assert np.array_equal(step_sigmas(tmp_path / "whole", 3), whole.noise.sigmas)
+    assert np.array_equal(step_sigmas(tmp_path / "whole", 2), whole.noise.sigmas)
     assert (step_sigmas(tmp_path / "whole", 0) == 0.3).all()
     lines = [json.loads(line) for line in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
-    assert [line["sub_epoch"] for line in lines] == [0, 1, 2, 3]
+    assert [line["sub_epoch"] for line in lines] == [0, 1, 2]
 
 
 def test_another_statement_is_refused(tmp_path: Path) -> None:
     model, data = TorchClassifier(Linear()), points()
     fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1))
-    with pytest.raises(RunError, match=r"plan\.lr: the run has 0\.001, now 0\.5"):
+    with pytest.raises(RunError, match=r"plan\.lr: .*\b0\.001\b.*\b0\.5\b"):
         fit_into(tmp_path / "fit", model, data, plan(sub_epochs=1, lr=0.5))
     with pytest.raises(RunError, match=r"data\.sha256"):
         fit_into(tmp_path / "fit", model, points(170), plan(sub_epochs=1))
@@ -160,8 +160,8 @@ def test_validation_inputs_are_kept_apart() -> None:
     assert len(fitted) == 70
     assert len(kept) == 30
     assert sorted([*fitted, *kept]) == list(range(0, 300, 3))
-    with pytest.raises(InvalidValueError, match="validation must be less than the 16 inputs"):
-        split_validation(range(16), plan())
+    with pytest.raises(InvalidValueError, match=r"validation.*\b16\b.*--validation 4\b"):
+        split_validation(range(16), plan(validation=16))
 
 
 def test_scale_std_starts_at_a_share_of_the_spread(tmp_path: Path) -> None:
@@ -180,8 +180,9 @@ def test_scale_std_starts_at_a_share_of_the_spread(tmp_path: Path) -> None:
 
 
 def test_everything_wrong_is_said(tmp_path: Path) -> None:
-    for route, model in (("gradient", TorchClassifier(Linear())), ("votes", labels_model())):
-        with pytest.raises(DataError, match=r"0 in their class.*nothing to fit"):
+    models = {"gradient": TorchClassifier(Linear()), "votes": labels_model()}
+    for route, model in models.items():
+        with pytest.raises(DataError, match=f"--init.*{model.name}"):
             fit_into(tmp_path / route, model, points(label=1), plan(route=route))
 
 
@@ -206,44 +207,44 @@ def test_a_gradient_that_is_no_number(tmp_path: Path) -> None:
             score = 5.0 + torch.sqrt(0.0 * x.sum(1))
             return torch.stack([score, torch.zeros_like(score)], 1)
 
-    with pytest.raises(ModelError, match="gradient of batch 0 in sub-epoch 1 isn't finite"):
+    with pytest.raises(ModelError, match=r"Root.*\b0\b.*\b1\b.*--fit-by votes"):
         fit_into(tmp_path / "fit", TorchClassifier(Root()), points(), plan())
 
 
 def test_models_without_gradients_are_told_of_the_other_route(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="use --fit-by votes"):
+    with pytest.raises(InvalidValueError, match=r"linear_function.*--fit-by votes"):
         fit_into(tmp_path / "fit", labels_model(), points(), plan())
 
     class Cut(Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x).detach()
 
-    with pytest.raises(ModelError, match=r"can't be differentiated.*--fit-by votes"):
+    with pytest.raises(ModelError, match=r"Cut.*--fit-by votes"):
         fit_into(tmp_path / "other", TorchClassifier(Cut()), points(), plan())
 
 
 def test_too_many_groups_for_votes(tmp_path: Path) -> None:
     model = FunctionClassifier(lambda batch: np.zeros(len(batch), dtype=np.int64), "labels", 2, name="zero")
-    with pytest.raises(InvalidValueError, match=r"1024 groups.*--groups"):
+    with pytest.raises(InvalidValueError, match=r"\b1024\b.*--groups"):
         fit_into(tmp_path / "fit", model, points(32, (1, 32, 32)), plan(route="votes"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "named"),
     [
-        ({"init": 0.0}, "init must be positive"),
-        ({"noise": "laplace"}, "unknown noise 'laplace'"),
-        ({"route": "guess"}, "unknown route"),
-        ({"lr": -1.0}, "lr must be positive"),
-        ({"decay": 0.0}, "decay must lie above 0"),
-        ({"factor": 1.0}, "factor must lie above 1"),
-        ({"sub_epochs": 0}, "sub_epochs must be an integer of at least 1"),
-        ({"rank": 1, "groups": "rows"}, "two answers to one question"),
-        ({"rank": 1, "route": "votes"}, "rank needs gradients"),
+        ({"init": 0.0}, r"\binit\b.*\b0\.0"),
+        ({"noise": "laplace"}, "noise.*'laplace'"),
+        ({"route": "guess"}, "route.*'guess'"),
+        ({"lr": -1.0}, r"\blr\b.*-1\.0"),
+        ({"decay": 0.0}, r"\bdecay\b.*\b0\.0"),
+        ({"factor": 1.0}, r"\bfactor\b.*\b1\.0"),
+        ({"sub_epochs": 0}, r"\bsub_epochs\b.*\b0\b"),
+        ({"rank": 1, "groups": "rows"}, "--rank 1.*--groups"),
+        ({"rank": 1, "route": "votes"}, r"\brank\b.*--fit-by votes"),
     ],
 )
-def test_plans_that_make_no_sense(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_plans_that_make_no_sense(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         plan(**changes)
 
 
@@ -268,8 +269,8 @@ def test_a_ladder_and_its_points(tmp_path: Path) -> None:
     assert not any(point.kept for point in found if point.sub_epoch == 0)
     assert any(point.kept for point in found)
     assert [fit.path for fit in read_ladder(tmp_path / "0.1")] == [tmp_path / "0.1"]
-    with pytest.raises(RunError, match="no such directory"):
+    with pytest.raises(RunError, match=r"/nothing\b"):
         read_ladder(tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RunError, match="is not a fit"):
+    with pytest.raises(RunError, match=r"/empty\b.*fit-noise"):
         read_ladder(tmp_path / "empty")

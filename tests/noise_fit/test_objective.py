@@ -125,7 +125,7 @@ def test_a_model_that_cuts_the_gradient() -> None:
             return torch.stack([x.sum(1), -x.sum(1)], 1).detach()
 
     one = torch.ones(2, 4)
-    with pytest.raises(ModelError, match="no gradient runs"):
+    with pytest.raises(ModelError):
         gap_slope(Cut(), one, torch.zeros(2, dtype=torch.int64), one[None], torch.ones(4), "gaussian")
 
 

@@ -34,25 +34,25 @@ def test_groups_of_ones_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "shape", "words"),
+    ("spec", "shape", "named"),
     [
-        ("channel", (4,), "needs images"),
-        ("patch:0", (1, 4, 4), "whole number K from 1 to 4"),
-        ("patch:x", (1, 4, 4), "whole number K"),
-        ("0,1", (3,), "2 labels for inputs of 3 numbers"),
-        ("pixels", (3,), "groups must be pixel, channel"),
+        ("channel", (4,), r"'channel'.*\(4,\)"),
+        ("patch:0", (1, 4, 4), r"\b4\b.*'patch:0'"),
+        ("patch:x", (1, 4, 4), r"\b4\b.*'patch:x'"),
+        ("0,1", (3,), r"'0,1'.*\b2\b.*\b3\b"),
+        ("pixels", (3,), "pixel, channel.*'pixels'"),
     ],
 )
-def test_groups_that_make_no_sense(spec: str, shape: tuple[int, ...], words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_groups_that_make_no_sense(spec: str, shape: tuple[int, ...], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=f"groups.*{named}"):
         group_labels(spec, shape)
 
 
 def test_files_that_hold_no_labels(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"missing\.npy can't be read"):
+    with pytest.raises(DataError, match=r"groups.*missing\.npy"):
         group_labels(str(tmp_path / "missing.npy"), (2,))
     np.save(tmp_path / "f.npy", np.array([0.5, 1.0]))
-    with pytest.raises(InvalidValueError, match="must be integers, found float64"):
+    with pytest.raises(InvalidValueError, match=r"f\.npy.*float64"):
         group_labels(str(tmp_path / "f.npy"), (2,))
 
 
@@ -82,12 +82,12 @@ def test_low_rank_starts_constant_and_stays_of_its_rank() -> None:
 
 
 def test_scales_that_make_no_sense() -> None:
-    with pytest.raises(InvalidValueError, match="rank needs images"):
+    with pytest.raises(InvalidValueError, match=r"rank.*\(4,\).*--groups"):
         LowRankScales(np.ones(4), 1, 0)
-    with pytest.raises(InvalidValueError, match="rank must be at most 3"):
+    with pytest.raises(InvalidValueError, match=r"rank.*\b3\b.*\b4\b"):
         LowRankScales(np.ones((1, 3, 4)), 4, 0)
-    with pytest.raises(InvalidValueError, match="init must be positive and finite, got -1"):
+    with pytest.raises(InvalidValueError, match=r"init.*-1"):
         starting_vector((2,), -1.0, None)
-    with pytest.raises(InvalidValueError, match=r"coordinate \(1,\) never changes"):
+    with pytest.raises(InvalidValueError, match=r"\(1,\).*--scale"):
         starting_vector((2,), 1.0, np.array([1.0, 0.0]))
     assert starting_vector((2,), 0.5, np.array([4.0, 10.0])).tolist() == [2.0, 5.0]

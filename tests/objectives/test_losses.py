@@ -48,11 +48,11 @@ def test_knobs_noise_and_seeds() -> None:
 def test_mistakes_are_named() -> None:
     with pytest.raises(InvalidValueError, match="smoothmix"):
         SmoothingLoss("smoothmx", sigma=0.5)
-    with pytest.raises(InvalidValueError, match="unknown knob of consistency 'lamb'"):
+    with pytest.raises(InvalidValueError, match=r"consistency.*'lamb'.*'lam'"):
         SmoothingLoss("consistency", sigma=0.5, lamb=1.0)
-    with pytest.raises(InvalidValueError, match="sigma must be positive"):
+    with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
         SmoothingLoss(sigma=0.0)
-    with pytest.raises(InvalidValueError, match="its own"):
+    with pytest.raises(InvalidValueError, match="copies"):
         SmoothingLoss(OBJECTIVES["gaussian"](), sigma=0.5, copies=3)
-    with pytest.raises(InvalidValueError, match="seed"):
+    with pytest.raises(InvalidValueError, match=r"seed.*-1"):
         SmoothingLoss(sigma=0.5, seed=-1)

@@ -68,7 +68,7 @@ class TestEveryObjective:
         "sigma", [-0.5, float("nan"), torch.ones(5), torch.ones(6, 1), torch.tensor(0.5)]
     )
     def test_bad_sigma_is_refused(self, name, sigma):
-        with pytest.raises(InvalidValueError, match="sigma must"):
+        with pytest.raises(InvalidValueError, match="sigma"):
             OBJECTIVES[name]().loss(model(), *batch(), BatchNoise(sigma), stream())
 
 

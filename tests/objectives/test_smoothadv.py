@@ -48,17 +48,17 @@ def test_adversaries_are_harder(attack):
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("knobs", "named"),
     [
-        ({"attack": "pdg"}, "unknown attack 'pdg'.*Did you mean 'pgd'"),
-        ({"epsilon": -1.0}, "epsilon must .* got -1"),
-        ({"steps": 0}, "steps must .* got 0"),
-        ({"copies": 0}, "copies must .* got 0"),
-        ({"attack": "gradient-free", "copies": 1}, "copies must .* got 1"),
-        ({"ddn_gamma": 1.0}, "ddn_gamma must .* got 1"),
-        ({"ddn_start_norm": 0.0}, "ddn_start_norm must .* got 0"),
+        ({"attack": "pdg"}, "attack.*'pdg'.*'pgd'"),
+        ({"epsilon": -1.0}, r"\bepsilon\b.*-1"),
+        ({"steps": 0}, r"\bsteps\b.*\b0\b"),
+        ({"copies": 0}, r"\bcopies\b.*\b0\b"),
+        ({"attack": "gradient-free", "copies": 1}, r"\bcopies\b.*\b2\b.*\b1\b"),
+        ({"ddn_gamma": 1.0}, r"\bddn_gamma\b.*\b1\.0"),
+        ({"ddn_start_norm": 0.0}, r"\bddn_start_norm\b.*\b0\b"),
     ],
 )
-def test_bad_knobs_are_named(knobs, message):
-    with pytest.raises(InvalidValueError, match=message):
+def test_bad_knobs_are_named(knobs, named):
+    with pytest.raises(InvalidValueError, match=named):
         SmoothAdv(**knobs)

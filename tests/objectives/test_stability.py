@@ -35,5 +35,5 @@ def test_clean_and_noisy_rows_are_batches_of_their_own():
 
 
 def test_bad_weight_is_named():
-    with pytest.raises(InvalidValueError, match=r"lam must .* got -1"):
+    with pytest.raises(InvalidValueError, match=r"\blam\b.*-1"):
         Stability(lam=-1)

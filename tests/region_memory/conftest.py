@@ -1,4 +1,4 @@
-"""A memory in each kind of store; a PostgreSQL server for the tests that want one, started once."""
+"""A memory in each kind of store; a PostgreSQL server for the tests that want one, started once by each worker."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def server() -> Iterator[Server]:
 _numbers = itertools.count()
 
 
+@pytest.fixture
+def schema() -> str:
+    """The name of a schema that no other test uses."""
+    return f"m{next(_numbers)}"
+
+
 def _sqlite(request: pytest.FixtureRequest) -> Place:
     path = request.getfixturevalue("tmp_path") / "memory.sqlite"
 
@@ -35,7 +41,7 @@ def _sqlite(request: pytest.FixtureRequest) -> Place:
 
 def _postgres(request: pytest.FixtureRequest) -> Place:
     server: Server = request.getfixturevalue("server")
-    schema = f"m{next(_numbers)}"
+    schema = request.getfixturevalue("schema")
 
     def execute_there(command: str) -> None:
         import psycopg
@@ -50,6 +56,14 @@ PLACES = {"sqlite": _sqlite, "postgres": _postgres}
 """How a test finds a place for a memory in each kind of store."""
 
 
-@pytest.fixture(params=STORES.names())
+_SYSTEM = {"postgres"}
+"""Stores that need a server."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.system) if name in _SYSTEM else name for name in STORES.names()
+    ]
+)
 def place(request: pytest.FixtureRequest) -> Place:
     return PLACES[request.param](request)

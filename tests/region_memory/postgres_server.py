@@ -16,21 +16,39 @@ from pathlib import Path
 import pytest
 
 _USERS = ("postgres", "nobody")
+LIMIT = 120  # seconds
+
+
+def _programs() -> Path:
+    """The folder of initdb and postgres: on PATH, or the newest where Debian keeps them."""
+    found = shutil.which("initdb")
+    if found and shutil.which("postgres"):
+        return Path(found).parent
+    kept = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if not kept:
+        pytest.skip("PostgreSQL is not installed: neither on PATH nor in /usr/lib/postgresql")
+    return kept[-1].parent
 
 
 class Server:
     """A running server; ``crash`` and ``start`` let tests take it away and bring it back."""
 
-    def __init__(self, folder: Path, prefix: list[str]) -> None:
+    def __init__(self, folder: Path, prefix: list[str], programs: Path) -> None:
         self._folder = folder
+        self._programs = programs
         self._prefix = prefix
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"postgresql:///postgres?host={folder}&user=tester"
 
-    def run(self, *command: str) -> None:
-        done = subprocess.run([*self._prefix, *command], cwd=self._folder, capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"{command[0]} doesn't work here: {done.stderr.strip()[-300:]}")
+    def create(self) -> None:
+        words = ["-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(
+            [*self._prefix, str(self._programs / "initdb"), "-D", str(self._folder / "data"), *words],
+            cwd=self._folder,
+            stdout=subprocess.DEVNULL,
+            timeout=LIMIT,
+            check=True,
+        )
 
     def start(self) -> None:
         options = {
@@ -42,7 +60,7 @@ class Server:
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, "postgres", "-D", str(self._folder / "data"), *words],
+                [*self._prefix, str(self._programs / "postgres"), "-D", str(self._folder / "data"), *words],
                 cwd=self._folder,
                 stdout=log,
                 stderr=log,
@@ -60,7 +78,7 @@ class Server:
                 return
             except psycopg.OperationalError as error:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    pytest.skip(f"the PostgreSQL server didn't start: {error}")
+                    raise AssertionError((self._folder / "log").read_text()[-2000:]) from error
                 time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
@@ -75,18 +93,14 @@ class Server:
 @contextmanager
 def postgres_server() -> Iterator[Server]:
     pytest.importorskip("psycopg")
-    for program in ("initdb", "postgres"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not on PATH")
+    programs = _programs()
     prefix: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="smoothcert-pg-"))  # short: a socket's path has at most 107 bytes
     try:
         if os.geteuid() == 0:
             prefix = _unprivileged(folder)
-        server = Server(folder, prefix)
-        server.run(
-            "initdb", "-D", str(folder / "data"), "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync"
-        )
+        server = Server(folder, prefix, programs)
+        server.create()
         server.start()
         try:
             yield server

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ from smoothcert.region_memory import (
 )
 from smoothcert.region_memory.chain import Row, genesis, link, next_row
 from smoothcert.region_memory.stores import STORES, Store
+from tests.processes import _FORKSERVER as FORKSERVER
 from tests.region_memory.places import Place
 from tests.region_memory.toys import never, saying, statement
 
@@ -33,7 +31,7 @@ def test_an_address_is_taken_by_one_kind_of_store(place: Place) -> None:
         assert type(memory.store) is kind
     for strange in ("mysql://host/database", "http://somewhere"):
         assert not any(STORES[name].takes(strange) for name in STORES)
-        with pytest.raises(InvalidValueError, match="a memory is in PostgreSQL or in an SQLite file"):
+        with pytest.raises(InvalidValueError, match=f"{strange.partition('//')[0]}.*postgresql://"):
             open_store(strange, statement())
 
 
@@ -193,10 +191,8 @@ def test_tampering_is_noticed_on_opening(place: Place, how: str) -> None:
     place.tamper(*TAMPERINGS[how])
     with pytest.raises(StoreError) as caught:
         place.open()
-    if how != "statement edited":  # that one reads as the store of another statement
-        assert isinstance(caught.value, IncompleteMemoryError)
-        assert "incomplete memory is an unsound one" in str(caught.value)
-        assert "new memory" in str(caught.value)
+    # That one reads as the store of another statement.
+    assert isinstance(caught.value, IncompleteMemoryError) == (how != "statement edited")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +219,7 @@ def test_a_record_changed_under_way_is_noticed_when_it_matters(place: Place, how
     place.filled()
     with place.open() as memory:
         place.tamper(*TAMPERINGS[how])
-        with pytest.raises(IncompleteMemoryError, match=r"record \d is"):
+        with pytest.raises(IncompleteMemoryError, match=r": \D*\b[23]\b"):
             [memory.look_up(np.array([float(i), 0.0])) for i in range(5)]
 
 
@@ -234,7 +230,7 @@ def test_one_changed_bit_is_noticed(place: Place) -> None:
     payload[-1] ^= 1
     literal = f"X'{payload.hex()}'" if "sqlite" in place.address else f"'\\x{payload.hex()}'::bytea"
     place.tamper(f"UPDATE $records SET payload = {literal} WHERE id = 2")
-    with pytest.raises(IncompleteMemoryError, match="record 2 was changed"):
+    with pytest.raises(IncompleteMemoryError, match=r": \D*\b2\b"):
         place.open()
 
 
@@ -247,7 +243,7 @@ def test_a_record_changed_with_its_own_hash_is_noticed_by_the_next(place: Place)
     values = [payload.hex(), link(first.hash, 2, payload).hex()]
     texts = [f"X'{value}'" if "sqlite" in place.address else f"'\\x{value}'::bytea" for value in values]
     place.tamper(f"UPDATE $records SET payload = {texts[0]}, hash = {texts[1]} WHERE id = 2")
-    with pytest.raises(IncompleteMemoryError, match="record 3 was changed, moved, or follows a changed one"):
+    with pytest.raises(IncompleteMemoryError, match=r": \D*\b3\b"):
         place.open()
 
 
@@ -258,9 +254,9 @@ def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place: Plac
             "DELETE FROM $records WHERE id = 5",
             "UPDATE $head SET count = 4, hash = (SELECT hash FROM $records WHERE id = 4)",
         )
-        with pytest.raises(IncompleteMemoryError, match="5 records were there before"):
+        with pytest.raises(IncompleteMemoryError, match=r": \D*\b5\b.*\b4\b"):
             memory.look_up(np.zeros(2))
-    with pytest.raises(IncompleteMemoryError, match="not the one"):
+    with pytest.raises(IncompleteMemoryError, match=r"\b5\b"):
         RegionMemory.open(place.address, statement(), known=head)
 
 
@@ -269,17 +265,16 @@ def test_a_valid_but_older_memory_is_noticed_by_whoever_knows_better(place: Plac
     [
         ({"model_sha256": "cd" * 32}, "model_sha256"),
         ({"shape": (3,)}, "input_shape"),
-        ({"norm": "l1"}, "norm: the store has 'l2', now 'l1'"),
+        ({"norm": "l1"}, "norm.*'l2'.*'l1'"),
         ({"noise": "laplace"}, "noise"),
         ({"preprocessing": "scaled to [-1, 1]"}, "preprocessing"),
     ],
 )
 def test_another_statement_is_refused_by_name(place: Place, other: dict[str, Any], named: str) -> None:
     place.filled(1)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError, match=named) as caught:
         place.open(**other)
-    assert named in str(caught.value)
-    assert "choose another store" in str(caught.value)
+    assert not isinstance(caught.value, IncompleteMemoryError)
     place.open().close()
 
 
@@ -290,14 +285,15 @@ def test_a_long_held_store_is_an_error_and_nothing_is_lost(place: Place) -> None
             store._connection.execute("PRAGMA busy_timeout = 50")
         else:
             store._connection.execute("SET lock_timeout = '50ms'")
-        with holder._store.exclusive(), pytest.raises(StoreError, match="another process held the store"):
+        with holder._store.exclusive(), pytest.raises(StoreError) as caught:
             waiting.answer(np.zeros(2), saying(0, 1.0))
+        assert not isinstance(caught.value, IncompleteMemoryError)
         assert waiting.answer(np.zeros(2), saying(0, 1.0)).source == "certified"
 
 
 def test_rows_are_appended_in_transactions_only(place: Place) -> None:
     store = open_store(place.address, statement())
-    with pytest.raises(InvalidValueError, match="exclusive"):
+    with pytest.raises(InvalidValueError, match=r"exclusive\(\)"):
         store.append(Row(1, b"", b""))
     store.close()
 
@@ -321,29 +317,25 @@ def test_threads_may_share_a_memory(place: Place) -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in threads)
     assert failures == []
 
 
 def test_processes_that_make_a_store_at_once_make_one(place: Place) -> None:
-    code = (
-        "import sys, numpy as np\n"
-        "from smoothcert.region_memory import RegionMemory\n"
-        "from tests.region_memory.toys import saying, statement\n"
-        "with RegionMemory.open(sys.argv[1], statement()) as m:\n"
-        "    m.answer(np.full(2, float(sys.argv[2])), saying(int(sys.argv[2]), 0.1))\n"
-    )
-    root = Path(__file__).parent.parent.parent
-    workers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, place.address, str(i)], cwd=root, stderr=subprocess.PIPE
-        )
-        for i in range(4)
-    ]
-    errors = [worker.communicate()[1].decode() for worker in workers]
-    assert errors == [""] * 4
+    workers = [FORKSERVER.Process(target=_open_and_answer, args=(place.address, i)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0] * 4
     with place.open() as memory:
         assert len(memory) == 4
+
+
+def _open_and_answer(address: str, number: int) -> None:
+    with RegionMemory.open(address, statement()) as memory:
+        memory.answer(np.full(2, float(number)), saying(number, 0.1))
 
 
 def test_heads_are_read_strictly() -> None:

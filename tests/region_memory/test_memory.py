@@ -38,7 +38,8 @@ def test_the_four_sources(memory: RegionMemory) -> None:
     assert (none.predicted, none.source, none.record, none.region) == (ABSTAIN, "abstained", None, None)
     assert len(memory) == 2
     for answer in (first, inside, shrunk, none):
-        assert answer.promise.startswith("stateful")
+        assert answer.stateful
+        assert "stateful" in answer.promise
 
 
 def test_same_class_regions_may_overlap_and_the_largest_claim_is_given(memory: RegionMemory) -> None:
@@ -105,50 +106,50 @@ def test_equal_numbers_are_one_input_whatever_their_type(memory: RegionMemory, d
 
 
 @pytest.mark.parametrize(
-    ("x", "words"),
+    ("x", "named"),
     [
-        (np.zeros(3), "shape"),
-        (np.zeros((1, 2)), "shape"),
-        (np.array([np.nan, 0]), "finite"),
-        (np.array([np.inf, 0]), "finite"),
-        (np.array([1e101, 0]), "up to"),
-        (np.array([1j, 0]), "integers or of floats"),
-        (np.array([0, 0], dtype=np.longdouble), "64 bits"),
-        (np.array(["a", "b"]), "integers or of floats"),
+        (np.zeros(3), r"\(2,\).*\(3,\)"),
+        (np.zeros((1, 2)), r"\(2,\).*\(1, 2\)"),
+        (np.array([np.nan, 0]), None),
+        (np.array([np.inf, 0]), None),
+        (np.array([1e101, 0]), r"1e\+100.*1e\+101"),
+        (np.array([1j, 0]), "complex128"),
+        (np.array([0, 0], dtype=np.longdouble), np.dtype(np.longdouble).name),
+        (np.array(["a", "b"]), "<U1"),
         (np.array([2**53 + 2, 0]), "2\\^53"),
         (np.array([-(2**63), 0]), "2\\^53"),
     ],
 )
 def test_bad_inputs_are_refused_before_anything_is_certified(
-    memory: RegionMemory, x: Any, words: str
+    memory: RegionMemory, x: Any, named: str | None
 ) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+    with pytest.raises(InvalidValueError, match=named):
         memory.answer(x, never)
-    with pytest.raises(InvalidValueError, match=words):
+    with pytest.raises(InvalidValueError, match=named):
         memory.look_up(x)
 
 
 @pytest.mark.parametrize(
-    ("certificate", "words"),
+    ("certificate", "named"),
     [
-        (Toy(1, L1Ball(np.zeros(2), 1.0)), "holds l2 balls"),
-        (Toy(1, L2Ball(np.ones(2), 1.0)), "isn't around the input"),
-        (Toy(1, L2Ball(np.zeros((2, 1)), 1.0)), "isn't around the input"),
-        (Toy(1, None), "or neither"),
-        (Toy(ABSTAIN, L2Ball(np.zeros(2), 1.0)), "or neither"),
-        (Toy(-2, L2Ball(np.zeros(2), 1.0)), "or neither"),
-        (Toy(1, L2Ball(np.zeros(2), 1e101)), "radii may be up to"),
+        (Toy(1, L1Ball(np.zeros(2), 1.0)), r"\bl2\b.*L1Ball"),
+        (Toy(1, L2Ball(np.ones(2), 1.0)), None),
+        (Toy(1, L2Ball(np.zeros((2, 1)), 1.0)), None),
+        (Toy(1, None), r"\b1\b.*None"),
+        (Toy(ABSTAIN, L2Ball(np.zeros(2), 1.0)), r"-1\b.*L2Ball"),
+        (Toy(-2, L2Ball(np.zeros(2), 1.0)), r"-2\b.*L2Ball"),
+        (Toy(1, L2Ball(np.zeros(2), 1e101)), r"1e\+100.*1e\+101"),
     ],
 )
-def test_bad_certificates_are_refused(memory: RegionMemory, certificate: Toy, words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_bad_certificates_are_refused(memory: RegionMemory, certificate: Toy, named: str | None) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         memory.answer(np.zeros(2), lambda x: certificate)
     assert len(memory) == 0
 
 
 def test_facts_that_can_t_be_kept_are_refused_and_nothing_is_stored(memory: RegionMemory) -> None:
     for fact in (float("nan"), object()):
-        with pytest.raises(InvalidValueError, match="facts must be"):
+        with pytest.raises(InvalidValueError, match=r"facts.*sigma"):
             memory.answer(np.zeros(2), saying(0, 1.0), facts=lambda c, fact=fact: {"sigma": fact})
     assert len(memory) == 0
     memory.answer(np.zeros(2), lambda x: Toy(np.int64(1), L2Ball(x, np.float64(1.0))))
@@ -162,18 +163,18 @@ def test_a_memory_that_contradicts_itself_stops_answering() -> None:
         answer = StoredAnswer(label, L2Ball(np.zeros(2), 1.0))
         store.append(next_row(store.head(), answer.encode()))
     memory = RegionMemory(store)
-    with pytest.raises(IncompleteMemoryError, match="records 1 and 2 give different classes"):
+    with pytest.raises(IncompleteMemoryError, match=r"\b1\b.*\b2\b"):
         memory.look_up(np.zeros(2))
     with pytest.raises(IncompleteMemoryError):
         memory.look_up(np.array([50.0, 0.0]))
 
 
 def test_statements_are_checked() -> None:
-    with pytest.raises(InvalidValueError, match="unknown norm"):
+    with pytest.raises(InvalidValueError, match=r"norm.*'linf'"):
         MemoryStatement("ab", (2,), "gaussian", "linf")
-    with pytest.raises(InvalidValueError, match="input_shape"):
+    with pytest.raises(InvalidValueError, match=r"input_shape.*\(\)"):
         MemoryStatement("ab", (), "gaussian", "l2")
-    with pytest.raises(InvalidValueError, match="format"):
+    with pytest.raises(InvalidValueError, match=r"format.*\b2\b"):
         MemoryStatement("ab", (2,), "gaussian", "l2", format=2)
 
 
@@ -185,7 +186,9 @@ def test_a_smoothed_classifier_s_certificates_fit(noise: str, norm: str) -> None
     inputs = np.eye(4, dtype=np.float32)[:3]
     statements = []
     for sigma in (0.1, 0.2):
-        classifier = SmoothedClassifier(model, sigma=sigma, noise=noise, n0=20, n=200, input_shape=(4,))
+        classifier = SmoothedClassifier(
+            model, sigma=sigma, noise=noise, n0=20, n=200, seed=0, input_shape=(4,)
+        )
         statements.append(MemoryStatement.of(classifier, (4,)))
     assert statements[0] == statements[1]  # σ may differ from input to input
     assert statements[0].norm == norm

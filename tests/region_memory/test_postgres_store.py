@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -19,43 +20,59 @@ from tests.region_memory.postgres_server import Server
 from tests.region_memory.toys import never, saying, statement
 
 
-def test_a_server_that_goes_away_and_comes_back(server: Server) -> None:
-    with RegionMemory.open(f"{server.url}#gone", statement()) as memory:
+@pytest.mark.system
+def test_a_server_that_goes_away_and_comes_back(server: Server, schema: str) -> None:
+    with RegionMemory.open(f"{server.url}#{schema}", statement()) as memory:
         memory.answer(np.zeros(2), saying(0, 1.0))
         server.stop(signal.SIGQUIT)
         try:
-            with pytest.raises(StoreError, match="ask again when it is back"):
-                memory.answer(np.array([5.0, 5.0]), saying(1, 1.0))
-            with pytest.raises(StoreError, match="can't be reached"):
-                RegionMemory.open(f"{server.url}#gone", statement())
+            for ask in (
+                lambda: memory.answer(np.array([5.0, 5.0]), saying(1, 1.0)),
+                lambda: RegionMemory.open(f"{server.url}#{schema}", statement()),
+            ):
+                with pytest.raises(StoreError, match=f"'{schema}'") as caught:
+                    ask()
+                assert "createdb" not in str(caught.value)
         finally:
             server.start()
         assert memory.answer(np.array([0.5, 0.0]), never).predicted == 0
         assert memory.answer(np.array([5.0, 5.0]), saying(1, 1.0)).source == "certified"
 
 
-def test_a_server_that_may_forget_is_not_trusted(server: Server) -> None:
+@pytest.mark.system
+def test_a_server_that_may_forget_is_not_trusted(server: Server, schema: str) -> None:
     import psycopg
+
+    def set_everywhere(command: str, fsync: str) -> None:
+        """Let the server read its settings again, and wait until new connections have them."""
+        connection.execute(command)
+        connection.execute("SELECT pg_reload_conf()")
+        deadline = time.monotonic() + 60
+        found = None
+        while found != (fsync,) and time.monotonic() < deadline:
+            with psycopg.connect(server.url) as fresh:
+                found = fresh.execute("SHOW fsync").fetchone()
+        assert found == (fsync,)
 
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute("ALTER ROLE tester SET synchronous_commit = off")
-        with RegionMemory.open(f"{server.url}#hasty", statement()) as memory:
-            store: Any = memory._store
-            assert store._connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
-        connection.execute("ALTER ROLE tester RESET synchronous_commit")
-        connection.execute("ALTER SYSTEM SET fsync = off")
-        connection.execute("SELECT pg_reload_conf()")
         try:
-            with pytest.raises(StoreError, match="fsync off"):
-                [RegionMemory.open(f"{server.url}#hasty", statement()).close() for _ in range(100)]
+            with RegionMemory.open(f"{server.url}#{schema}", statement()) as memory:
+                store: Any = memory._store
+                assert store._connection.execute("SHOW synchronous_commit").fetchone() == ("on",)
         finally:
-            connection.execute("ALTER SYSTEM RESET fsync")
-            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("ALTER ROLE tester RESET synchronous_commit")
+        set_everywhere("ALTER SYSTEM SET fsync = off", "off")
+        try:
+            with pytest.raises(StoreError, match="fsync"):
+                RegionMemory.open(f"{server.url}#{schema}", statement())
+        finally:
+            set_everywhere("ALTER SYSTEM RESET fsync", "on")
 
 
 def test_a_schema_s_name_can_t_carry_sql() -> None:
     pytest.importorskip("psycopg")
-    with pytest.raises(InvalidValueError, match="lower-case"):
+    with pytest.raises(InvalidValueError, match="DROP TABLE b"):
         open_store('postgresql:///x#a"; DROP TABLE b', statement())
 
 
@@ -65,11 +82,10 @@ def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         open_store("postgresql:///x", statement())
 
 
+@pytest.mark.system
 def test_a_database_or_user_that_isnt_there_is_no_server_that_is_away(server: Server) -> None:
     start, _, _ = server.url.rpartition("/")
     before, slash, after = server.url.partition("/postgres")
     missing = f"{before}/nowhere{after}" if slash else f"{start}/nowhere"
-    with pytest.raises(StoreError, match=r"\"nowhere\" does not exist.*createdb") as caught:
+    with pytest.raises(StoreError, match=r'"nowhere".*createdb'):
         RegionMemory.open(missing, statement())
-    assert "ask again" not in str(caught.value)
-    assert "can't be reached" not in str(caught.value)

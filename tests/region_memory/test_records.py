@@ -46,14 +46,14 @@ def test_axes_come_back_exactly(kind: type[Ellipsoid], center: np.ndarray) -> No
 def test_records_that_make_no_sense_are_refused() -> None:
     body: CertifiedRegion = Ellipsoid(np.zeros(2), np.array([1.0, 2.0]))
     payload = StoredAnswer(0, body).encode()
-    with pytest.raises(ValueError, match="can't be read"):
+    with pytest.raises(ValueError, match="'ellipsoid'"):
         decode(payload, statement((2,), "l1"))
-    with pytest.raises(ValueError, match="coordinates"):
+    with pytest.raises(ValueError, match=r"\b0\b.*\b3\b"):
         decode(payload, statement((3,), "l2"))
-    with pytest.raises(ValueError, match=r"coordinates|multiple"):
+    with pytest.raises(ValueError, match=r"\b0\b.*\b2\b"):
         decode(payload[:-8], statement((2,), "l2"))
     for axes in ((1.0, 3.0), (-1.0, 2.0), (float("nan"), 2.0)):
-        with pytest.raises(ValueError, match="semi-axes"):
+        with pytest.raises(ValueError, match="axes"):
             decode(payload[:-16] + struct.pack("<2d", *axes), statement((2,), "l2"))
 
 
@@ -61,5 +61,5 @@ def test_a_store_with_such_a_record_is_not_opened() -> None:
     store = ListStore(statement((2,), "l2"))
     payload = StoredAnswer(0, Ellipsoid(np.zeros(2), np.array([1.0, 2.0]))).encode()
     store.append(next_row(store.head(), payload[:-8] + struct.pack("<d", 5.0)))
-    with pytest.raises(IncompleteMemoryError, match="record 1 can't be read"):
+    with pytest.raises(IncompleteMemoryError, match=r"\b1\b.*axes"):
         RegionMemory(store)

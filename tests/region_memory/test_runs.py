@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def test_the_result_is_marked_wherever_it_is_shown(tmp_path: Path) -> None:
     assert run.manifest.plan.stateful is True
     assert summarise(run, [0.0]).run == "out (stateful)"
     named = replace(run, manifest=run.manifest.stating(origin={"method": "gaussian"}))
-    assert method_of(named) == "gaussian + σ per input (stateful)"
+    assert re.fullmatch(r"gaussian\b.*\(stateful\)", method_of(named))
 
 
 def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:
@@ -94,41 +95,22 @@ def test_asking_again_gives_the_same_classes(tmp_path: Path) -> None:
 def test_what_cannot_be_remembered(tmp_path: Path) -> None:
     run = made(tmp_path)
     other = Dataset("others", POINTS + 1, np.array([0, 1, 1, 0]), ("a", "b"))
-    with pytest.raises(DataError, match="does not hold the inputs"):
+    with pytest.raises(DataError, match=r"others.*--dataset"):
         remember(run, other, tmp_path / "memory", tmp_path / "out")
     done, _ = remember(run, dataset(), tmp_path / "memory", tmp_path / "out")
-    with pytest.raises(RunError, match="out of a memory already"):
+    with pytest.raises(RunError, match=re.escape(str(done.path))):
         remember(done, dataset(), tmp_path / "memory", tmp_path / "twice")
     imported = replace(run, manifest=replace(run.manifest, kind="import"))
-    with pytest.raises(RunError, match="no memory can be bound"):
+    with pytest.raises(RunError, match="'import'"):
         remember(imported, dataset(), tmp_path / "memory", tmp_path / "third")
 
 
 def test_the_command(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [
-        "certify",
-        str(digits_model),
-        "--n",
-        "200",
-        "--max",
-        "5",
-        "--quiet",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    main(words)
-    main(
-        [
-            "remember",
-            str(tmp_path / "run"),
-            "--memory",
-            str(tmp_path / "memory"),
-            "--out",
-            str(tmp_path / "out"),
-        ]
-    )
+    run, memory, out = (str(tmp_path / name) for name in ("run", "memory", "out"))
+    main(["certify", str(digits_model), "--n", "200", "--max", "5", "--quiet", "--out", run])
+    main(["remember", run, "--memory", memory, "--out", out])
     shown = capsys.readouterr()
-    assert "Stateful: holds for questions asked" in shown.err
+    assert "stateful" in shown.err.lower()
     assert "(stateful)" in shown.out
     before, after = (read_run(tmp_path / name).records for name in ("run", "out"))
     assert all(a.radius <= b.radius for a, b in zip(after, before))
@@ -140,7 +122,7 @@ def certified_with(folder: Path, noise: DiagonalNoise) -> Run:
     def model(batch: np.ndarray) -> np.ndarray:
         return (batch[:, 0] > 0.5).astype(np.int64)
 
-    plan = CertifyPlan(noise, n0=50, n=500)
+    plan = CertifyPlan(noise, n0=50, n=500, seed=0)
     classifier = SmoothedClassifier(model, plan, outputs="labels", classes=2, input_shape=(2,))
     return certify_dataset(classifier, dataset(), folder / "run")
 
@@ -173,13 +155,13 @@ def test_stretched_regions_are_rebuilt_from_their_votes(tmp_path: Path, kind: ty
 def test_stretched_regions_need_their_votes_and_their_vector(tmp_path: Path) -> None:
     run = certified_with(tmp_path, DiagonalGaussian(np.array([0.5, 2.0])))
     altered = replace(run, records=(replace(run.records[0], radius=run.records[0].radius * 2),))
-    with pytest.raises(RunError, match="doesn't follow from its votes"):
+    with pytest.raises(RunError, match=rf"\b0\b.*{altered.records[0].radius:g}"):
         remember(altered, dataset(), tmp_path / "memory", tmp_path / "a")
     voteless = replace(run, records=(replace(run.records[0], estimation=None),))
-    with pytest.raises(RunError, match="keeps no votes"):
+    with pytest.raises(RunError, match=rf"{re.escape(str(run.path))}\b.*\b0\b"):
         remember(voteless, dataset(), tmp_path / "memory", tmp_path / "b")
     RunFiles(run.path).sigmas.unlink()
-    with pytest.raises(RunError, match="is missing"):
+    with pytest.raises(RunError, match=r"sigmas\.npy"):
         remember(run, dataset(), tmp_path / "memory", tmp_path / "c")
 
 
@@ -190,9 +172,8 @@ def test_a_search_for_ellipsoids_leaves_ellipsoids_in_the_memory(tmp_path: Path)
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return (x - torch.tensor([0.5, 0.0])) @ weights.T
 
-    classifier = SmoothedClassifier(
-        Linear(), sigma=0.25, n=500, input_shape=(2,), search=EllipsoidSearch(steps=30, samples=4, lr=0.05)
-    )
+    search = EllipsoidSearch(steps=30, samples=4, lr=0.05)
+    classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, seed=0, input_shape=(2,), search=search)
     before = certify_dataset(classifier, dataset(), tmp_path / "run")
     stretched = {index for index, one in read_found(before.path).items() if one.noise is not None}
     assert stretched
@@ -224,7 +205,7 @@ def test_runs_that_number_the_classes_otherwise_have_memories_of_their_own(tmp_p
         if order == ("no", "yes"):
             remember(run, data, tmp_path / "memory", folder / "out")
         else:
-            with pytest.raises(StoreError, match="classes numbered 1, 0"):
+            with pytest.raises(StoreError, match=r"preprocessing.*\b1, 0\b"):
                 remember(run, data, tmp_path / "memory", folder / "out")
             kept, _ = remember(run, data, tmp_path / "other", folder / "out2")
             assert len(kept.records) == len(POINTS)

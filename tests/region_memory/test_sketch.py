@@ -9,8 +9,12 @@ from smoothcert.region_memory.sketch import SketchIndex
 
 
 @pytest.mark.parametrize("shape", [(1,), (3,), (100,), (28, 28), (3, 32, 32), (20, 4, 4), (1, 7, 3)])
-@pytest.mark.parametrize("scale", [1e-60, 1e-20, 1e-3, 1.0, 1e4, 1e18, 3e18, 1e19, 2e19, 1e37, 1e38, 1e60])
-def test_nothing_within_reach_is_left_out(shape: tuple[int, ...], scale: float) -> None:
+def test_nothing_within_reach_is_left_out(shape: tuple[int, ...]) -> None:
+    for scale in (1e-60, 1e-20, 1e-3, 1.0, 1e4, 1e18, 3e18, 1e19, 2e19, 1e37, 1e38, 1e60):
+        check_reach(shape, scale)
+
+
+def check_reach(shape: tuple[int, ...], scale: float) -> None:
     rng = np.random.default_rng(1)
     size = int(np.prod(shape))
     index = SketchIndex(shape)
@@ -28,13 +32,13 @@ def test_nothing_within_reach_is_left_out(shape: tuple[int, ...], scale: float) 
     for position in range(0, 300, 7):
         rest = float(np.nextafter(float(exact[position]) - reaches[position], np.inf)) * (1 + 1e-15)
         found = set(index.near(base, max(rest, 0.0)).tolist())
-        assert {i for i in range(300) if exact[i] < reaches[i] + rest} <= found
+        assert {i for i in range(300) if exact[i] < reaches[i] + rest} <= found, scale
 
 
 def test_it_rules_out_what_is_far_away_and_counts_on_from_a_start() -> None:
     rng = np.random.default_rng(2)
-    index = SketchIndex((1, 28, 28))
-    smooth = np.repeat(np.repeat(rng.random((70_000, 7, 7)), 4, axis=1), 4, axis=2).reshape(70_000, -1)
+    index = SketchIndex((1, 14, 14))
+    smooth = np.repeat(np.repeat(rng.random((70_000, 7, 7)), 2, axis=1), 2, axis=2).reshape(70_000, -1)
     index.add(smooth[:65_000], np.full(65_000, 0.5))
     index.add(smooth[65_000:], np.full(5_000, 0.5))
     assert len(index) == 70_000

@@ -27,22 +27,22 @@ def test_a_copy_of_the_file_without_its_log_is_noticed(tmp_path: Path) -> None:
             memory.answer(np.array([float(i), 0.0]), saying(i, 0.25))
         shutil.copy(path, copy)
         shutil.copy(f"{path}.head", f"{copy}.head")
-        with pytest.raises(IncompleteMemoryError, match=r"-wal|knows of"):
+        with pytest.raises(IncompleteMemoryError, match=r"copy\.sqlite.*(-wal\b|\.head\b.*\b3\b)"):
             RegionMemory.open(copy, statement())
         proper = tmp_path / "backup.sqlite"
         assert memory._store.backup(proper) == memory.head
-        with pytest.raises(StoreError, match="exists already"):
+        with pytest.raises(StoreError, match=r"backup\.sqlite"):
             memory._store.backup(proper)
         head = memory.head
     with RegionMemory.open(proper, statement()) as memory:
         assert memory.head == head
     Path(f"{path}.head").unlink()
-    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
+    with pytest.raises(IncompleteMemoryError, match=r"\b3\b.*memory\.sqlite\.head\b.*backup\(\)"):
         RegionMemory.open(path, statement())
     RegionMemory.open(path, statement(), known=head).close()
     RegionMemory.open(path, statement()).close()
     Path(f"{path}.head").write_bytes(b"x" * 48)
-    with pytest.raises(IncompleteMemoryError, match="witness of the last head is damaged"):
+    with pytest.raises(IncompleteMemoryError, match=r"memory\.sqlite\.head:"):
         RegionMemory.open(path, statement())
 
 
@@ -52,7 +52,7 @@ def test_a_witness_that_another_process_is_about_to_write_is_none_yet(tmp_path: 
     with RegionMemory.open(path, statement()) as memory:
         memory.answer(np.zeros(2), saying(0, 1.0))
     witness.write_bytes(b"")
-    with pytest.raises(IncompleteMemoryError, match=r"\.head is missing"):
+    with pytest.raises(IncompleteMemoryError, match=r"\b1\b.*memory\.sqlite\.head\b.*backup\(\)"):
         RegionMemory.open(path, statement())
 
 
@@ -62,7 +62,7 @@ def test_a_file_replaced_under_way_is_noticed(tmp_path: Path) -> None:
         memory.answer(np.zeros(2), saying(0, 1.0))
         memory._store.backup(tmp_path / "copy.sqlite")
         (tmp_path / "copy.sqlite").replace(path)
-        with pytest.raises(IncompleteMemoryError, match="moved or replaced"):
+        with pytest.raises(IncompleteMemoryError, match=r"memory\.sqlite"):
             memory.look_up(np.zeros(2))
 
 
@@ -71,12 +71,13 @@ def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(other)
     connection.execute("CREATE TABLE records (x)")
     connection.close()
-    with pytest.raises(StoreError, match="no region memory"):
+    with pytest.raises(StoreError, match=r"other\.sqlite") as caught:
         RegionMemory.open(other, statement())
+    assert not isinstance(caught.value, IncompleteMemoryError)
     (tmp_path / "text").write_bytes(b"not a database, but long enough to be looked at" * 100)
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(IncompleteMemoryError, match="text"):
         RegionMemory.open(tmp_path / "text", statement())
-    with pytest.raises(StoreError, match="folder and file"):
+    with pytest.raises(StoreError, match="nowhere"):
         RegionMemory.open(tmp_path / "nowhere" / "memory.sqlite", statement())
 
 
@@ -86,7 +87,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         store: Any = memory._store
         (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
         store._connection.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(StoreError, match="free some space"):
+        with pytest.raises(StoreError, match="full"):
             [memory.answer(np.full((1, 28, 28), i * 1.0), saying(1, 1.0)) for i in range(1, 9)]
         store._connection.execute("PRAGMA max_page_count = 100000")
         before = len(memory)

@@ -73,11 +73,11 @@ def test_volumes_of_known_bodies() -> None:
 
 @pytest.mark.parametrize("kind", BALLS)
 def test_bad_balls_are_refused(kind: type[L1Ball] | type[L2Ball]) -> None:
-    with pytest.raises(InvalidValueError, match="radius must be positive"):
+    with pytest.raises(InvalidValueError, match=r"radius.*\b0\.0"):
         kind(np.zeros(2), 0.0)
-    with pytest.raises(InvalidValueError, match="finite"):
+    with pytest.raises(InvalidValueError, match="center"):
         kind(np.array([np.nan]), 1.0)
-    with pytest.raises(InvalidValueError, match="shape"):
+    with pytest.raises(InvalidValueError, match=r"\(3,\).*\(2,\)"):
         kind(np.zeros(2), 1.0).contains(np.zeros(3))
 
 

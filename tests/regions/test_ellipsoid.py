@@ -69,7 +69,7 @@ def test_no_overflow_in_many_dimensions() -> None:
 
 
 def test_bad_ellipsoids_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="don't fit"):
+    with pytest.raises(InvalidValueError, match=r"\(3,\).*\(2,\)"):
         Ellipsoid(np.zeros(2), np.ones(3))
-    with pytest.raises(InvalidValueError, match="positive"):
+    with pytest.raises(InvalidValueError, match=r"\b0\.0"):
         Ellipsoid(np.zeros(2), np.array([1.0, 0.0]))

@@ -48,12 +48,12 @@ def test_ellipsoids_against_witnesses(
     library: Callable[..., float], witness: Callable[[GaugeBody, GaugeBody], float]
 ) -> None:
     proper = 0
-    for fixed, other in pairs(Ellipsoid, 3000, seed=1):
+    for fixed, other in pairs(Ellipsoid, 1000, seed=1):
         scale, most = library(*seen(fixed, other), 2), witness(fixed, other)
         assert scale <= most
         assert scale >= most * (1 - 1e-8) - 1e-12
         proper += scale > 0
-    assert 600 < proper < 2900
+    assert 200 < proper < 967
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_cross_polytopes_against_exact_fractions(
     library: Callable[..., float], exact: Callable[[GaugeBody, GaugeBody], Fraction]
 ) -> None:
     proper = 0
-    for fixed, other in pairs(CrossPolytope, 2000, seed=2):
+    for fixed, other in pairs(CrossPolytope, 800, seed=2):
         scale, most = library(*seen(fixed, other), 1), exact(fixed, other)
         assert Fraction(scale) <= most
         assert scale >= float(most) * (1 - 1e-8) - 1e-12
         proper += scale > 0
-    assert 400 < proper < 1900
+    assert 160 < proper < 760
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -177,5 +177,5 @@ def test_extreme_numbers_claim_nothing_or_the_truth() -> None:
 
 
 def test_norms_do_not_mix() -> None:
-    with pytest.raises(InvalidValueError, match="choose one norm"):
+    with pytest.raises(InvalidValueError, match=r"l1.*l2"):
         Ellipsoid(np.zeros(2), np.ones(2)).outside(L1Ball(np.ones(2), 1.0))

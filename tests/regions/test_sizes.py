@@ -120,11 +120,11 @@ def test_widths_along_axes_and_diagonals() -> None:
     assert L2Ball(np.zeros(2), 1.0).half_width([1.0, 1.0]) == pytest.approx(1.0)
     assert body.scale_to_edge(np.zeros(2)) == math.inf
     assert body.covers(np.zeros(2))
-    with pytest.raises(InvalidValueError, match="isn't 0"):
+    with pytest.raises(InvalidValueError):
         body.half_width(np.zeros(2))
-    with pytest.raises(InvalidValueError, match="finite"):
+    with pytest.raises(InvalidValueError):
         body.covers([math.nan, 0.0])
-    with pytest.raises(InvalidValueError, match="shape"):
+    with pytest.raises(InvalidValueError, match=r"\(3,\).*\(2,\)"):
         body.covers(np.zeros(3))
 
 

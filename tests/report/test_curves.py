@@ -63,8 +63,9 @@ def test_the_embedded_curve_reads_no_more_than_the_metric() -> None:
     assert len(found["radii"]) <= MOST_POINTS
     assert found["jumps"] > MOST_POINTS
     steps = Steps(np.array(found["radii"]), np.array(found["counts"]), np.array(found["counts"]))
-    for radius in np.linspace(0, 1.1, 500):
-        assert value_at(steps, radius) / 3000 <= certified_accuracy(records, [radius])[0]
+    radii = np.linspace(0, 1.1, 500).tolist()
+    for radius, accuracy in zip(radii, certified_accuracy(records, radii)):
+        assert value_at(steps, radius) / 3000 <= accuracy
     for low, count, high in zip(found["low"], found["counts"], found["high"]):
         assert low <= count / 3000 <= high
 

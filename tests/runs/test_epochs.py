@@ -88,5 +88,5 @@ def test_other_directories_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"metrics\.jsonl"):
         read_epochs(tmp_path)
     (tmp_path / "metrics.jsonl").write_text("nothing\n")
-    with pytest.raises(RunError, match="no epoch"):
+    with pytest.raises(RunError, match=r"metrics\.jsonl"):
         read_epochs(tmp_path)

@@ -96,70 +96,62 @@ def test_a_cut_off_radius_is_never_taken_for_a_radius(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "named"),
     [
-        ("hello", "line 3: 1 tab-separated fields where the header names 6"),
-        ("1\t2\t2\t0.5\t1\t1\t9", "line 3: 7 tab-separated fields"),
-        ("0\t7\t7\t0.9\t1\t1", "line 3: idx 0 was on line 2 already"),
-        ("1\t2\t2\tnan\t1\t1", "line 3: radius must be a finite number of at least 0, got 'nan'"),
-        ("1\t2\t2\tinf\t1\t1", "got 'inf'"),
-        ("1\t2\t2\t1e999\t1\t1", "got '1e999'"),
-        ("1\t2\t2\t-0.5\t1\t1", "got '-0.5'"),
-        ("1\t2\t2\t\t1\t1", "radius must be a finite number of at least 0, got ''"),
-        ("1\t2\t3\t0.5\t1\t1", "correct is 1, but label 2 and predict 3 make it 0"),
-        ("1\t2\t2\t0.5\t0\t1", "correct is 0, but label 2 and predict 2 make it 1"),
-        ("1\t2\t2\t0.5\tyes\t1", "correct must be an integer of at least 0, got 'yes'"),
-        ("x\t2\t2\t0.5\t1\t1", "idx must be an integer of at least 0, got 'x'"),
-        ("1\t-1\t-1\t0.0\t0\t1", "label must be an integer of at least 0, got '-1'"),
-        ("1\t2\t-2\t0.5\t0\t1", "predict must be an integer of at least -1, got '-2'"),
-        ("1\t2\t-1\t0.5\t0\t1", "radius 0.5 of an abstention"),
-        ("1\t2\t2\t0.5\t1\tsoon", "time must be h:mm:ss or seconds, got 'soon'"),
-        ("1\t2\t2\t0.5\t1\t-3", "time must be"),
+        ("hello", r"\b1\b.*\b6\b"),
+        ("1\t2\t2\t0.5\t1\t1\t9", r"\b7\b.*\b6\b"),
+        ("0\t7\t7\t0.9\t1\t1", r"\bidx\b.*\b0\b.*\b2\b"),
+        ("1\t2\t2\tnan\t1\t1", r"\bradius\b.*'nan'"),
+        ("1\t2\t2\tinf\t1\t1", r"\bradius\b.*'inf'"),
+        ("1\t2\t2\t1e999\t1\t1", r"\bradius\b.*'1e999'"),
+        ("1\t2\t2\t-0.5\t1\t1", r"\bradius\b.*'-0\.5'"),
+        ("1\t2\t2\t\t1\t1", r"\bradius\b.*''"),
+        ("1\t2\t3\t0.5\t1\t1", r"\bcorrect\b.*\b1\b.*\blabel 2\b.*\bpredict 3\b.*\b0\b"),
+        ("1\t2\t2\t0.5\t0\t1", r"\bcorrect\b.*\b0\b.*\blabel 2\b.*\bpredict 2\b.*\b1\b"),
+        ("1\t2\t2\t0.5\tyes\t1", r"\bcorrect\b.*'yes'"),
+        ("x\t2\t2\t0.5\t1\t1", r"\bidx\b.*'x'"),
+        ("1\t-1\t-1\t0.0\t0\t1", r"\blabel\b.*'-1'"),
+        ("1\t2\t-2\t0.5\t0\t1", r"\bpredict\b.*'-2'"),
+        ("1\t2\t-1\t0.5\t0\t1", r"\bradius\b.*\b0\.5\b"),
+        ("1\t2\t2\t0.5\t1\tsoon", r"\btime\b.*'soon'"),
+        ("1\t2\t2\t0.5\t1\t-3", r"\btime\b.*'-3'"),
     ],
 )
-def test_bad_lines_are_named(tmp_path: Path, line: str, message: str) -> None:
+def test_bad_lines_are_named(tmp_path: Path, line: str, named: str) -> None:
     text = HEADER + "0\t7\t7\t0.953\t1\t1\n" + line + "\n2\t2\t2\t0.5\t1\t1\n"
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=rf"log\.tsv\D*\b3\b.*{named}") as caught:
         read(tmp_path, text)
-    assert message in str(caught.value)
-    assert "log.tsv, line 3: " in str(caught.value)
-    assert f"(the line is {line!r})" in str(caught.value)
-    assert ";" in str(caught.value), "a remedy follows the fault"
+    assert repr(line) in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        (b"", "is empty"),
-        (b" \n\n", "is empty"),
-        (HEADER.encode(), "no finished input"),
-        (HEADER.encode() + b"0\t1", "no finished input"),
-        (b"0\t7\t7\t0.953\t1\t1\n", "line 1 holds numbers"),
-        (b"idx,label,predict,radius,correct,time\n", "has no idx, label, predict, radius, correct"),
-        (b"idx\tlabel\tpredict\tradius\ttime\n", "has no correct"),
-        (b"idx\tidx\tlabel\tpredict\tradius\tcorrect\n", "names idx twice"),
-        (b"\xff\xfe\x00", "not a text file"),
-        (gzip.compress(LINES.encode() * 50, mtime=0)[:-20], "damaged gzip"),
-        (
-            b"idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0\n",
-            "sigma must be positive and finite, got '0'",
-        ),
+        (b"", r"\bidx\b"),
+        (b" \n\n", r"\bidx\b"),
+        (HEADER.encode(), ""),
+        (HEADER.encode() + b"0\t1", ""),
+        (b"0\t7\t7\t0.953\t1\t1\n", r"\b1\b.*'0\\t7\\t7\\t0\.953\\t1\\t1'.*\bidx\b"),
+        (b"idx,label,predict,radius,correct,time\n", r"\b1\b.*\bidx, label, predict, radius, correct\b"),
+        (b"idx\tlabel\tpredict\tradius\ttime\n", r"\b1\b.*radius\\ttime'.*\bcorrect\b"),
+        (b"idx\tidx\tlabel\tpredict\tradius\tcorrect\n", r"\b1\b.*\bidx\b"),
+        (b"\xff\xfe\x00", "0xff"),
+        (gzip.compress(LINES.encode() * 50, mtime=0)[:-20], "gzip"),
+        (b"idx\tlabel\tpredict\tradius\tcorrect\tsigma\n0\t1\t1\t0.5\t1\t0\n", r"\bsigma\b.*'0'"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
-    with pytest.raises(DataError) as caught:
+def test_bad_files_are_named(tmp_path: Path, content: bytes, named: str) -> None:
+    with pytest.raises(DataError, match=rf"log\.tsv.*{named}"):
         read(tmp_path, content)
-    assert message in str(caught.value)
-    assert "log.tsv" in str(caught.value)
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="can't be read"):
+    with pytest.raises(DataError, match=r"none\.tsv"):
         read_field_log(tmp_path / "none.tsv", 0.25)
 
 
 def test_sigma_must_be_positive(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="sigma"):
+    with pytest.raises(InvalidValueError, match=r"sigma.*-1"):
         read_field_log(tmp_path / "none.tsv", -1.0)
 
 
@@ -172,7 +164,7 @@ def test_written_log() -> None:
 
 
 def test_digits_are_checked() -> None:
-    with pytest.raises(InvalidValueError, match="digits"):
+    with pytest.raises(InvalidValueError, match=r"digits.*\b0\b"):
         write_field_log([], io.StringIO(), digits=0)
 
 
@@ -275,5 +267,6 @@ def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
 def test_import_manifest_refuses(tmp_path: Path, wrong: dict[str, object]) -> None:
     path = tmp_path / "log.tsv"
     path.write_text(HEADER + LINES)
-    with pytest.raises(InvalidValueError):
+    ((name, value),) = wrong.items()
+    with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*{value}"):
         import_manifest(path, **{"sigma": 0.25, **wrong})  # type: ignore[arg-type]

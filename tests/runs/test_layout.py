@@ -50,11 +50,11 @@ def test_links_to_what_is_elsewhere_are_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "1.npy").write_text("secret")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "sigmas").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(RunError, match="is a link and not followed"):
+    with pytest.raises(RunError, match="run/sigmas"):
         list(RunFiles(tmp_path / "run").kept())
     (tmp_path / "run" / "sigmas").unlink()
     (tmp_path / "run" / "pilots.jsonl").symlink_to(tmp_path / "elsewhere" / "1.npy")
-    with pytest.raises(DataError, match="it is a link"):
+    with pytest.raises(DataError, match=r"run/pilots\.jsonl"):
         list(RunFiles(tmp_path / "run").kept())
 
 

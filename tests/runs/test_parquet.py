@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import zlib
 from dataclasses import fields, replace
@@ -118,14 +119,14 @@ def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 def test_commands_refuse(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, back = tmp_path / "a.parquet", tmp_path / "back"
-    assert "--out is missing" in refusal(capsys, "export-log", run.path, "--format", "parquet")
+    assert "--out" in refusal(capsys, "export-log", run.path, "--format", "parquet")
     write_parquet(run, out)
     told = refusal(capsys, "import-log", out, "--sigma", 0.5, "--n", 10, "--out", back)
-    assert "states its own sigma, n: leave out --sigma, --n" in told
+    assert "--sigma, --n" in told
     log = tmp_path / "log.tsv"
     main(["export-log", str(run.path), "--out", str(log)])
-    assert "--sigma is missing" in refusal(capsys, "import-log", log, "--out", back)
-    assert "can't be read" in refusal(capsys, "import-log", tmp_path / "none", "--out", back)
+    assert "--sigma" in refusal(capsys, "import-log", log, "--out", back)
+    assert "none.tsv" in refusal(capsys, "import-log", tmp_path / "none.tsv", "--out", back)
     assert not back.exists()
 
 
@@ -136,17 +137,17 @@ def test_changed_files_are_refused(run: Run, tmp_path: Path) -> None:
     column = table.schema.get_field_index("radius")
     larger = table.set_column(column, table.schema.field(column), pyarrow.array([9.0, 0.0, 9.0]))
     parquet.write_table(larger.replace_schema_metadata(table.schema.metadata), out)
-    with pytest.raises(DataError, match="changed after its export"):
+    with pytest.raises(DataError, match="results_sha256"):
         read_parquet(out)
     parquet.write_table(table.drop_columns(["radius"]), out)
-    with pytest.raises(DataError, match=r"damaged \('radius'\)"):
+    with pytest.raises(DataError, match="'radius'"):
         read_parquet(out)
     parquet.write_table(table.replace_schema_metadata(None), out)
-    with pytest.raises(DataError, match="holds no manifest"):
+    with pytest.raises(DataError, match="manifest"):
         read_parquet(out)
     out.write_bytes(out.read_bytes()[:-30])
     assert is_parquet(out)
-    with pytest.raises(DataError, match="can't be read as Parquet"):
+    with pytest.raises(DataError, match=r"a\.parquet.*Parquet"):
         read_parquet(out)
 
 
@@ -154,17 +155,15 @@ def test_what_doesnt_fit(run: Run, tmp_path: Path) -> None:
     tally = RECORDS[0].selection
     assert tally is not None
     huge = replace(RECORDS[0], selection=replace(tally, stream=replace(tally.stream, seed=2**64)))
-    with pytest.raises(OutputError, match="doesn't fit 64 bits"):
+    with pytest.raises(OutputError, match=r"\b64\b"):
         write_parquet(replace(run, records=(huge,)), tmp_path / "a.parquet")
-    with pytest.raises(OutputError, match="can't be written"):
+    with pytest.raises(OutputError, match=r"nowhere/a\.parquet"):
         write_parquet(run, tmp_path / "nowhere" / "a.parquet")
 
 
 def test_without_pyarrow(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        MissingExtraError, match=r"Parquet needs pyarrow: pip install 'smoothcert\[parquet\]'"
-    ):
+    with pytest.raises(MissingExtraError, match=r"pyarrow.*smoothcert\[parquet\]"):
         write_parquet(run, tmp_path / "a.parquet")
 
 
@@ -196,7 +195,7 @@ def files_of(directory: Path) -> dict[str, bytes]:
 
 def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
     noise = DiagonalGaussian(np.array([0.5, 2.0]))
-    classifier = SmoothedClassifier(Linear(), CertifyPlan(noise, n0=50, n=500), input_shape=(2,))
+    classifier = SmoothedClassifier(Linear(), CertifyPlan(noise, n0=50, n=500, seed=0), input_shape=(2,))
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
     back = read_run(there_and_back(tmp_path))
     assert back.manifest.plan.noise_in(back.path) == noise
@@ -206,7 +205,7 @@ def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
 
 def test_searches_come_along(tmp_path: Path) -> None:
     search = EllipsoidSearch(steps=30, samples=4, lr=0.05)
-    classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, input_shape=(2,), search=search)
+    classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, seed=0, input_shape=(2,), search=search)
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
     back = read_run(there_and_back(tmp_path))
     assert read_found(back.path) == read_found(run.path)
@@ -248,7 +247,7 @@ def test_names_that_no_run_has_are_refused(name: str, run: Run, tmp_path: Path) 
     bad = with_file(
         tmp_path / "a.parquet", tmp_path / "b.parquet", name, base64.b64encode(zlib.compress(b"x"))
     )
-    with pytest.raises(DataError, match="no run keeps a file"):
+    with pytest.raises(DataError, match=re.escape(repr(name))):
         read_parquet(bad)
     with pytest.raises(SystemExit):
         main(["import-log", str(bad), "--out", str(tmp_path / "back")])
@@ -259,7 +258,7 @@ def test_names_that_no_run_has_are_refused(name: str, run: Run, tmp_path: Path) 
 def test_damaged_files_are_refused(content: bytes, run: Run, tmp_path: Path) -> None:
     write_parquet(run, tmp_path / "a.parquet")
     bad = with_file(tmp_path / "a.parquet", tmp_path / "b.parquet", "sigmas.npy", content)
-    with pytest.raises(DataError, match="damaged"):
+    with pytest.raises(DataError, match=r"b\.parquet"):
         read_parquet(bad)
 
 
@@ -271,14 +270,14 @@ def test_files_that_are_there_already_stay(
     back = tmp_path / "back"
     back.mkdir()
     (back / "sigmas.npy").write_bytes(b"mine")
-    assert "is there already" in refusal(capsys, "import-log", tmp_path / "a.parquet", "--out", back)
+    assert "sigmas.npy" in refusal(capsys, "import-log", tmp_path / "a.parquet", "--out", back)
     assert files_of(back) == {"sigmas.npy": b"mine"}
 
 
 def test_too_large_for_metadata(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("smoothcert.runs.parquet._MOST_KEPT", 10)
     (run.path / "sigmas.npy").write_bytes(bytes(range(256)))
-    with pytest.raises(OutputError, match="keep the directory itself"):
+    with pytest.raises(OutputError, match=re.escape(str(run.path))):
         write_parquet(run, tmp_path / "a.parquet")
 
 
@@ -304,5 +303,7 @@ def test_the_name_says_the_format(run: Run, tmp_path: Path, capsys: pytest.Captu
         assert is_parquet(tmp_path / name) == expected, name
     for name, format in (("x.parquet", "tsv"), ("x.tsv", "parquet"), ("x.csv", "parquet")):
         words = ["export-log", str(run.path), "--out", str(tmp_path / name), "--format", format]
-        assert f"--format {format} contradicts --out" in refusal(capsys, *words)
+        told = refusal(capsys, *words)
+        assert f"--format {format}" in told
+        assert "--out" in told
         assert not (tmp_path / name).exists()

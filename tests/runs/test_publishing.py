@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation import Choice, certify_dataset
 from smoothcert.runs import read_run
 from smoothcert.runs.object_store import ObjectStore, Place, scrubbed
-from smoothcert.runs.publishing import local_run, publish
+from smoothcert.runs.publishing import DamagedListError, local_run, publish
 from smoothcert.runs.shards import Shard
 from smoothcert.training import train_into
 from tests.guarantees.damages import _classifier, points
 from tests.guarantees.hostile import refusal, toy_run
+from tests.processes import _FORKSERVER as FORKSERVER
 from tests.runs.s3_server import BUCKET, KEY, SECRET, objects, s3_server, set_up
 from tests.training.toys import halves, recipe
 
@@ -57,7 +58,7 @@ def run(tmp_path: Path) -> Path:
 )
 def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(capsys, "show", address)
-    assert "s3://, gs://, az://, abfs:// or file://" in said
+    assert [scheme for scheme in ("s3", "gs", "az", "abfs", "file") if f"{scheme}://" not in said] == []
 
 
 @pytest.mark.parametrize(
@@ -72,17 +73,17 @@ def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.Cap
 def test_credentials_in_an_address_are_refused_and_not_repeated(
     address: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    with pytest.raises(InvalidValueError):
+        Place.parse(address)
     for words in (["show", address], ["table", address], ["publish", run, address], ["verify", address]):
-        said = refusal(capsys, *words)
-        assert "credentials" in said
-        assert "hunter2" not in said
+        assert "hunter2" not in refusal(capsys, *words)
 
 
 @pytest.mark.parametrize(
     "address", ["s3://bucket", "s3://", "s3:///x", "s3://b/../x", "s3://b//x", "file://a/b"]
 )
 def test_an_address_names_a_bucket_and_a_prefix(address: str) -> None:
-    with pytest.raises(InvalidValueError, match="names no prefix"):
+    with pytest.raises(InvalidValueError, match=f"^{re.escape(address)} .*PROTOCOL://BUCKET/PREFIX"):
         Place.parse(address)
 
 
@@ -109,7 +110,7 @@ def test_a_finished_run_and_nothing_else(run: Path, tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"12 of 40 inputs so far.*only finished runs are published"):
+    with pytest.raises(RunError, match=r"\b12\b.*\b40\b"):
         publish(toy_run(tmp_path / "run"), f"file://{tmp_path / 'store'}")
     assert not (tmp_path / "store").exists()
 
@@ -118,7 +119,7 @@ def test_another_run_is_replaced_only_when_that_is_asked_for(run: Path, tmp_path
     other = toy_run(tmp_path / "other", 40)
     address = f"file://{tmp_path / 'store'}"
     publish(run, address)
-    with pytest.raises(RunError, match=r"holds another run already.*--replace"):
+    with pytest.raises(RunError, match="--replace"):
         publish(other, address)
     assert len(read_run(tmp_path / "store").records) == len(read_run(run).records)
     publish(other, address, replace=True)
@@ -128,7 +129,7 @@ def test_another_run_is_replaced_only_when_that_is_asked_for(run: Path, tmp_path
 def test_a_run_is_not_published_onto_itself(run: Path) -> None:
     before = {one.name: one.read_bytes() for one in run.iterdir()}
     for place in (run, run / "inside"):
-        with pytest.raises(RunError, match="the run itself"):
+        with pytest.raises(RunError, match=re.escape(f"file://{place}")):
             publish(run, f"file://{place}", replace=True)
     assert {one.name: one.read_bytes() for one in run.iterdir()} == before
 
@@ -141,19 +142,19 @@ def test_weights_are_published_only_when_that_is_asked_for(tmp_path: Path) -> No
     plain, whole = ({one.name for one in (tmp_path / name).iterdir()} for name in ("plain", "whole"))
     assert whole - plain == {"model.safetensors", "model.json", "checkpoint.pt"}
     (path / "model.safetensors").unlink()
-    with pytest.raises(RunError, match="isn't finished"):
+    with pytest.raises(RunError, match=re.escape(str(path))):
         publish(path, f"file://{tmp_path / 'again'}")
 
 
 def test_a_certification_has_no_weights_to_publish(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"holds no weights.*training runs"):
+    with pytest.raises(RunError, match="--with-model"):
         publish(run, f"file://{tmp_path / 'store'}", with_model=True)
 
 
 def test_a_run_that_lies_there_unpublished_is_not_written_over(run: Path, tmp_path: Path) -> None:
     other = toy_run(tmp_path / "store", 40)
     before = {one.name: one.read_bytes() for one in other.iterdir()}
-    with pytest.raises(RunError, match="holds another run"):
+    with pytest.raises(RunError, match="--replace"):
         publish(run, f"file://{other}")
     assert {one.name: one.read_bytes() for one in other.iterdir()} == before
 
@@ -169,7 +170,7 @@ def test_what_the_store_alters_is_noticed_before_it_is_a_run(
             (tmp_path / "store" / name).write_bytes(path.read_bytes()[:-1] + b"\xff")
 
     monkeypatch.setattr(ObjectStore, "put", altered)
-    with pytest.raises(RunError, match=r"journal.sqlite isn't there as it was sent"):
+    with pytest.raises(RunError, match=r"journal\.sqlite"):
         publish(run, f"file://{tmp_path / 'store'}")
     assert not (tmp_path / "store" / "published.json").exists()
 
@@ -177,7 +178,7 @@ def test_what_the_store_alters_is_noticed_before_it_is_a_run(
 # A real server.
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def server() -> Iterator[dict[str, str]]:
     with s3_server() as variables:
         yield variables
@@ -196,18 +197,18 @@ def s3(server: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Any:
     return system
 
 
-slow = pytest.mark.slow
 ADDRESS = f"s3://{BUCKET}/some/run"
 
 
-@slow
+@pytest.mark.system
 def test_a_run_is_read_where_it_was_published(
     run: Path, s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main(["publish", str(run), ADDRESS])
     said = capsys.readouterr()
-    assert "2 files" in said.out
-    assert "read back and compared" in said.out
+    assert ADDRESS in said.out
+    assert re.search(r"\b2\b", said.out)
+    assert len(objects(s3)) == 3  # two files and the list
     assert load_run(ADDRESS).records.digest == read_run(run).records.digest
     main(["table", str(run), "--format", "json"])
     here = capsys.readouterr().out
@@ -225,7 +226,7 @@ def test_a_run_is_read_where_it_was_published(
         assert secret.encode() not in stored
 
 
-@slow
+@pytest.mark.system
 def test_shards_are_merged_from_a_bucket(s3: Any, tmp_path: Path) -> None:
     certify_dataset(_classifier("plain"), points(), tmp_path / "whole")
     for number in (1, 2):
@@ -237,13 +238,13 @@ def test_shards_are_merged_from_a_bucket(s3: Any, tmp_path: Path) -> None:
     assert read_run(tmp_path / "merged").records.digest == read_run(tmp_path / "whole").records.digest
 
 
-@slow
+@pytest.mark.system
 @pytest.mark.parametrize("after", range(3))
 def test_an_upload_that_is_killed_is_no_run_and_can_be_completed(after: int, run: Path, s3: Any) -> None:
     """Killed at once, after each file, and before the list."""
     assert killed_upload(run, after) == -signal.SIGKILL
     assert len(s3.find(BUCKET)) == after
-    with pytest.raises(RunError, match="no published run"):
+    with pytest.raises(RunError, match=r"published\.json"):
         load_run(ADDRESS)
     assert publish(run, ADDRESS).uploaded
     assert load_run(ADDRESS).records.digest == read_run(run).records.digest
@@ -251,87 +252,84 @@ def test_an_upload_that_is_killed_is_no_run_and_can_be_completed(after: int, run
 
 def killed_upload(run: Path, after: int, replace: bool = False) -> int:
     """Exit code of a process that publishes and is killed before it sends one more than so many objects."""
-    words = [sys.executable, "-W", "ignore", "-c", _KILLED, str(run), ADDRESS, str(after), str(replace)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.run(words, env=environment).returncode
+    process = FORKSERVER.Process(target=_publish_and_die, args=(dict(os.environ), run, after, replace))
+    process.start()
+    process.join(120)
+    assert process.exitcode is not None
+    return process.exitcode
 
 
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from smoothcert.runs.object_store import ObjectStore
-from smoothcert.runs.publishing import publish
+def _publish_and_die(environment: dict[str, str], run: Path, after: int, replace: bool) -> None:
+    os.environ |= environment
+    left = after
 
-left = [int(sys.argv[3])]
+    def counted(send: Callable[..., None]) -> Callable[..., None]:
+        def counting(self: ObjectStore, *words: Any) -> None:
+            nonlocal left
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+            left -= 1
+            send(self, *words)
 
-def counted(act):
-    def counting(self, *words):
-        if not left[0]:
-            os.kill(os.getpid(), signal.SIGKILL)
-        left[0] -= 1
-        return act(self, *words)
-    return counting
+        return counting
 
-ObjectStore.put = counted(ObjectStore.put)
-ObjectStore.put_bytes = counted(ObjectStore.put_bytes)
-publish(Path(sys.argv[1]), sys.argv[2], replace=sys.argv[4] == "True")
-"""
+    ObjectStore.put = counted(ObjectStore.put)  # type: ignore[method-assign]
+    ObjectStore.put_bytes = counted(ObjectStore.put_bytes)  # type: ignore[method-assign]
+    publish(run, ADDRESS, replace=replace)
 
 
-@slow
+@pytest.mark.system
 def test_a_replacement_that_is_killed_leaves_no_run(run: Path, s3: Any, tmp_path: Path) -> None:
     publish(toy_run(tmp_path / "other", 40), ADDRESS)
     assert killed_upload(run, 1, replace=True) == -signal.SIGKILL
-    with pytest.raises(RunError, match="no published run"):
+    with pytest.raises(RunError, match=r"published\.json"):
         load_run(ADDRESS)
     publish(run, ADDRESS, replace=True)
     assert load_run(ADDRESS).records.digest == read_run(run).records.digest
 
 
-def _published(s3: Any, change: Any) -> None:
-    path = f"{BUCKET}/some/run/published.json"
-    stated = json.loads(s3.cat_file(path))
-    del stated["checksum"]
-    change(stated["files"])
-    s3.pipe_file(path, json.dumps(sealed(stated)).encode())
-
-
-@slow
+@pytest.mark.system
 def test_a_strangers_run_is_held_to_its_list_and_to_what_a_run_has(run: Path, s3: Any) -> None:
     hash_ = hashlib.sha256(b"x").hexdigest()
     publish(run, ADDRESS)
+    path = f"{BUCKET}/some/run/published.json"
+    stated = json.loads(s3.cat_file(path))
+    del stated["checksum"]
+
+    def refused(error: type[RunError], named: str, changed: dict[str, dict[str, Any]]) -> None:
+        s3.pipe_file(path, json.dumps(sealed(stated | {"files": stated["files"] | changed})).encode())
+        with pytest.raises(error, match=named):
+            load_run(ADDRESS)
+
     for name in ("../outside", "/etc/cron.d/x", "sigmas/../../x.npy", ".lock", "evil.py", "sigmas/x.npy"):
-        publish(run, ADDRESS, replace=True)
-        _published(s3, lambda files, name=name: files.update({name: {"bytes": 1, "sha256": hash_}}))
-        with pytest.raises(RunError, match="is no file of a run"):
-            load_run(ADDRESS)
-    changes: dict[str, Any] = {
-        "lists more": lambda files: files["journal.sqlite"].update(bytes=2**37),
-        "is no size": lambda files: files["journal.sqlite"].update(bytes=-1),
-        "no SHA-256": lambda files: files["journal.sqlite"].update(sha256="a"),
-        "isn't what was published": lambda files: files["journal.sqlite"].update(sha256=hash_),
-        "more than the 5 bytes": lambda files: files["journal.sqlite"].update(bytes=5),
-    }
-    for said, change in changes.items():
-        s3.rm_file(f"{BUCKET}/some/run/published.json")
-        publish(run, ADDRESS)
-        _published(s3, change)
-        with pytest.raises(RunError, match=said):
-            load_run(ADDRESS)
-    s3.pipe_file(f"{BUCKET}/some/run/published.json", b"{" * 1000)
-    with pytest.raises(RunError, match="damaged"):
+        refused(DamagedListError, re.escape(repr(name)), {name: {"bytes": 1, "sha256": hash_}})
+    journal = stated["files"]["journal.sqlite"]
+    for error, named, change in (
+        (DamagedListError, r"published\.json", {"bytes": 2**37}),
+        (DamagedListError, r"published\.json.*journal\.sqlite", {"bytes": -1}),
+        (DamagedListError, r"published\.json.*journal\.sqlite.*SHA-256", {"sha256": "a"}),
+        (RunError, r"run/journal\.sqlite", {"sha256": hash_}),
+        (RunError, r"run/journal\.sqlite.*\b5\b", {"bytes": 5}),
+    ):
+        refused(error, named, {"journal.sqlite": journal | change})
+    s3.pipe_file(path, b"{" * 1000)
+    with pytest.raises(DamagedListError):
         load_run(ADDRESS)
+    publish(run, ADDRESS, replace=True)
+    assert load_run(ADDRESS).records.digest == read_run(run).records.digest
 
 
-@slow
+@pytest.mark.system
 def test_a_store_that_refuses_or_is_not_there_is_told_in_a_line(
     run: Path, s3: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = refusal(capsys, "publish", run, "s3://no-such-bucket/run")
-    assert "s3://no-such-bucket/run can't be written" in said
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    for words in (["show", ADDRESS], ["publish", run, ADDRESS]):
-        said = refusal(capsys, *words)
-        assert ADDRESS in said
-        assert SECRET not in said
-        assert KEY not in said
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    assert "s3://no-such-bucket/run" in refusal(capsys, "publish", run, "s3://no-such-bucket/run")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # taken, and nobody listens
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*silent.getsockname()))
+        for words in (["show", ADDRESS], ["publish", run, ADDRESS]):
+            said = refusal(capsys, *words)
+            assert ADDRESS in said
+            assert SECRET not in said
+            assert KEY not in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,26 +39,20 @@ def test_a_run_is_made_continued_and_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "message"),
+    ("other", "named"),
     [
-        (MANIFEST.stating(plan={"sigma": 0.5, "n": 2000}), "plan.n: the run has 1000, now 2000"),
-        (MANIFEST.stating(plan={"sigma": 0.5}), "plan.n: the run has 1000, now null"),
-        (MANIFEST.stating(model={"name": "lenet", "sha256": "c" * 64}), 'model.sha256: the run has "aaaa'),
-        (
-            MANIFEST.stating(data={"name": "cifar10", "sha256": "b" * 64}),
-            'data.name: the run has "mnist", now',
-        ),
-        (replace(MANIFEST, kind="import"), 'kind: the run has "certify", now "import"'),
+        (MANIFEST.stating(plan={"sigma": 0.5, "n": 2000}), r"plan\.n\b.*\b1000\b.*\b2000\b"),
+        (MANIFEST.stating(plan={"sigma": 0.5}), r"plan\.n\b.*\b1000\b.*\bnull\b"),
+        (MANIFEST.stating(model={"name": "lenet", "sha256": "c" * 64}), r'model\.sha256.*"aaaa.*"cccc'),
+        (MANIFEST.stating(data={"name": "cifar10", "sha256": "b" * 64}), r'data\.name.*"mnist".*"cifar10"'),
+        (replace(MANIFEST, kind="import"), r'\bkind\b.*"certify".*"import"'),
     ],
 )
-def test_another_statement_is_refused_with_what_differs(
-    tmp_path: Path, other: Manifest, message: str
-) -> None:
+def test_another_statement_is_refused_with_what_differs(tmp_path: Path, other: Manifest, named: str) -> None:
     with open_run(tmp_path, MANIFEST) as journal:
         journal.append(record(1))
-    with pytest.raises(RunError, match="started with another statement") as caught, open_run(tmp_path, other):
+    with pytest.raises(RunError, match=named), open_run(tmp_path, other):
         pass
-    assert message in str(caught.value)
     assert read_run(tmp_path).records == (record(1),)
 
 
@@ -84,7 +79,7 @@ def test_a_manifest_from_before_origins_were_kept_is_read_and_continued(tmp_path
 def test_two_writers_are_refused(tmp_path: Path) -> None:
     with (
         open_run(tmp_path, MANIFEST),
-        pytest.raises(RunError, match="another process is writing"),
+        pytest.raises(RunError, match="--out"),
         open_run(tmp_path, MANIFEST),
     ):
         pass
@@ -92,49 +87,52 @@ def test_two_writers_are_refused(tmp_path: Path) -> None:
 
 def test_an_imported_run_is_not_overwritten(tmp_path: Path) -> None:
     create_run(tmp_path, MANIFEST, [record(1)])
-    with pytest.raises(RunError, match="holds a run already"):
+    with pytest.raises(RunError, match="--out"):
         create_run(tmp_path, MANIFEST, [record(2)])
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "named"),
     [
-        ("{", "damaged"),
-        ("[]", "not in format 1"),
-        ('{"format": 99}', "not in format 1"),
-        ('{"format": 1, "kind": "certify"}', "damaged"),
+        ("{", r"run\.json\b.*line 1"),
+        ("[]", r"run\.json\b.*format"),
+        ('{"format": 99}', r"run\.json\b.*format"),
+        ('{"format": 1, "kind": "certify"}', r"run\.json\b"),
     ],
 )
-def test_a_damaged_manifest_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_a_damaged_manifest_is_refused(tmp_path: Path, content: str, named: str) -> None:
     (tmp_path / "run.json").write_text(content)
-    with pytest.raises(RunError, match=message):
+    with pytest.raises(RunError, match=named):
         read_run(tmp_path)
 
 
 def test_what_is_no_run_is_said_not_to_be(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="no such directory"):
+    with pytest.raises(RunError, match="nowhere"):
         read_run(tmp_path / "nowhere")
-    with pytest.raises(RunError, match=r"has no run\.json"):
+    with pytest.raises(RunError, match=r"run\.json"):
         read_run(tmp_path)
     (tmp_path / "journal.sqlite").touch()
-    with pytest.raises(RunError, match="holds a journal but no"), open_run(tmp_path, MANIFEST):
+    with pytest.raises(RunError, match=r"run\.json.*--out"), open_run(tmp_path, MANIFEST):
         pass
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match="can't be made"), open_run(tmp_path / "file" / "run", MANIFEST):
+    with pytest.raises(RunError, match="file/run"), open_run(tmp_path / "file" / "run", MANIFEST):
         pass
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anywhere: pretend not to be
-    with pytest.raises(RunError, match="can't be written to"), open_run(tmp_path / "run", MANIFEST):
+    with (
+        pytest.raises(RunError, match=re.escape(str(tmp_path / "run"))),
+        open_run(tmp_path / "run", MANIFEST),
+    ):
         pass
 
 
 def test_a_full_disk_leaves_no_half_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "full")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match="No space left on device"):
+    with pytest.raises(OutputError, match=r"run\.json.*full"):
         MANIFEST.save(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -53,7 +53,7 @@ def test_what_is_unknown_is_none_and_says_so_where_it_is_needed() -> None:
     assert plan.has(PlanStatement.n)
     assert not plan.has(PlanStatement.n0)
     assert plan.known(PlanStatement.alpha) == 0.001
-    with pytest.raises(RunError, match=r"doesn't state plan\.n0"):
+    with pytest.raises(RunError, match=r"plan\.n0"):
         plan.known(PlanStatement.n0)
     assert plan.as_json() == {"n": None, "alpha": 0.001, "later": [1, {"deep": None}]}
     assert plan.but(n=5).as_json() == plan.as_json() | {"n": 5}
@@ -61,22 +61,22 @@ def test_what_is_unknown_is_none_and_says_so_where_it_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stated", "said"),
+    ("stated", "named"),
     [
-        ({"alpha": 1}, "plan.alpha can't be 1"),
-        ({"alpha": "0.001"}, 'plan.alpha can\'t be "0.001"'),
-        ({"n": True}, "plan.n can't be true"),
-        ({"n": 0}, "plan.n can't be 0"),
-        ({"sigma": -0.5}, "plan.sigma can't be -0.5"),
-        ({"sigma": float("nan")}, "plan.sigma"),
-        ({"other": float("inf")}, "plan.other is inf"),
-        ({"stop": ["decide:1"]}, "stated without n"),
-        ({"stop": [3], "n": 1}, "plan.stop"),
-        ({"chunk": 2.5}, "plan.chunk can't be 2.5"),
+        ({"alpha": 1}, r"plan\.alpha.*\b1\b"),
+        ({"alpha": "0.001"}, r'plan\.alpha.*"0\.001"'),
+        ({"n": True}, r"plan\.n\b.*\btrue\b"),
+        ({"n": 0}, r"plan\.n\b.*\b0\b"),
+        ({"sigma": -0.5}, r"plan\.sigma.*-0\.5"),
+        ({"sigma": float("nan")}, r"plan\.sigma"),
+        ({"other": float("inf")}, r"plan\.other.*\binf\b"),
+        ({"stop": ["decide:1"]}, r"plan\.stop.*\bn\b"),
+        ({"stop": [3], "n": 1}, r"plan\.stop.*\[3\]"),
+        ({"chunk": 2.5}, r"plan\.chunk.*2\.5"),
     ],
 )
-def test_what_cannot_be_right_is_refused(stated: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said.replace(".", r"\.")):
+def test_what_cannot_be_right_is_refused(stated: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         PlanStatement(stated)
 
 

@@ -38,13 +38,13 @@ def test_probabilities_are_taken_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("outputs", "kind", "message"),
     [
-        (torch.tensor([[float("nan"), 1.0]]), "scores", "returned NaN"),
-        (torch.tensor([[0.5, 0.2, 0.3]]), "scores", "must return 2 scores a row"),
-        (torch.tensor([[0.9, 0.9]]), "probabilities", "sum to 1"),
-        (torch.tensor([[-0.5, 1.5]]), "probabilities", "non-negative"),
-        (torch.tensor([2]), "labels", r"outside 0\.\.1"),
-        (torch.tensor([-1]), "labels", r"outside 0\.\.1"),
-        (torch.tensor([0.5]), "labels", "one integer a row"),
+        (torch.tensor([[float("nan"), 1.0]]), "scores", "NaN"),
+        (torch.tensor([[0.5, 0.2, 0.3]]), "scores", r"\b2\b.*\(1, 3\)"),
+        (torch.tensor([[0.9, 0.9]]), "probabilities", "probabilities"),
+        (torch.tensor([[-0.5, 1.5]]), "probabilities", "probabilities"),
+        (torch.tensor([2]), "labels", r"\b2\.\.2\b.*\b0\.\.1\b"),
+        (torch.tensor([-1]), "labels", r"-1\.\.-1\b.*\b0\.\.1\b"),
+        (torch.tensor([0.5]), "labels", r"float32.*\(1,\)"),
     ],
 )
 def test_what_cannot_be_a_vote_is_refused(outputs: torch.Tensor, kind: str, message: str) -> None:

@@ -46,9 +46,9 @@ def test_evaluations_are_counted() -> None:
 
 def test_bad_inputs_are_named() -> None:
     asked = problem(HalfSpace(0.4), **labels())
-    with pytest.raises(InvalidValueError, match=r"input 7 has shape \(3,\)"):
+    with pytest.raises(InvalidValueError, match=r"\b7\b.*\(3,\)"):
         asked.cast([VoteRequest.product(7, np.zeros(3), [0.5], 0, 4)])
-    with pytest.raises(InvalidValueError, match="input 7 holds nan at position"):
+    with pytest.raises(InvalidValueError, match=r"\b7\b.*\bnan\b.*\(1,\)"):
         asked.cast([VoteRequest.product(7, np.array([0.0, np.nan]), [0.5], 0, 4)])
 
 
@@ -57,10 +57,10 @@ def test_a_failing_model_is_reported_with_its_inputs() -> None:
 
     def model(batch: np.ndarray) -> np.ndarray:
         if unlucky:
-            raise RuntimeError("out of luck")
+            raise RuntimeError("unlucky")
         return np.zeros(len(batch), dtype=np.int64)
 
     asked = problem(model, **labels())
     unlucky.append(True)
-    with pytest.raises(ModelError, match=r"searching sigma for inputs \[4\]: RuntimeError: out of luck"):
+    with pytest.raises(ModelError, match=r"\b4\b.*RuntimeError: unlucky"):
         asked.cast([VoteRequest.product(4, np.zeros(2), [0.5], 0, 4)])

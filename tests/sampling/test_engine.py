@@ -21,6 +21,7 @@ from smoothcert.sampling import (
     Finished,
     Job,
     Numerics,
+    Prepared,
     Procedure,
     adapt,
 )
@@ -43,7 +44,7 @@ def two_draws(n0: int, n: int) -> Procedure[tuple[Tally, Tally]]:
 
 
 def run(
-    base: BaseClassifier,
+    base: BaseClassifier | Prepared,
     inputs: np.ndarray,
     order: list[int] | None = None,
     execution: Execution | None = None,
@@ -52,7 +53,7 @@ def run(
     n0: int = 30,
     n: int = 500,
 ) -> dict[int, tuple[Tally, Tally]]:
-    prepared = base.prepare(numerics or Numerics(), SHAPE)
+    prepared = base if isinstance(base, Prepared) else base.prepare(numerics or Numerics(), SHAPE)
     engine = Engine(prepared, votes, 7, execution or Execution(workers=1), GRID)  # type: ignore[arg-type]
     order = list(range(len(inputs))) if order is None else order
     jobs = (Job(i, inputs[i], Gaussian(0.5), two_draws(n0, n)) for i in order)
@@ -69,8 +70,8 @@ def inputs() -> np.ndarray:
 def test_tallies_do_not_depend_on_batch_workers_or_order(
     inputs: np.ndarray, votes: str, chunk: int | None
 ) -> None:
-    base, numerics = adapt(network(), "hard"), Numerics(chunk=chunk)
-    expected = run(base, inputs, votes=votes, numerics=numerics)
+    base = adapt(network(), "hard").prepare(Numerics(chunk=chunk), SHAPE)
+    expected = run(base, inputs, votes=votes)
     shuffled = list(range(len(inputs)))
     random.Random(3).shuffle(shuffled)
     for order in (None, shuffled, [5, 2]):
@@ -80,7 +81,7 @@ def test_tallies_do_not_depend_on_batch_workers_or_order(
             Execution(workers=3, batch=37),
             Execution(workers=2, batch=100_000),
         ):
-            found = run(base, inputs, order, execution, numerics, votes)
+            found = run(base, inputs, order, execution, votes=votes)
             assert found == {i: expected[i] for i in found}
             assert len(found) == len(order or inputs)
 
@@ -211,11 +212,11 @@ def test_an_abandoned_iterator_leaves_no_thread_behind(inputs: np.ndarray) -> No
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (np.full(SHAPE, np.nan), r"input 4 holds nan at position \(0, 0, 0\)"),
-        (np.full(SHAPE, np.inf), "input 4 holds inf"),
-        (np.zeros((1, 6, 5)), r"input 4 has shape \(1, 6, 5\)"),
-        (np.full(SHAPE, "a"), "must hold real numbers"),
-        (np.zeros(SHAPE, dtype=complex), "must hold real numbers"),
+        (np.full(SHAPE, np.nan), r"\b4\b.*\bnan\b.*\(0, 0, 0\)"),
+        (np.full(SHAPE, np.inf), r"\b4\b.*\binf\b"),
+        (np.zeros((1, 6, 5)), r"\b4\b.*\(1, 6, 5\)"),
+        (np.full(SHAPE, "a"), r"\b4\b.*<U1"),
+        (np.zeros(SHAPE, dtype=complex), r"\b4\b.*complex128"),
     ],
 )
 def test_bad_inputs_are_named(x: np.ndarray, message: str) -> None:
@@ -233,7 +234,7 @@ def test_a_model_that_turns_to_nan_is_named_with_its_input(inputs: np.ndarray) -
     engine = Engine(
         adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=2), GRID
     )
-    with pytest.raises(ModelError, match="voting on input 9: the model returned NaN"):
+    with pytest.raises(ModelError, match=r"\b9\b.*NaN"):
         list(engine.run([Job(9, inputs[0] + 100, Gaussian(0.5), two_draws(1, 100))]))
 
 
@@ -242,20 +243,20 @@ def test_a_model_that_raises_is_named_with_its_input(inputs: np.ndarray) -> None
 
     def model(batch: np.ndarray) -> np.ndarray:
         if full:
-            raise MemoryError("no room")
+            raise MemoryError("full")
         return batch.reshape(len(batch), -1)[:, :3]
 
     engine = Engine(
         adapt(model, "hard").prepare(Numerics(chunk=8), SHAPE), "hard", 0, Execution(workers=1), GRID
     )
     full.append(True)
-    with pytest.raises(ModelError, match="voting on input 0: MemoryError: no room"):
+    with pytest.raises(ModelError, match=r"\b0\b.*MemoryError: full"):
         list(engine.run([Job(0, inputs[0], Gaussian(0.5), two_draws(1, 1000))]))
 
 
 def test_soft_votes_of_labels_are_refused() -> None:
     base = adapt(lambda b: np.zeros(len(b), dtype=np.int64), "hard", "labels", 2)
-    with pytest.raises(InvalidValueError, match="soft votes need scores"):
+    with pytest.raises(InvalidValueError, match="labels"):
         Engine(base.prepare(Numerics(), SHAPE), "soft", 0, Execution(), GRID)
 
 

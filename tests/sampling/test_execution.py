@@ -22,12 +22,13 @@ def test_defaults_follow_the_machine() -> None:
 
 @pytest.mark.parametrize("fields", [{"workers": 0}, {"batch": -5}])
 def test_nonsense_is_refused(fields: dict[str, int]) -> None:
-    with pytest.raises(InvalidValueError, match="at least 1"):
+    ((name, value),) = fields.items()
+    with pytest.raises(InvalidValueError, match=f"{name}.*{value}"):
         Execution(**fields)  # type: ignore[arg-type]
 
 
 def test_an_unreachable_device_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match="device 'quantum' can't be used"):
+    with pytest.raises(InvalidValueError, match=r"'quantum'.*--device"):
         check_device("quantum")
 
 
@@ -50,21 +51,21 @@ def test_devices_are_those_named_or_all_there_are(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("device", "words"),
+    ("device", "named"),
     [
-        ("cuda:0,cpu", "must be of one kind.*got 'cuda:0,cpu'.*--device cuda:0"),
-        ("cuda:0,cuda:0", "each device can be named once"),
-        ("cpu,", "must be of one kind"),
-        ("cuda:0,cuda:99", "can't be used"),
+        ("cuda:0,cpu", "'cuda:0,cpu'.*--device cuda:0"),
+        ("cuda:0,cuda:0", "'cuda:0,cuda:0'"),
+        ("cpu,", "'cpu,'.*--device cpu"),
+        ("cuda:0,cuda:99", r"'cuda:\d+'.*--device"),
     ],
 )
-def test_devices_that_cannot_be_are_refused(device: str, words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_devices_that_cannot_be_are_refused(device: str, named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         Execution(device).check_devices()
 
 
 def test_who_needs_one_device_gets_no_list() -> None:
-    with pytest.raises(InvalidValueError, match="device 'cpu,cpu' can't be used"):
+    with pytest.raises(InvalidValueError, match=r"'cpu,cpu'.*--device"):
         check_device("cpu,cpu")
 
 

@@ -91,13 +91,13 @@ def test_answers_are_kept_apart_and_other_batches_are_not_replayed() -> None:
 
 def test_a_model_that_can_not_be_recorded_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(step: Step) -> tuple[Callable[[], None], Tensor]:
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise RuntimeError("capturing")
 
     monkeypatch.setattr(graphs, "recorder_for", lambda device: refuse)
-    with pytest.raises(ModelError, match=r"route 'graphs' doesn't work for this model .*not permitted"):
+    with pytest.raises(ModelError, match=r"'graphs'.*RuntimeError: capturing"):
         certified("graphs")
 
 
 def test_a_cpu_has_no_graphs() -> None:
-    with pytest.raises(ModelError, match="need a CUDA device, got cpu"):
+    with pytest.raises(ModelError, match=r"'graphs'.*CUDA.*\bcpu\b"):
         certified("graphs")

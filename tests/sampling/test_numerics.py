@@ -35,12 +35,12 @@ def test_settling(
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"dtype": "int8"}, "unknown dtype 'int8'.*float32"),
-        ({"route": "fast"}, "unknown route 'fast'.*eager"),
-        ({"generator": "mersenne"}, "unknown generator 'mersenne'.*philox"),
-        ({"chunk": 0}, "chunk must be an integer of at least 1"),
-        ({"chunk": 100, "block": 64}, "multiple or a divisor of chunk"),
-        ({"block": 64}, "multiple or a divisor of chunk"),
+        ({"dtype": "int8"}, "dtype.*'int8'.*float32"),
+        ({"route": "fast"}, "route.*'fast'.*eager"),
+        ({"generator": "mersenne"}, "generator.*'mersenne'.*philox"),
+        ({"chunk": 0}, r"chunk.*\b0\b"),
+        ({"chunk": 100, "block": 64}, r"block.*chunk.*\b64\b.*\b100\b"),
+        ({"block": 64}, r"block.*chunk.*\b64\b.*None"),
     ],
 )
 def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None:
@@ -49,7 +49,7 @@ def test_bad_fields_are_refused(fields: dict[str, object], message: str) -> None
 
 
 def test_open_numerics_have_no_shape() -> None:
-    with pytest.raises(InvalidValueError, match="settled"):
+    with pytest.raises(InvalidValueError, match=r"chunk.*block"):
         Numerics().layout()
 
 

@@ -25,7 +25,7 @@ def prepared(seen: list[np.ndarray], chunk: int = 8) -> Prepared:
     def model(batch: np.ndarray) -> np.ndarray:
         seen.append(batch.copy())
         if (batch == 0).all(1).any():
-            raise ValueError("a row of zeros")
+            raise ValueError("zeros")
         return (batch[:, 0] > 1).astype(np.int64)
 
     base = adapt(model, "hard", outputs="labels", classes=2)
@@ -46,25 +46,22 @@ def test_every_pass_has_the_same_shape_and_is_padded_with_a_real_row(rows: int) 
 
 
 def test_a_failing_pass_ends_with_its_reason() -> None:
-    passes = Passes(prepared([]), "hard", Execution(workers=2), "voting for a fit")
-    with (
-        passes.threads() as pool,
-        pytest.raises(ModelError, match="voting for a fit: ValueError: a row of zeros"),
-    ):
+    passes = Passes(prepared([]), "hard", Execution(workers=2), "fitting")
+    with passes.threads() as pool, pytest.raises(ModelError, match=r"^fitting: ValueError: zeros$"):
         passes.labels(pool, torch.zeros((20, 2)))
 
 
 @pytest.mark.parametrize(
-    ("x", "words"),
+    ("x", "named"),
     [
-        (np.zeros(3), r"input 4 has shape \(3,\), the model was prepared for \(2,\)"),
-        (np.array([0.0, np.inf]), r"input 4 holds inf at position \(1,\)"),
-        (np.array([1j, 0]), "input 4 must hold real numbers, got dtype complex128"),
-        (np.array(["a", "b"]), "input 4 must hold real numbers, got dtype <U1"),
+        (np.zeros(3), r"\b4\b.*\(3,\).*\(2,\)"),
+        (np.array([0.0, np.inf]), r"\b4\b.*\binf\b.*\(1,\)"),
+        (np.array([1j, 0]), r"\b4\b.*complex128"),
+        (np.array(["a", "b"]), r"\b4\b.*<U1"),
     ],
 )
-def test_bad_inputs_are_named(x: np.ndarray, words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_bad_inputs_are_named(x: np.ndarray, named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         checked_input(4, x, (2,))
 
 
@@ -76,6 +73,7 @@ def test_threads_end_and_the_openmp_setting_comes_back() -> None:
     assert threading.active_count() == threads
 
 
+@pytest.mark.system
 def test_an_interpreter_ends_though_a_stream_of_votes_was_left_open() -> None:
     script = """
 import numpy as np

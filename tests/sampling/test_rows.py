@@ -79,7 +79,7 @@ def test_memory_that_fails_though_it_was_told_to_be_there() -> None:
 
 
 def test_no_memory_for_a_row_is_said() -> None:
-    with pytest.raises(ModelError, match=r"no memory for a pass of a single row.*--device cpu"):
+    with pytest.raises(ModelError, match="--device cpu"):
         fastest_rows(Fake(lambda rows: 1.0, memory=0))
 
 
@@ -99,9 +99,9 @@ def test_a_module_is_timed_and_short_memory_is_no_crash() -> None:
 
     class Fails(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            raise ValueError("not so many")
+            raise ValueError("many")
 
-    with pytest.raises(ModelError, match=r"64 equal rows \(ValueError: not so many\).*--chunk"):
+    with pytest.raises(ModelError, match=r"\b64\b.*ValueError: many.*--chunk"):
         TorchGauge(Fails(4, 2), torch.zeros(1, 4)).seconds(64)
 
 

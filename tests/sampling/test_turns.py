@@ -29,7 +29,8 @@ def test_long_wait_is_told_and_ends_with_the_turn(monkeypatch: pytest.MonkeyPatc
     assert held.wait(10)
     with turns.turn(thread_safe=False):
         order.append("waited")
-    first.join()
+    first.join(10)
+    assert not first.is_alive()
     assert order == ["holder", "waited"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +19,9 @@ from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
 from smoothcert.service.waiting_room import EngineLimits
 from tests.service.made import Edge, Live, live
+from tests.waiting import join, unanswered, until
+
+pytestmark = pytest.mark.system
 
 FAR = np.array([-1.0, 0.0])
 
@@ -71,15 +73,15 @@ def test_asynchronous_callers_have_the_same(served: Live) -> None:
 
 def test_refusals_are_errors_with_a_status(served: Live, tmp_path) -> None:
     client = Client(served.url)
-    with pytest.raises(ServiceError, match="shape") as wrong:
+    with pytest.raises(ServiceError, match=r"\[3\].*\[2\]") as wrong:
         client.certify(np.zeros(3))
     assert wrong.value.status == 422
-    with pytest.raises(ServiceError) as unreachable:
-        Client("http://127.0.0.1:9", timeout=2).plan()
+    with unanswered() as nowhere, pytest.raises(ServiceError, match=nowhere.rstrip("/")) as unreachable:
+        Client(nowhere, timeout=2).plan()
     assert unreachable.value.status == 0
-    with pytest.raises(InvalidValueError):
+    with pytest.raises(InvalidValueError, match=r"'127\.0\.0\.1:8000'"):
         Client("127.0.0.1:8000")
-    with pytest.raises(InvalidValueError, match="arrays of numbers"):
+    with pytest.raises(InvalidValueError, match="<U1"):
         client.certify(["a"])
     key = new_key(tmp_path / "keys", "alice")
     with live(keys=Keys.read(tmp_path / "keys")) as server:
@@ -88,8 +90,9 @@ def test_refusals_are_errors_with_a_status(served: Live, tmp_path) -> None:
         assert locked.value.status == 401
         assert Client(server.url, key).plan()["sha256"]
         assert Client(server.url, f"{key}\n").plan()["sha256"], "as it is read from a file"
-    with pytest.raises(InvalidValueError, match="this one has others"):
+    with pytest.raises(InvalidValueError) as refused:
         Client(server.url, "two\r\nlines")
+    assert "two" not in str(refused.value), "a key is never shown"
 
 
 @pytest.mark.parametrize("head", [b"", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 9999\r\n"])
@@ -97,10 +100,12 @@ def test_a_stream_that_is_cut_off_is_an_error_and_not_an_end(head: bytes) -> Non
     event = b'event: votes\ndata: {"predicted": 0, "radius": 0.5, "abstained": false, "votes": 64}\n\n'
     body = b"%x\r\n%s\r\n" % (len(event), event) if b"chunked" in head else event
     with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(60)
 
         def answer() -> None:
             line, _ = listening.accept()
             with line:
+                line.settimeout(60)
                 while not line.recv(65536).endswith(b"\x00"):
                     """Until the whole array is there; its last byte is one of zero."""
                 line.sendall(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n" + body)
@@ -109,9 +114,10 @@ def test_a_stream_that_is_cut_off_is_an_error_and_not_an_end(head: bytes) -> Non
         thread.start()
         states = Client(f"http://127.0.0.1:{listening.getsockname()[1]}").stream(np.zeros(2))
         assert next(states).radius == 0.5
-        with pytest.raises(ServiceError, match="cut off"):
+        with pytest.raises(ServiceError) as cut:
             next(states)
-        thread.join()
+        assert cut.value.status == 0
+        join(thread)
 
 
 def test_a_patient_client_asks_again_when_it_is_told_to() -> None:
@@ -120,12 +126,11 @@ def test_a_patient_client_asks_again_when_it_is_told_to() -> None:
         model.open.clear()
         thread = threading.Thread(target=Client(server.url).certify, args=(FAR,))
         thread.start()
-        while not server.service.engine.load().inputs:
-            time.sleep(0.01)
+        until(lambda: server.service.engine.load().inputs)
         with pytest.raises(ServiceError) as busy:
             Client(server.url).certify(-FAR)
         assert busy.value.status == 429
         assert busy.value.retry_after is not None
         threading.Timer(0.2, model.open.set).start()
         assert Client(server.url, patience=30).certify(-FAR).predicted == 1
-        thread.join()
+        join(thread)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.sampling import Numerics
 from smoothcert.service.asks import ClosedError, QueueFullError
 from smoothcert.service.engine import Question, VotingEngine
 from smoothcert.service.randomness import Secret
@@ -17,6 +18,7 @@ from smoothcert.smoothing import decide
 from smoothcert.stopping import Decide, Grid
 from smoothcert.tally import Phase
 from tests.service.made import SHAPE, Edge, asked, running, smoothed
+from tests.waiting import join, until
 
 FAR = np.array([-1.0, 0.0])
 
@@ -28,11 +30,7 @@ def settled(engine: VotingEngine) -> tuple[object, ...]:
 
 
 def wait_until_idle(engine: VotingEngine) -> None:
-    for _ in range(2000):
-        if not engine.load().inputs and not engine._out:
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("the engine doesn't come to rest")
+    until(lambda: not engine.load().inputs and not engine._out)
 
 
 def test_an_answer_is_the_certificate_of_its_votes() -> None:
@@ -111,7 +109,7 @@ def test_a_caller_with_many_inputs_does_not_starve_one_with_one() -> None:
     model = Edge()
     with running(model) as engine:
         model.open.clear()
-        many = [asked(engine, "many", np.array([-1.0, place])) for place in range(60)]
+        many = [asked(engine, "many", np.array([-1.0, place])) for place in range(20)]
         one = asked(engine, "one", np.array([-2.0, 0.0]))
         model.open.set()
         assert one.wait(30)
@@ -181,8 +179,10 @@ def test_rules_end_an_ask_early() -> None:
         assert decided.standing.radius >= 0.3
         hopeless = asked(engine, "a", np.array([0.4, 0.0]), rule=Decide(2.0))
         assert hopeless.wait(30)
+        assert hopeless.ending == "rule"
         assert hopeless.reason is not None
-        assert hopeless.reason.startswith("hopeless")
+        assert "2" in hopeless.reason
+        assert hopeless.standing.radius < 2.0
         tie = asked(engine, "a", np.array([0.5, 0.0]), rule=Grid((0.0,)), votes=256)
         assert tie.wait(30)
         assert tie.standing.predicted == -1
@@ -193,14 +193,14 @@ def test_a_full_queue_refuses_and_says_when() -> None:
     with running(model, EngineLimits(queue=4, per_caller=3)) as engine:
         model.open.clear()
         held = [asked(engine, "a", np.array([-1.0, place])) for place in range(3)]
-        with pytest.raises(QueueFullError, match="of your inputs") as refused:
+        with pytest.raises(QueueFullError, match=r"\b3\b.*\b3\b") as refused:
             asked(engine, "a", np.array([-1.0, 3.0]))
         assert refused.value.retry_after >= 1
         both = [Question(*engine.point(np.array([-2.0, place]))) for place in range(2)]
-        with pytest.raises(QueueFullError, match="3 inputs are waiting of 4"):
+        with pytest.raises(QueueFullError, match=r"\b3\b.*\b4\b"):
             engine.ask_all("b", both)
         assert engine.load().inputs == 3, "of a list all are taken or none"
-        with pytest.raises(InvalidValueError, match="fewer at a time"):
+        with pytest.raises(InvalidValueError, match=r"\b4\b.*\b3\b"):
             engine.ask_all("b", both * 2)
         engine.end(held[0])
         asked(engine, "a", np.array([-1.0, 3.0]))
@@ -241,7 +241,7 @@ def test_inputs_are_checked_before_they_are_queued() -> None:
         for wrong in (np.zeros(3), np.array([np.nan, 0.0]), np.array(["a", "b"]), np.array([1e30, 0.0])):
             with pytest.raises(InvalidValueError):
                 asked(engine, "a", wrong)
-        with pytest.raises(InvalidValueError, match="2048 votes at most"):
+        with pytest.raises(InvalidValueError, match=r"\b2048\b.*\b4096\b"):
             asked(engine, "a", FAR, votes=4096)
         assert engine.load().inputs == 0
 
@@ -262,7 +262,7 @@ def test_shutdown_finishes_what_it_holds_or_answers_as_it_stands() -> None:
 
 
 def test_bounds_of_a_fixed_number_of_votes_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="a server stops when a caller leaves"):
+    with pytest.raises(InvalidValueError, match=r"two-class.*mixture-top-two"):
         VotingEngine(smoothed(bound="two-class"), SHAPE)
 
 
@@ -298,8 +298,7 @@ def test_many_threads_ask_and_leave_at_once() -> None:
         threads = [threading.Thread(target=caller, args=(name,)) for name in range(8)]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        join(*threads)
         assert wrong == []
         wait_until_idle(engine)
         assert settled(engine) == ({}, {}, {}, 0)
@@ -316,7 +315,9 @@ def test_streams_follow_from_secret_plan_and_point_alone() -> None:
         secret.index("plan", point[::-1]),
         secret.index("plan", point[np.newaxis]),
         other.index("plan", point),
-        Secret.fresh().index("plan", point),
+        Secret.fresh().index(
+            "plan", point
+        ),  # an index of 64 bits or more: equal to one of five in 1 of 10**18
     }
     assert len(different) == 6
     assert Secret.of_seed(1).seed != Secret.of_seed(2).seed
@@ -341,9 +342,28 @@ def test_the_secret_file_is_private_and_keeps_streams_the_same(tmp_path) -> None
     assert path.stat().st_mode & 0o777 == 0o600
     assert Secret.in_file(path).key == made.key
     path.chmod(0o644)
-    with pytest.raises(InvalidValueError, match="can be read by others"):
+    with pytest.raises(InvalidValueError, match=rf"--secret-file {path}.*\b644\b.*chmod 600 {path}"):
         Secret.in_file(path)
     path.chmod(0o600)
     path.write_text("short")
-    with pytest.raises(InvalidValueError, match="64 hexadecimal digits"):
+    with pytest.raises(InvalidValueError, match=rf"--secret-file {path}.*\b64\b"):
         Secret.in_file(path)
+
+
+def test_the_copies_shown_are_those_the_model_saw() -> None:
+    seen = []
+
+    class Recording(Edge):
+        def __call__(self, batch: np.ndarray) -> np.ndarray:
+            seen.append(np.array(batch))
+            return super().__call__(batch)
+
+    layouts = [(64, 16), (16, 64), (64, 16, "philox"), (16, 64, "philox")]
+    for numerics in (Numerics("float32", "eager", *layout) for layout in layouts):
+        with running(Recording(), numerics=numerics) as engine:
+            seen.clear()
+            ask = asked(engine, "a", FAR, votes=64)
+            assert ask.wait(30)
+            rows = {row.tobytes() for batch in seen for row in batch.astype(np.float32)}
+            shown = engine.copies(ask, 4).astype(np.float32)
+            assert all(row.tobytes() in rows for row in shown)

@@ -6,7 +6,6 @@ import io
 import json
 import socket
 import threading
-import time
 from collections.abc import Iterator
 
 import numpy as np
@@ -15,13 +14,15 @@ import pytest
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
-from smoothcert.errors import DataError
 from smoothcert.service import server as server_module
 from smoothcert.service.gate import HEADERS
 from smoothcert.service.keys import Keys, new_key
 from smoothcert.service.limits import Limits
 from smoothcert.service.waiting_room import EngineLimits
-from tests.service.made import Edge, Live, asked, live
+from tests.service.made import Edge, Live, live
+from tests.waiting import join, until
+
+pytestmark = pytest.mark.system
 
 FAR = [-1.0, 0.0]
 
@@ -36,14 +37,6 @@ def npy(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
-
-
-def until(condition) -> None:
-    for _ in range(2000):
-        if condition():
-            return
-        time.sleep(0.005)
-    raise AssertionError("it doesn't happen")
 
 
 def test_certify_and_predict_answer_in_order(served: Live) -> None:
@@ -67,7 +60,8 @@ def test_a_radius_asked_for_stops_the_voting(served: Live) -> None:
     (one,) = found["results"]
     assert one["radius"] >= 0.25
     assert one["votes"] < 2048
-    assert one["reason"] == "decided: radius at least 0.25"
+    assert one["ended"] == "rule"
+    assert "0.25" in one["reason"]
 
 
 def test_npy_files_are_inputs_too(served: Live) -> None:
@@ -158,33 +152,33 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WRONG)
-def test_a_wrong_body_is_refused_with_its_reason(served: Live, what: str) -> None:
-    body, kind, expected = WRONG[what]
+def test_a_wrong_body_is_refused_with_its_reason(served: Live) -> None:
     before = served.service.engine.load().votes_cast
-    status, _, found = served.ask("POST", "/v1/certify", body, content_type=kind)
-    assert status == expected, found
-    assert len(json.loads(found)["error"]) > 10
-    assert "Traceback" not in found.decode()
-    assert served.service.engine.load().votes_cast == before, "it cost nothing"
+    for what, (body, kind, expected) in WRONG.items():
+        status, _, found = served.ask("POST", "/v1/certify", body, content_type=kind)
+        assert status == expected, (what, found)
+        assert len(json.loads(found)["error"]) > 10, what
+        assert "Traceback" not in found.decode(), what
+        assert served.service.engine.load().votes_cast == before, f"{what} cost votes"
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("votes=0", 422),
-        ("votes=x", 422),
-        ("radius=nan", 422),
-        ("radius=-1", 422),
-        ("deadline=1e99", 422),
-        ("votes=5&votes=6", 422),
-        ("vote=5", 422),
-        ("copies=2", 422),
-    ],
-)
-def test_wrong_options_are_refused(served: Live, query: str, expected: int) -> None:
-    assert served.post(f"/v1/certify?{query}", {"inputs": [FAR]})[0] == expected
-    assert served.post("/v1/certify?votes=5", {"inputs": [FAR], "votes": 5})[0] == 422
+def test_wrong_options_are_refused_by_name(served: Live) -> None:
+    for query in (
+        "votes=0",
+        "votes=x",
+        "radius=nan",
+        "radius=-1",
+        "deadline=1e99",
+        "votes=5&votes=6",
+        "vote=5",
+        "copies=2",
+    ):
+        status, _, found = served.post(f"/v1/certify?{query}", {"inputs": [FAR]})
+        assert status == 422, query
+        assert query.partition("=")[0] in found["error"], query
+    status, _, found = served.post("/v1/certify?votes=5", {"inputs": [FAR], "votes": 5})
+    assert status == 422
+    assert "votes" in found["error"]
 
 
 def test_other_paths_and_methods_are_refused(served: Live) -> None:
@@ -197,14 +191,12 @@ def test_other_paths_and_methods_are_refused(served: Live) -> None:
     assert served.post("/v1/certify/stream", {"inputs": [FAR, FAR]})[0] == 422
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/page.js", "/page.css", "/healthz", "/v1/plan", "/nothing", "/v1/certify"]
-)
-def test_every_answer_has_safe_headers(served: Live, path: str) -> None:
-    _, headers, _ = served.ask("GET", path)
-    for name, value in HEADERS.items():
-        assert headers[name.decode()] == value.decode()
-    assert "server" not in headers
+def test_every_answer_has_safe_headers(served: Live) -> None:
+    for path in ("/", "/page.js", "/page.css", "/healthz", "/v1/plan", "/nothing", "/v1/certify"):
+        _, headers, _ = served.ask("GET", path)
+        for name, value in HEADERS.items():
+            assert headers[name.decode()] == value.decode(), path
+        assert "server" not in headers, path
 
 
 def test_a_fault_of_ours_has_safe_headers_and_says_nothing(
@@ -215,20 +207,17 @@ def test_a_fault_of_ours_has_safe_headers_and_says_nothing(
 
     monkeypatch.setattr(served.service, "plan", plan)
     status, headers, found = served.ask("GET", "/v1/plan")
-    assert (status, json.loads(found)) == (500, {"error": "internal error"})
+    assert (status, set(json.loads(found))) == (500, {"error"})
+    assert b"somebody" not in found
     for name, value in HEADERS.items():
         assert headers[name.decode()] == value.decode()
     assert 'path="/v1/plan",status="500"' in served.ask("GET", "/metrics")[2].decode()
 
 
-def raw(server: Live, content: bytes, more: bytes = b"", pause: float = 0.0) -> bytes:
+def raw(server: Live, content: bytes) -> bytes:
     """What comes back for bytes as they are, until the server closes."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as line:
         line.sendall(content)
-        if pause:
-            time.sleep(pause)
-        if more:
-            line.sendall(more)
         line.shutdown(socket.SHUT_WR)
         found = b""
         while part := line.recv(65536):
@@ -281,6 +270,7 @@ def test_a_connection_that_says_nothing_is_closed(served: Live, monkeypatch: pyt
 def test_who_does_not_read_the_answers_is_sent_away(served: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "_UNREAD_SECONDS", 0.2)
     with socket.socket() as line:
+        line.settimeout(20)
         line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         line.connect(("127.0.0.1", served.port))
         line.sendall(b"GET /page.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000)
@@ -347,10 +337,9 @@ def test_a_full_queue_is_429_and_says_when() -> None:
         status, headers, found = server.post("/v1/certify", {"inputs": [FAR]})
         assert status == 429
         assert int(headers["retry-after"]) >= 1
-        assert "waiting" in found["error"]
+        assert set(found) == {"error"}
         model.open.set()
-        for thread in threads:
-            thread.join()
+        join(*threads)
         assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
 
 
@@ -363,7 +352,7 @@ def test_a_caller_has_so_many_requests_and_votes_a_minute() -> None:
         assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
         status, headers, found = server.post("/v1/certify", {"inputs": [[-1.0, 1.0]]})
         assert status == 429
-        assert "votes a minute" in found["error"]
+        assert "1000" in found["error"]
         assert 30 < int(headers["retry-after"]) < 120
 
 
@@ -388,12 +377,10 @@ def test_a_client_that_leaves_frees_its_votes(path: str) -> None:
         until(lambda: not server.service.engine._votings)
 
 
-def test_keys_are_asked_for_and_kept_as_hashes(tmp_path) -> None:
+def test_keys_are_asked_for(tmp_path) -> None:
     path = tmp_path / "keys"
     key = new_key(path, "alice")
     other = new_key(path, "bob")
-    assert key not in path.read_text()
-    assert path.stat().st_mode & 0o777 == 0o600
     with live(keys=Keys.read(path)) as server:
         assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 401
         assert server.post("/v1/certify", {"inputs": [FAR]}, authorization="Bearer nobody's")[0] == 401
@@ -403,13 +390,6 @@ def test_keys_are_asked_for_and_kept_as_hashes(tmp_path) -> None:
         assert server.ask("GET", "/v1/plan")[0] == 401
         assert server.ask("GET", "/healthz")[0] == 200
         assert server.ask("GET", "/")[0] == 200
-    with pytest.raises(DataError, match="letters, digits"):
-        new_key(path, "two words")
-    path.write_text("alice nonsense\n")
-    with pytest.raises(DataError, match="line 1"):
-        Keys.read(path)
-    with pytest.raises(DataError, match="no such file"):
-        Keys.read(tmp_path / "none")
 
 
 def test_names_of_other_hosts_are_refused_where_there_are_no_keys() -> None:
@@ -440,52 +420,8 @@ def test_shutdown_answers_what_it_holds_and_refuses_the_rest() -> None:
         )
         thread.start()
         until(lambda: server.service.engine.load().votes_cast > 1000)
-    thread.join()
+    join(thread)
     ((status, _, found),) = answers
     assert status == 200
     assert found["results"][0]["ended"] == "shutdown"
     assert found["results"][0]["radius"] > 0
-
-
-def test_pictures_are_inputs_and_bombs_are_refused() -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    from smoothcert.service.bodies import TooLargeError, read_body
-
-    def png(size: tuple[int, int], mode: str = "L") -> bytes:
-        file = io.BytesIO()
-        pillow.new(mode, size, 200).save(file, "PNG")
-        return file.getvalue()
-
-    ((same,), _) = read_body(png((8, 6)), "image/png", (1, 6, 8), 1, 1000)
-    assert same.shape == (1, 6, 8)
-    assert np.all(same == 200 / 255)
-    ((colour,), _) = read_body(png((16, 12)), "image/png", (3, 6, 8), 1, 1000)
-    assert colour.shape == (3, 6, 8)
-    with pytest.raises(TooLargeError, match="pixels"):
-        read_body(png((5000, 5000)), "image/png", (1, 6, 8), 1, 1 << 20)
-    with pytest.raises(DataError, match="can't be read"):
-        read_body(png((8, 6))[:40], "image/png", (1, 6, 8), 1, 1000)
-    with pytest.raises(DataError, match="can't be read"):
-        read_body(b"%!PS-Adobe-3.0 EPSF-3.0\n", "image/png", (1, 6, 8), 1, 1000)
-
-
-def test_the_copies_shown_are_those_the_model_saw() -> None:
-    seen = []
-
-    class Recording(Edge):
-        def __call__(self, batch: np.ndarray) -> np.ndarray:
-            seen.append(np.array(batch))
-            return super().__call__(batch)
-
-    from smoothcert.sampling import Numerics
-    from tests.service.made import running
-
-    layouts = [(64, 16), (16, 64), (64, 16, "philox"), (16, 64, "philox")]
-    for numerics in (Numerics("float32", "eager", *layout) for layout in layouts):
-        with running(Recording(), numerics=numerics) as engine:
-            seen.clear()
-            ask = asked(engine, "a", np.array(FAR), votes=64)
-            ask.wait(30)
-            rows = {row.tobytes() for batch in seen for row in batch.astype(np.float32)}
-            shown = engine.copies(ask, 4).astype(np.float32)
-            assert all(row.tobytes() in rows for row in shown)

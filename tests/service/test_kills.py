@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -19,8 +20,9 @@ pytest.importorskip("fastapi")
 
 from smoothcert.client import Client, ServedAnswer, ServiceError
 from tests.region_memory.postgres_server import postgres_server
+from tests.waiting import join
 
-pytestmark = [pytest.mark.slow, pytest.mark.campaign]
+pytestmark = pytest.mark.campaign
 
 MODEL = """
 import numpy as np
@@ -51,12 +53,13 @@ def serving(folder: Path, memory: str) -> Iterator[tuple[subprocess.Popen[str], 
     )
     try:
         assert process.stdout is not None
+        assert select.select([process.stdout], [], [], 120)[0], "it does not start"
         line = process.stdout.readline()
         assert line, process.stderr.read() if process.stderr else ""
         yield process, json.loads(line)["url"]
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=60)
 
 
 def load(urls: list[str], callers: int, batches: int, size: int, enough: int | None = None) -> list[Told]:
@@ -81,8 +84,7 @@ def load(urls: list[str], callers: int, batches: int, size: int, enough: int | N
     threads = [threading.Thread(target=caller, args=(number,)) for number in range(callers)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads, limit=3600)
     assert set(refused) <= {0, 503}
     return told
 
@@ -112,7 +114,7 @@ def check_kill(folder: Path, memory: str) -> None:
         killer = threading.Timer(2.0, lambda: process.send_signal(signal.SIGKILL))
         killer.start()
         before = load([url], callers=8, batches=10_000, size=4)
-        killer.join()
+        join(killer)
     assert len(before) > 8, "it was killed before it had said anything"
     with serving(folder, memory) as (_, url):
         after = load([url], callers=4, batches=2, size=4)

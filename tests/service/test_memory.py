@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from smoothcert.service.waiting_room import EngineLimits
 from smoothcert.sigma_search.parsing import parse_search
 from tests.service import made
 from tests.service.made import SHAPE, Edge, live, smoothed
+from tests.waiting import join, until
 
 FAR = np.array([-1.0, 0.0])
 
@@ -80,8 +80,7 @@ def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_
         target=certified, args=(service, FAR), kwargs={"caller": "b", "deadline": 50.0}
     )
     waiting.start()
-    while not service.engine.load().inputs:
-        time.sleep(0.005)
+    until(lambda: service.engine.load().inputs)
     (found,) = certified(service, FAR, deadline=0.2)
     assert (found["ended"], found["abstained"], found["votes"], found["radius"]) == ("deadline", True, 0, 0.0)
     assert found["source"] == "abstained"
@@ -95,12 +94,13 @@ def test_a_deadline_holds_for_the_search_too_and_whoever_waits_for_it_is_in_the_
     ((name, told),) = asyncio.run(events())
     assert (name, told["ended"]) == ("answer", "deadline")
     model.open.set()
-    waiting.join()
+    join(waiting)
     assert service.engine.load().inputs == 0
     assert certified(service, FAR)[0]["source"] == "memory"
     service.close()
 
 
+@pytest.mark.system
 def test_what_callers_are_told_of_a_memory_that_fails_says_nothing_of_where_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,8 +144,7 @@ def test_two_servers_on_one_memory_never_contradict_each_other(tmp_path: Path) -
     threads = [threading.Thread(target=ask, args=(place,)) for place in range(4)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    join(*threads)
     assert len(answers) == 48
     told = [(point, one) for point, one in answers if not one["abstained"]]
     assert {one["predicted"] for _, one in told} == {0, 1}

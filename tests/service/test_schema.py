@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,16 +11,19 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from smoothcert.service.application import make_application
 from smoothcert.service.limits import Limits
-from tests.service.made import live
+from tests.service.made import live, service, smoothed
 
 GENEROUS = Limits(requests_per_minute=10**6, votes_per_minute=10**12)
 
 
 def test_every_path_and_answer_is_described() -> None:
-    with live() as server:
-        described = json.loads(server.ask("GET", "/openapi.json")[2])
-    paths = described["paths"]
+    described = service(smoothed())
+    try:
+        paths = make_application(described).openapi()["paths"]
+    finally:
+        described.close()
     assert set(paths) == {
         "/v1/predict", "/v1/certify", "/v1/certify/stream", "/v1/plan", "/healthz", "/readyz", "/metrics"
     }  # fmt: skip
@@ -33,7 +35,6 @@ def test_every_path_and_answer_is_described() -> None:
         assert "application/x-npy" in asked["requestBody"]["content"]
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_nothing_that_schemathesis_thinks_of_is_an_error_of_the_server(tmp_path: Path) -> None:
     if importlib.util.find_spec("schemathesis") is None:

@@ -18,23 +18,23 @@ LEVELS = SigmaLevels((0.25, 0.5, 1.0), 0.75, 50, 2000)
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "named"),
     [
-        ({"sigmas": ()}, "increasing"),
-        ({"sigmas": (0.5, 0.25)}, "got 0.5, 0.25"),
-        ({"sigmas": (0.5, 0.5)}, "increasing"),
-        ({"sigmas": (-1.0, 0.5)}, "positive"),
-        ({"sigmas": (0.5, math.nan)}, "positive"),
-        ({"sigmas": (0.5,)}, "two levels"),
-        ({"sigmas": (0.5, 1.0), "constant": 2}, "0 to 1, got 2"),
-        ({"sigmas": (0.5, 1.0), "chooser_sigma": 0.0}, "chooser_sigma must be positive"),
-        ({"sigmas": (0.5, 1.0), "chooser_n": 0}, "chooser_n"),
-        ({"sigmas": (0.5, 1.0), "chooser_n0": 0}, "chooser_n0"),
-        ({"sigmas": tuple(range(1, 100))}, "1 to 64"),
+        ({"sigmas": ()}, r"\b64\b"),
+        ({"sigmas": (0.5, 0.25)}, r"0\.5, 0\.25"),
+        ({"sigmas": (0.5, 0.5)}, r"0\.5, 0\.5"),
+        ({"sigmas": (-1.0, 0.5)}, r"-1\.0"),
+        ({"sigmas": (0.5, math.nan)}, r"\bnan\b"),
+        ({"sigmas": (0.5,)}, "constant=0"),
+        ({"sigmas": (0.5, 1.0), "constant": 2}, r"constant.*\b0\b.*\b1\b.*\b2\b"),
+        ({"sigmas": (0.5, 1.0), "chooser_sigma": 0.0}, r"chooser_sigma.*\b0\.0"),
+        ({"sigmas": (0.5, 1.0), "chooser_n": 0}, r"\bchooser_n\b.*\b0\b"),
+        ({"sigmas": (0.5, 1.0), "chooser_n0": 0}, r"\bchooser_n0\b.*\b0\b"),
+        ({"sigmas": tuple(range(1, 100))}, r"\b64\b.*\b98, 99\b"),
     ],
 )
-def test_levels_that_make_no_sense_are_refused(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidValueError, match=told):
+def test_levels_that_make_no_sense_are_refused(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         SigmaLevels(**fields)
 
 
@@ -67,15 +67,15 @@ def test_a_plan_comes_back_from_what_it_states(levels: SigmaLevels, tmp_path: An
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "named"),
     [
-        ({"noise": Gaussian(0.5)}, "its largest level, 1"),
-        ({"bound": "hoeffding"}, "hard votes"),
-        ({"stop": ("total:100000",)}, "total"),
+        ({"noise": Gaussian(0.5)}, r"\b1\b.*Gaussian\(sigma=0\.5\)"),
+        ({"bound": "hoeffding"}, "hoeffding.*top-two"),
+        ({"stop": ("total:100000",)}, "total:100000"),
     ],
 )
-def test_plans_that_levels_have_no_place_in(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidValueError, match=told):
+def test_plans_that_levels_have_no_place_in(fields: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         CertifyPlan(**({"noise": Gaussian(1.0), "sigma_levels": LEVELS} | fields))
 
 
@@ -99,16 +99,16 @@ def test_models_that_number_their_classes_otherwise_are_refused() -> None:
     rows = [[0.0], [1.0], [0.1], [0.9]]
     one = LogisticRegression().fit(rows, ["a", "b", "a", "b"])
     other = LogisticRegression().fit(rows, ["c", "b", "c", "b"])
-    with pytest.raises(InvalidValueError, match="call their classes"):
+    with pytest.raises(InvalidValueError, match=r"\('a', 'b'\).*\('b', 'c'\)"):
         LevelledClassifier([one, other], ConstantChooser(0), sigmas=(0.25, 0.5))
     LevelledClassifier([one, one], ConstantChooser(0), sigmas=(0.25, 0.5))
 
 
-@pytest.mark.parametrize("given", [{"chooser_sigma": 0.5}, {"chooser_n": 10}, {"n": 10}])
-def test_what_belongs_in_a_plan_is_not_passed_over(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("field", "value"), [("chooser_sigma", 0.5), ("chooser_n", 10), ("n", 10)])
+def test_what_belongs_in_a_plan_is_not_passed_over(field: str, value: Any) -> None:
     plan = CertifyPlan(Gaussian(0.5), sigma_levels=SigmaLevels((0.25, 0.5), constant=0))
-    with pytest.raises(InvalidValueError, match="belong in the plan"):
-        LevelledClassifier(lambda batch: batch, ConstantChooser(0), plan, **given)
+    with pytest.raises(InvalidValueError, match=rf"\b{field}\b"):
+        LevelledClassifier(lambda batch: batch, ConstantChooser(0), plan, **{field: value})
 
 
 def test_a_chooser_names_levels_by_their_numbers() -> None:
@@ -118,9 +118,11 @@ def test_a_chooser_names_levels_by_their_numbers() -> None:
     by_number = LogisticRegression().fit(rows, [0, 1, 0, 1])
     from_one = LogisticRegression().fit(rows, [1, 2, 1, 2])
     LevelledClassifier(by_number, by_number, sigmas=(0.25, 0.5))
-    with pytest.raises(InvalidValueError, match=r"numbers of the levels, \(0, 1\), or their names"):
+    with pytest.raises(InvalidValueError, match=r"\(1, 2\).*\(0, 1\).*\('0\.25', '0\.5'\)"):
         LevelledClassifier(by_number, from_one, sigmas=(0.25, 0.5))
     by_name = LogisticRegression().fit(rows, ["0.25", "0.5", "0.25", "0.5"])
     LevelledClassifier(by_number, by_name, sigmas=(0.25, 0.5))
-    with pytest.raises(InvalidValueError, match="or their names"):  # a chooser fitted for other levels
+    with pytest.raises(
+        InvalidValueError, match=r"\('0\.25', '0\.5'\).*\('0\.5', '1'\)"
+    ):  # a chooser fitted for other levels
         LevelledClassifier(by_number, by_name, sigmas=(0.5, 1.0))

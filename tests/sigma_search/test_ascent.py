@@ -66,7 +66,7 @@ def test_the_gradient_is_that_of_the_reparameterised_mean(noise: str) -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(InvalidValueError, match="unit noise must have the shape"):
+    with pytest.raises(InvalidValueError, match=r"noise.*\(3, 2\).*\(4, 2, 2\)"):
         radius_gradient(Slope(), X, unit(inputs=2), SIGMA)
-    with pytest.raises(InvalidValueError, match="unknown noise 'laplace'"):
+    with pytest.raises(InvalidValueError, match=r"noise.*'laplace'"):
         radius_gradient(Slope(), X, unit(), SIGMA, "laplace")

@@ -24,6 +24,7 @@ from smoothcert.sigma_search import (
     GradientSearch,
     GridSearch,
     LadderSearch,
+    SearchResult,
     SigmaSearch,
     search_name,
 )
@@ -58,21 +59,20 @@ class TestEverySearch:
     def test_the_batch_the_order_and_the_workers_change_nothing(self, name: str, digits_model: Path) -> None:
         module, _ = load_model(digits_model)
         data = load("digits", "test")
-        inputs = [(i, data.input(i)) for i in range(0, 99, 3)]
+        inputs = [(i, data.input(i)) for i in range(18, 66, 6)]  # a few of them move in every search
 
-        def sigmas(chosen: list[Any], workers: int = 1) -> dict[int, float]:
+        def searched(chosen: list[Any], workers: int = 1) -> dict[int, SearchResult]:
             asked = problem(
                 module, data.input_shape, sigma=0.25, seed=2, execution=Execution(workers=workers)
             )
-            return {found.index: found.sigma for found in quick(name).search(asked, chosen)}
+            return {result.index: result for result in quick(name).search(asked, chosen)}
 
-        together = sigmas(inputs)
-        assert len(set(together.values())) > 1
-        assert sigmas(inputs[::-1], workers=2) == together
-        assert {k: v for one in inputs[:4] for k, v in sigmas([one]).items()} == dict(
-            list(together.items())[:4]
-        )
-        assert sigmas(inputs[5:9]) == dict(list(together.items())[5:9])
+        together = searched(inputs)
+        assert len({result.sigma for result in together.values()}) > 1
+        assert (name == "ellipsoid") == any(result.noise is not None for result in together.values())
+        assert searched(inputs[::-1], workers=2) == together
+        for part in (inputs[:1], inputs[4:5], inputs[6:7], inputs[3:7]):
+            assert searched(part) == {index: together[index] for index, _ in part}
 
     def test_sigma_stays_in_range_and_improves_or_stays(self, name: str) -> None:
         asked = problem(Sure())
@@ -101,7 +101,7 @@ class TestEverySearch:
 
     def test_a_factor_out_of_range_is_refused(self, name: str) -> None:
         for factor in (1.0, 0.0, -2.0, 65.0, float("nan"), float("inf")):
-            with pytest.raises(InvalidValueError, match="factor must lie above 1"):
+            with pytest.raises(InvalidValueError, match=f"factor.*{factor}"):
                 SEARCHES[name](factor=factor)
 
     def test_the_number_of_evaluations_is_heard(self, name: str) -> None:

@@ -106,12 +106,12 @@ def test_a_module_without_a_graph_is_refused_with_a_remedy() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.stack([x[:, 0], -x[:, 0]], 1).detach()
 
-    with pytest.raises(ModelError, match=r"can't be differentiated.*'ladder' or 'grid'"):
+    with pytest.raises(ModelError, match=r"Detached.*'ladder'.*'grid'"):
         GradientSearch(steps=2).search(problem(Detached()), origin(0))
 
 
 def test_gradients_are_refused_where_there_are_none() -> None:
-    with pytest.raises(InvalidValueError, match=r"needs the gradients of a torch module.*'ladder' or 'grid'"):
+    with pytest.raises(InvalidValueError, match=r"HalfSpace.*'ladder'.*'grid'"):
         SmoothedClassifier(HalfSpace(0.4), sigma=0.5, search=GradientSearch(), **labels())
 
 
@@ -150,16 +150,17 @@ def test_abstentions_can_be_rescued() -> None:
 
 
 def test_knobs_out_of_range_are_named() -> None:
-    for make, words in (
-        (lambda: GradientSearch(steps=0), "steps must be"),
-        (lambda: GradientSearch(lr=0.0), "lr must be positive"),
-        (lambda: GradientSearch(check_votes=-1), "check_votes must be"),
-        (lambda: GridSearch(top=-1.0), "top must be positive"),
-        (lambda: LadderSearch(rungs=2), "rungs must be an integer of at least 3"),
-        (lambda: LadderSearch(round_votes=2), "round_votes must be"),
-    ):
-        with pytest.raises(InvalidValueError, match=words):
-            make()
+    wrong: tuple[tuple[Any, str, float], ...] = (
+        (GradientSearch, "steps", 0),
+        (GradientSearch, "lr", 0.0),
+        (GradientSearch, "check_votes", -1),
+        (GridSearch, "top", -1.0),
+        (LadderSearch, "rungs", 2),
+        (LadderSearch, "round_votes", 2),
+    )
+    for search, knob, value in wrong:
+        with pytest.raises(InvalidValueError, match=rf"\b{knob}\b.*{value}"):
+            search(**{knob: value})
 
 
 def test_certification_uses_the_sigma_found() -> None:
@@ -176,7 +177,7 @@ def test_certification_uses_the_sigma_found() -> None:
 
 def test_predict_refuses_a_search() -> None:
     classifier = SmoothedClassifier(Sure(), sigma=0.5, search=LadderSearch())
-    with pytest.raises(InvalidValueError, match="PREDICT is about one sigma"):
+    with pytest.raises(InvalidValueError, match="search"):
         classifier.predict(np.zeros(2))
 
 

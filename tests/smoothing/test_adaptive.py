@@ -19,6 +19,7 @@ from smoothcert.sampling import Numerics
 from smoothcert.smoothing import Certification, TooFewVotesWarning
 from smoothcert.smoothing.adaptive import CertifyState
 from smoothcert.tally import Phase
+from tests.stopping.states import told
 
 NUMERICS = Numerics("float32", "eager", 64, 64)
 RULES = ["decide:0.3", "grid:0,0.25,0.5", "gain:5%", "abstain", "pilot:5%,200"]
@@ -53,20 +54,20 @@ def facts(answers: list[Certification]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
-    expected = facts(list(smoothed(rule, "wrong").certify_each(INPUTS, labels=lambda i: i % 2)))
+    expected = facts(list(smoothed(rule, "wrong", n=1000).certify_each(INPUTS, labels=lambda i: i % 2)))
     assert len({fact[3].n for fact in expected}) > 1, "votes must differ, or nothing was tested"
     for execution in (Execution(workers=2), Execution(workers=3, batch=500), Execution(workers=1, batch=7)):
         for inputs in (INPUTS, INPUTS[::-1], INPUTS[3:] + INPUTS[:3]):
-            classifier = smoothed(rule, "wrong", execution=execution)
+            classifier = smoothed(rule, "wrong", n=1000, execution=execution)
             assert facts(list(classifier.certify_each(inputs, labels=lambda i: i % 2))) == expected
-    alone = [smoothed(rule, "wrong").certify_batch([x], i, [i % 2])[0] for i, x in INPUTS]
+    alone = [smoothed(rule, "wrong", n=1000).certify_batch([x], i, [i % 2])[0] for i, x in INPUTS]
     assert facts(alone) == expected
 
 
 def test_voting_ends_when_the_question_is_answered() -> None:
     clear, middling, edge = smoothed("decide:0.4").certify_batch([[1.5, 0], [0.52, 0], [0.0, 0]])
-    assert clear.stopped == "decided: radius at least 0.4"
-    assert edge.stopped == "hopeless: radius below 0.4"
+    assert told(clear.stopped) == ("decided", [0.4])
+    assert told(edge.stopped) == ("hopeless", [0.4])
     assert max(clear.estimation.n, edge.estimation.n) < 300 < middling.estimation.n < 3000
     assert clear.radius >= 0.4
     (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify_batch([[0.8, 0]])
@@ -95,15 +96,13 @@ def test_the_plan_states_its_rules_and_takes_a_bound_that_allows_them() -> None:
 @pytest.mark.parametrize("rule", ["decide:0.5", "grid:0,1", "gain:1%", "abstain"])
 @pytest.mark.parametrize("bound", [name for name in BOUNDS if not BOUNDS[name].anytime])
 def test_a_fixed_n_bound_is_refused_where_votes_end_the_voting(rule: str, bound: str) -> None:
-    with pytest.raises(
-        InvalidValueError, match=f"the {bound} bound holds for.*fixed beforehand.*mixture-top-two"
-    ):
+    with pytest.raises(InvalidValueError, match=rf"\b{bound}\b.*{rule}.*mixture-top-two"):
         CertifyPlan(Gaussian(0.5), bound, stop=(rule,))
 
 
 def test_bounds_that_can_not_be_evaluated_at_a_pilots_n_are_refused() -> None:
     for bound in ("looks", "hoeffding"):
-        with pytest.raises(InvalidValueError, match="choose top-two or clopper-pearson"):
+        with pytest.raises(InvalidValueError, match=f"pilot:1%.*{bound}.*top-two.*clopper-pearson"):
             CertifyPlan(Gaussian(0.5), bound, n=1000, stop=("pilot:1%",))
 
 
@@ -111,7 +110,7 @@ def test_a_wrong_class_gets_no_votes_and_an_honest_record() -> None:
     right, wrong = smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.1]], labels=[1, 2])
     assert (right.predicted, right.estimation.n, right.stopped) == (1, 3000, "budget")
     assert (wrong.predicted, wrong.radius, wrong.region) == (ABSTAIN, 0.0, None)
-    assert (wrong.estimation.n, wrong.candidate, wrong.stopped) == (0, 1, "wrong: candidate 1, label 2")
+    assert (wrong.estimation.n, wrong.candidate, told(wrong.stopped)) == (0, 1, ("wrong", [1, 2]))
     assert wrong.estimation.stream.phase == Phase.ESTIMATION
 
 
@@ -127,20 +126,20 @@ def test_wrong_works_with_soft_votes() -> None:
 
 
 def test_labels_are_asked_for_before_any_vote() -> None:
-    with pytest.raises(InvalidValueError, match="'wrong' needs the label of every input"):
+    with pytest.raises(InvalidValueError, match="'wrong'"):
         smoothed("wrong").certify(np.array([0.5, 0.0]))
-    with pytest.raises(InvalidValueError, match="labels must be 1 whole numbers"):
+    with pytest.raises(InvalidValueError, match=r"labels.*\b1\b.*\[1, 2\]"):
         smoothed("wrong").certify(np.array([0.5, 0.0]), labels=[1, 2])
-    with pytest.raises(InvalidValueError, match="two equal inputs have the labels 1 and 2"):
+    with pytest.raises(InvalidValueError, match=r"\b1\b.*\b2\b.*index="):
         smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.0]], labels=[1, 2])
-    with pytest.raises(InvalidValueError, match="spreads votes over a whole data set"):
+    with pytest.raises(InvalidValueError, match=r"total:100000.*certify_dataset"):
         smoothed("total:100000").certify(np.array([0.5, 0.0]), labels=1)
 
 
 def test_pilot_votes_are_of_another_stream_and_thrown_away() -> None:
     classifier = smoothed("pilot:5%,200")
     (answer,) = classifier.certify_batch([[0.5, 0.0]], index=4)
-    assert answer.stopped == f"pilot: {answer.estimation.n} votes were enough"
+    assert told(answer.stopped) == ("pilot", [answer.estimation.n])
     assert answer.estimation.stream.phase == Phase.ESTIMATION
     assert answer.estimation.start == 0
     whole = smoothed(n=answer.estimation.n).certify_batch([[0.5, 0.0]], index=4)[0]
@@ -178,24 +177,23 @@ def test_a_stream_may_be_left() -> None:
 
 
 def test_streams_refuse_what_would_not_hold() -> None:
-    with pytest.raises(InvalidValueError, match=r"certify_stream.*top-two bound.*bound='mixture-top-two'"):
+    with pytest.raises(InvalidValueError, match=r"certify_stream.*top-two.*bound='mixture-top-two'"):
         smoothed().certify_stream(np.array([0.5, 0.0]))
-    with pytest.raises(InvalidValueError, match="one input, got an array of shape"):
+    with pytest.raises(InvalidValueError, match=r"certify_stream.*\(2, 2\)"):
         smoothed(bound="mixture").certify_stream(np.zeros((2, 2)))
-    with pytest.raises(InvalidValueError, match="leave pilot:1% out"):
+    with pytest.raises(InvalidValueError, match=r"certify_stream.*pilot:1%"):
         smoothed("pilot:1%", bound="mixture").certify_stream(np.zeros(2))
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    "options", [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-200}, {"alpha": 0.999}, {"n0": 1}]
-)
 @pytest.mark.filterwarnings("ignore::smoothcert.smoothing.TooFewVotesWarning")
-def test_no_plan_is_too_odd(rule: str, options: dict[str, Any]) -> None:
-    for answer in smoothed(rule, **options).certify_batch([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
-        assert answer.stopped
-        assert 1 <= answer.estimation.n <= options.get("n", 3000)
-        assert (answer.radius > 0) == (answer.predicted != ABSTAIN)
+def test_no_plan_is_too_odd(rule: str) -> None:
+    odd = [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-200}, {"alpha": 0.999}, {"n0": 1}]
+    for options in odd:
+        for answer in smoothed(rule, **options).certify_batch([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
+            assert answer.stopped, options
+            assert 1 <= answer.estimation.n <= options.get("n", 3000), options
+            assert (answer.radius > 0) == (answer.predicted != ABSTAIN), options
 
 
 def test_no_certificate_is_lost_to_stopping() -> None:
@@ -217,7 +215,7 @@ def test_ties_go_to_the_lowest_class_and_abstain() -> None:
 
 
 def test_too_few_votes_are_announced() -> None:
-    with pytest.warns(TooFewVotesWarning, match="mixture-top-two bound; the smallest n that could is"):
+    with pytest.warns(TooFewVotesWarning, match=r"\b10\b.*0\.001.*mixture-top-two.*\b13\b"):
         smoothed("decide:0.5", n=10).certify(np.array([1.0, 0.0]))
 
 
@@ -242,12 +240,12 @@ def interrupted_after(count: int) -> Progress:
     return Progress(votes=votes)
 
 
-@pytest.mark.parametrize("stop", ["gain:5%", "grid:0,0.5", "pilot:5%,200", "total:24000,200", "wrong"])
+@pytest.mark.parametrize("stop", ["gain:5%", "grid:0,0.5", "pilot:5%,200", "total:12000,200", "wrong"])
 def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop: str, tmp_path: Path) -> None:
-    data = made_up()
+    data = made_up(12)
     whole = certify_dataset(smoothed(stop, execution=Execution(workers=2)), data, tmp_path / "whole")
-    assert len(whole.records) == 24
-    for after in (100, 2000, 4000, 6000, 10_000):
+    assert len(whole.records) == 12
+    for after in (100, 1000, 2000, 3000, 5000):
         classifier = smoothed(stop, execution=Execution(workers=1 + after % 3))
         try:
             certify_dataset(classifier, data, tmp_path / "broken", progress=interrupted_after(after))
@@ -279,13 +277,12 @@ def test_a_total_beats_the_same_number_spread_evenly(tmp_path: Path) -> None:
     from smoothcert.analysis.metrics import average_certified_radius
     from smoothcert.analysis.votes import votes_used
 
-    data = made_up(200)
-    flipped = Dataset(
-        "made-up", data.stored, np.where(np.arange(200) % 4, data.labels, 1 - data.labels), data.classes
-    )
+    data = made_up(60)
+    labels = np.where(np.arange(60) % 4, data.labels, 1 - data.labels)
+    flipped = Dataset("made-up", data.stored, labels, data.classes)
     even = certify_dataset(smoothed(n=1980), flipped, tmp_path / "even")
-    spread = certify_dataset(smoothed("total:400000,200"), flipped, tmp_path / "spread")
+    spread = certify_dataset(smoothed("total:120000,200"), flipped, tmp_path / "spread")
     used = votes_used(spread)
     assert used is not None
-    assert used.total <= 400_000 == 200 * (1980 + 20)
+    assert used.total <= 120_000 == 60 * (1980 + 20)
     assert average_certified_radius(spread.records) > 1.005 * average_certified_radius(even.records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from smoothcert import ABSTAIN, Certification, Certifications, SmoothedClassifier
-from smoothcert.errors import InvalidValueError, MissingExtraError, SmoothcertError
+from smoothcert.errors import InvalidValueError, MissingExtraError, RunError, SmoothcertError
 
 X = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.0], [4.0, 1.0]])
 
@@ -62,36 +63,36 @@ def test_figures_are_those_of_runs() -> None:
     assert answers.accuracy([0, 1, 0, 0]) == 0.75
     assert answers.accuracy([0, 0, 0, 0], [0.0, least, 99.0]).tolist() == [0.5, 0.5, 0.0]
     assert answers.acr(torch.tensor([0, 0, 0, 0])) == pytest.approx(answers.radius[[0, 3]].sum() / 4)
-    with pytest.raises(InvalidValueError, match="a label for each of 4 answers, got 2"):
+    with pytest.raises(InvalidValueError, match=r"\by\b.*\b4\b.*\b2\b"):
         answers.acr([0, 1])
     assert answers.acr(np.zeros(4)) == answers.acr([0, 0, 0, 0])
     for bad in (np.nan, np.inf, -1, 0.5, "a", None):
-        with pytest.raises(InvalidValueError, match="no class of the model"):
+        with pytest.raises(InvalidValueError, match=rf"\by\b.*{re.escape(repr(bad))}"):
             answers.acr([bad] * 4)
-    with pytest.raises(SmoothcertError, match="nothing to average"):
+    with pytest.raises(RunError):
         answers[:0].acr([])
 
 
 @pytest.mark.parametrize(
-    ("names", "y", "right"),
+    ("names", "y", "refused"),
     [
-        (["yes", "no"], ["yes", "no", "no", "yes"], 0.75),
-        (["yes", "no"], [0, 1, 1, 0], 0.75),  # text leaves numbers free
-        ([7, 3], [7, 3, 3, 7], 0.75),
-        ([1, 0], [1, 0, 0, 1], 0.75),  # by name, never by place
-        ([7, 3], [0, 1, 1, 0], InvalidValueError),
-        (["yes", "no"], ["yes", "no", "perhaps", "yes"], InvalidValueError),
-        (["yes", "no"], [0, 1, 2, 0], InvalidValueError),
+        (["yes", "no"], ["yes", "no", "no", "yes"], None),
+        (["yes", "no"], [0, 1, 1, 0], None),  # text leaves numbers free
+        ([7, 3], [7, 3, 3, 7], None),
+        ([1, 0], [1, 0, 0, 1], None),  # by name, never by place
+        ([7, 3], [0, 1, 1, 0], r"\b0\b.*\b7, 3\b"),
+        (["yes", "no"], ["yes", "no", "perhaps", "yes"], "'perhaps'.*'yes', 'no'"),
+        (["yes", "no"], [0, 1, 2, 0], r"\b2\b.*'yes', 'no'"),
     ],
 )
-def test_labels_go_by_the_models_own_names(names: list[Any], y: list[Any], right: Any) -> None:
+def test_labels_go_by_the_models_own_names(names: list[Any], y: list[Any], refused: str | None) -> None:
     answers = certified(Named(names))
     assert list(answers.label) == [names[0], names[1], None, names[0]]
-    if right is InvalidValueError:
-        with pytest.raises(InvalidValueError, match="which is no class of the model"):
+    if refused is not None:
+        with pytest.raises(InvalidValueError, match=refused):
             answers.accuracy(y)
     else:
-        assert answers.accuracy(y) == right
+        assert answers.accuracy(y) == 0.75
 
 
 def test_classes_in_another_order_keep_their_names() -> None:
@@ -107,14 +108,13 @@ def test_answers_read_in_a_line() -> None:
     first = repr(answers[0])
     assert first.startswith("Certification(row=0, predicted=0, label='yes', radius=")
     assert "\n" not in first
-    assert len(first) < 100
     shown = float(first.split("radius=")[1].split(",")[0])
     assert 0 <= answers[0].radius - shown < 1e-3, "a printed radius is certified, too"
-    assert "abstained, radius=0" in repr(answers[2])
-    assert repr(answers).count("\n") == 5
+    assert "radius=0" in repr(answers[2])
+    assert [repr(answer) in repr(answers) for answer in answers] == [True] * 4
     many = repr(Certifications([answers[0]] * 100))
-    assert "94 more" in many
-    assert many.count("\n") < 12
+    assert len(many) < 12 * len(first)
+    assert re.search(rf"\b{100 - many.count(first)}\b", many), "it says how many are left out"
     prediction = smoothed(Named(["yes", "no"])).predict(X)[1]  # type: ignore[index]
     assert repr(prediction).startswith("Prediction(row=1, predicted=1, label='no', p_value=")
 
@@ -126,7 +126,7 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     assert columns["label"] == ["yes", "no", None, "yes"]
     assert columns["radius"] == answers.radius.tolist()
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(InvalidValueError, match="needs pandas"):
+    with pytest.raises(InvalidValueError, match="pandas"):
         answers.to_dataframe()
 
 
@@ -170,12 +170,14 @@ def test_a_plot_shows_what_accuracy_says(monkeypatch: pytest.MonkeyPatch) -> Non
     beyond = np.nextafter(radii, np.inf)
     assert shown.tolist() == (100 * answers.accuracy([0, 0, 0, 0], [0.0, *beyond[1:]])).tolist()
     assert line.get_label() == "mine"
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("ℓ2 radius", "certified accuracy (%)")
+    assert "ℓ2" in axes.get_xlabel()
+    of_labels = axes.get_ylabel()
     axes = figures.Figure().subplots()
     answers.plot(ax=axes)
     assert axes.get_lines()[0].get_ydata()[0] == 75.0, "an abstention is no certificate"
-    assert axes.get_ylabel() == "certified inputs (%)"
-    with pytest.raises(InvalidValueError, match="nothing to plot"):
+    assert "%" in axes.get_ylabel()
+    assert axes.get_ylabel() != of_labels
+    with pytest.raises(InvalidValueError):
         answers[:0].plot()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"smoothcert\[plot\]"):
@@ -202,11 +204,11 @@ def test_loaders() -> None:
         with pytest.raises(InvalidValueError, match="shuffle=False"):
             smoothed().certify(DataLoader(data, shuffle=True))  # type: ignore[arg-type]
         for sampler in (SubsetRandomSampler(range(4)), WeightedRandomSampler([1.0] * 4, 4)):
-            with pytest.raises(InvalidValueError, match="answers couldn't be told apart"):
+            with pytest.raises(InvalidValueError, match=r"shuffle=False.*sampler"):
                 smoothed().certify(DataLoader(data, sampler=sampler))  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError, match=r"inputs of several shapes: \(2,\), \(3,\)"):
+    with pytest.raises(InvalidValueError, match=r"\(2,\), \(3,\)"):
         smoothed().certify(DataLoader([torch.zeros(2), torch.zeros(3)]))  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError, match="neither inputs nor"):
+    with pytest.raises(InvalidValueError, match=r"\(inputs, targets\)"):
         smoothed().certify(DataLoader([{"x": row} for row in X]))  # type: ignore[arg-type,list-item]
     assert smoothed().certify(inputs).radius.tolist() == certified().radius.tolist()  # type: ignore[union-attr]
 
@@ -218,19 +220,19 @@ def test_errors_name_the_row() -> None:
     bad = X.copy()
     bad[2, 1] = np.nan
     for ask in (smoothed().certify, smoothed().predict):
-        with pytest.raises(InvalidValueError, match=r"^input 2 holds nan at position \(1,\)"):
+        with pytest.raises(InvalidValueError, match=r"\b2\b.*\bnan\b.*\(1,\)"):
             ask(bad)
-    with pytest.raises(InvalidValueError, match="input 12 holds nan"):
+    with pytest.raises(InvalidValueError, match=r"\b12\b.*\bnan\b"):
         smoothed().certify(bad, index=10)  # the number that the caller gave
 
     def broken(batch: np.ndarray) -> np.ndarray:
         return np.where(batch > 20, np.nan, sign(batch))
 
     far = np.array([[1.0, 1.0], [1.0, 30.0]])
-    with pytest.raises(SmoothcertError, match=r"input 1:|inputs \[(0, 1|1, 0)\]"):
+    with pytest.raises(SmoothcertError, match=r"^\D*(1|\[0, 1\]|\[1, 0\]):.*NaN"):
         smoothed(broken).certify(far)
     far[1, 1] = 1e30
-    with pytest.raises(SmoothcertError, match=r"^input 1 reaches 1e\+30"):
+    with pytest.raises(SmoothcertError, match=r"\b1\b.*1e\+30.*--dtype float64"):
         smoothed().certify(far)
 
 
@@ -240,26 +242,26 @@ def test_inputs_of_another_shape_are_told_both(shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidValueError) as caught:
         classifier.certify(np.zeros(shape))
     assert "(13,)" in str(caught.value)
-    assert f"shape {shape}" in str(caught.value)
+    assert str(shape) in str(caught.value)
 
 
 def test_numbers_that_other_classes_spell_are_no_labels() -> None:
     answers = certified(Named(["1", "2"]))
     assert answers.accuracy(["1", "2", "1", "1"]) == 0.75
-    with pytest.raises(InvalidValueError, match="y holds 1, which is no class of the model; it has '1', '2'"):
+    with pytest.raises(InvalidValueError, match=r"\by\b.* 1\b.*'1', '2'"):
         answers.accuracy([1, 2, 1, 1])
     assert certified(Named(["0", "1"])).accuracy([0, 1, 0, 0]) == 0.75, "here both readings agree"
     assert certified(Named(["cat", "dog"])).accuracy([0, 1, 0, 0]) == 0.75
 
 
 def test_labels_beyond_the_classes_are_a_mistake() -> None:
-    with pytest.raises(InvalidValueError, match="y holds 2, which is no class of the model; it has 0 to 1"):
+    with pytest.raises(InvalidValueError, match=r"\by\b.*\b2\b.*\b0\b.*\b1\b"):
         certified().accuracy([1, 2, 1, 1])
 
 
 @pytest.mark.parametrize("radii", [-0.5, [0.0, float("nan")], "far", [[0.0, 1.0]], [1j]])
 def test_radii_are_numbers_from_zero_on(radii: Any) -> None:
-    with pytest.raises(InvalidValueError, match="radii must be numbers that aren't negative"):
+    with pytest.raises(InvalidValueError, match=rf"radii.*{re.escape(repr(radii))}"):
         certified().accuracy([0, 1, 0, 0], radii)
 
 
@@ -271,7 +273,7 @@ def test_labels_that_stop_the_voting_are_those_of_accuracy(names: list[Any]) -> 
     answers = named.certify(X, labels=y)
     assert answers.abstained.tolist() == [False, False, True, True]  # type: ignore[union-attr]
     assert answers.accuracy(y) == 0.5  # type: ignore[union-attr]
-    with pytest.raises(InvalidValueError, match="labels must be 4 of the classes"):
+    with pytest.raises(InvalidValueError, match=r"labels.*\b4\b.*'maybe'"):
         named.certify(X, labels=["maybe"] * 4)
 
 

@@ -7,19 +7,26 @@ from pathlib import Path
 import pytest
 
 from smoothcert.analysis.levels import decided_levels
-from smoothcert.runs import read_run
+from smoothcert.runs import Run, read_run
 from smoothcert.sigma_levels import LevelEvidence
 from smoothcert.smoothing.level_rules import Enough
 from smoothcert.stopping.voting_state import VotingState
 from smoothcert.tally import Phase, Stream, Tally
+from tests.conftest import BuildOnce
 from tests.levelled_runs import certified
+from tests.stopping.states import told
 
 N = 2000
 
 
 @pytest.fixture(scope="module")
-def evidence(tmp_path_factory: pytest.TempPathFactory) -> list[LevelEvidence]:
-    found = decided_levels(read_run(certified(tmp_path_factory.mktemp("rules") / "run", n=N)))
+def run(build_once: BuildOnce) -> Run:
+    return read_run(build_once("level-rules-run", lambda path: certified(path, n=N)))
+
+
+@pytest.fixture(scope="module")
+def evidence(run: Run) -> list[LevelEvidence]:
+    found = decided_levels(run)
     assert found is not None
     return found
 
@@ -33,8 +40,8 @@ def state(radius: float, votes: int = 64, full: float = 1.0) -> VotingState:
 def test_enough_useless_or_not_yet() -> None:
     rule = Enough(0.5, 0.2)
     assert rule.reason(state(0.4)) is None
-    assert rule.reason(state(0.5)) == "enough: radius at least 0.5"
-    assert rule.reason(state(0.1, full=0.15)) == "useless: radius not beyond 0.2"
+    assert told(rule.reason(state(0.5))) == ("enough", [0.5])
+    assert told(rule.reason(state(0.1, full=0.15))) == ("useless", [0.2])
     assert rule.reason(state(0.1, full=0.3)) is None
     assert Enough(0.5, 0.0).reason(state(0.0, full=0.0)) is not None
 
@@ -58,13 +65,10 @@ def test_a_level_within_reach_of_the_chooser_only_gets_few(evidence: list[LevelE
 
 
 def test_levels_that_reach_what_the_others_leave_stop_there(evidence: list[LevelEvidence]) -> None:
-    stopped = [
-        vote for one in evidence for vote in one.votes[1:] if (vote.stopped or "").startswith("enough")
-    ]
+    stopped = [vote for one in evidence for vote in one.votes[1:] if told(vote.stopped)[0] == "enough"]
     assert stopped
     assert any(vote.estimation.n < N for vote in stopped)
 
 
-def test_it_is_the_same_run_however_often(tmp_path: Path) -> None:
-    first, second = (read_run(certified(tmp_path / name)) for name in ("a", "b"))
-    assert first.records.digest == second.records.digest
+def test_it_is_the_same_run_however_often(run: Run, tmp_path: Path) -> None:
+    assert read_run(certified(tmp_path / "again", n=N)).records.digest == run.records.digest

@@ -29,7 +29,7 @@ def smoothed(**options: Any) -> SmoothedClassifier:
 
 
 def test_a_sigma_that_is_text_is_named() -> None:
-    with pytest.raises(InvalidValueError, match=r"sigma must be positive and finite, got 0\.5"):
+    with pytest.raises(InvalidValueError, match=r"sigma.*0\.5"):
         SmoothedClassifier(lambda rows: rows, sigma="0.5")  # type: ignore[arg-type]
 
 
@@ -119,11 +119,11 @@ def test_predictions() -> None:
 
 
 def test_hopeless_numbers_of_votes_are_announced() -> None:
-    with pytest.warns(TooFewVotesWarning, match="n = 10 votes.*alpha = 0.001.*smallest n that could is 11"):
+    with pytest.warns(TooFewVotesWarning, match=r"\b10\b.*0\.001.*\b11\b"):
         smoothed().predict(np.array([1.0, 0.0]), n=10)
-    with pytest.warns(TooFewVotesWarning, match="top-two bound; the smallest n that could is 11"):
+    with pytest.warns(TooFewVotesWarning, match=r"\b10\b.*0\.001.*top-two.*\b11\b"):
         smoothed(n=10).certify(np.array([1.0, 0.0]))
-    with pytest.warns(TooFewVotesWarning, match="smallest n that could is 10"):
+    with pytest.warns(TooFewVotesWarning, match=r"\b9\b.*clopper-pearson.*\b10\b"):
         smoothed(n=9, bound="clopper-pearson").certify(np.array([1.0, 0.0]))
 
 
@@ -153,19 +153,22 @@ def test_the_settled_plan_names_everything() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sigma": 0.0}, "sigma must be positive and finite, got 0.0"),
-        ({"sigma": -1.0}, "sigma must be positive"),
-        ({"alpha": 0.0}, "alpha must lie strictly between 0 and 1"),
-        ({"alpha": 1.0}, "alpha must lie strictly between 0 and 1"),
-        ({"n0": 0}, "n0 must be an integer of at least 1, got 0"),
-        ({"n": 0}, "n must be an integer"),
-        ({"n": 10.5}, "n must be an integer"),
-        ({"seed": -1}, "seed must be an integer of at least 0"),
-        ({"bound": "clopper"}, "unknown bound 'clopper'.*clopper-pearson"),
-        ({"noise": "laplace"}, "unknown noise 'laplace'.*gaussian, uniform"),
-        ({"outputs": "logits"}, "unknown kind of output"),
-        ({"sigma": None}, "give either a plan or sigma"),
-        ({"numerics": Numerics(), "plan": CertifyPlan(Gaussian(1.0)), "sigma": None}, "belong in the plan"),
+        ({"sigma": 0.0}, r"sigma.*\b0\.0"),
+        ({"sigma": -1.0}, r"sigma.*-1\.0"),
+        ({"alpha": 0.0}, r"alpha.*\b0\.0"),
+        ({"alpha": 1.0}, r"alpha.*\b1\.0"),
+        ({"n0": 0}, r"\bn0\b.*\b0\b"),
+        ({"n": 0}, r"\bn\b.*\b0\b"),
+        ({"n": 10.5}, r"\bn\b.*10\.5"),
+        ({"seed": -1}, "seed.*-1"),
+        ({"bound": "clopper"}, "bound.*'clopper'.*clopper-pearson"),
+        ({"noise": "laplace"}, "noise.*'laplace'.*gaussian, uniform"),
+        ({"outputs": "logits"}, "'logits'.*labels, probabilities, scores"),
+        ({"sigma": None}, "plan.*sigma="),
+        (
+            {"numerics": Numerics(), "plan": CertifyPlan(Gaussian(1.0)), "sigma": None},
+            "n, seed, numerics.*plan",
+        ),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
@@ -176,11 +179,11 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 @pytest.mark.parametrize(
     ("x", "message"),
     [
-        (np.zeros((0, 2)), "the batch is empty"),
-        (np.array([np.nan, 0.0]), "holds nan at position"),
-        (np.array([["a", "b"]]), "must hold real numbers"),
-        (3.0, "must be an array of numbers"),
-        ([object()], "must be an array of numbers"),
+        (np.zeros((0, 2)), r"\(0, 2\)"),
+        (np.array([np.nan, 0.0]), r"\bnan\b.*\(0,\)"),
+        (np.array([["a", "b"]]), "<U1"),
+        (3.0, "float.*float64"),
+        ([object()], "list.*object"),
     ],
 )
 def test_bad_inputs_are_refused(x: Any, message: str) -> None:
@@ -191,10 +194,10 @@ def test_bad_inputs_are_refused(x: Any, message: str) -> None:
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
-        (np.ma.masked_array([[0.5, 1.0]], mask=[[True, False]]), "masked values"),
-        ([[0.5, 1.0], [0.5]], "no array of numbers .*inhomogeneous"),
-        (torch.eye(2).to_sparse(), "no array of numbers .*Sparse"),
-        (np.array([1, 2], dtype="m8[s]"), "real numbers, got dtype timedelta64"),
+        (np.ma.masked_array([[0.5, 1.0]], mask=[[True, False]]), "masked"),
+        ([[0.5, 1.0], [0.5]], "list.*inhomogeneous"),
+        (torch.eye(2).to_sparse(), "Tensor.*Sparse"),
+        (np.array([1, 2], dtype="m8[s]"), "timedelta64"),
     ],
 )
 def test_what_is_no_array_of_numbers_is_refused(x: Any, reason: str) -> None:

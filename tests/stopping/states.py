@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from scipy.special import ndtri
 
 from smoothcert.bounds import mixture_lower
@@ -9,6 +11,12 @@ from smoothcert.stopping import VotingState
 from smoothcert.tally import Phase, Stream, Tally
 
 STREAM = Stream(0, 0, Phase.ESTIMATION)
+
+
+def told(reason: str | None) -> tuple[str, list[float]]:
+    """The word that a reason begins with, and the numbers in its details."""
+    word, _, details = (reason or "").partition(":")
+    return word, [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", details)]
 
 
 def radius_of(tally: Tally) -> float:

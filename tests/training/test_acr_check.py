@@ -112,7 +112,7 @@ def test_what_cannot_be_certified_is_refused_before_anything_is_written(tmp_path
         train(Drawing(), halves(), plan(), acr_check=AcrCheck(1))
 
 
-@pytest.mark.parametrize("fields", [{"every": 0}, {"every": 1, "inputs": 0}, {"every": 1, "votes": -1}])
-def test_counts_are_checked(fields):
-    with pytest.raises(InvalidValueError, match="acr_"):
-        AcrCheck(**fields)
+@pytest.mark.parametrize(("field", "value"), [("every", 0), ("inputs", 0), ("votes", -1)])
+def test_counts_are_checked(field, value):
+    with pytest.raises(InvalidValueError, match=f"acr_{field}.*{value}"):
+        AcrCheck(**{"every": 1, field: value})

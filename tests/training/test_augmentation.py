@@ -102,13 +102,13 @@ def test_an_epoch_changes_images_in_its_own_way():
 
 @pytest.mark.parametrize("asked", [{"flip": True}, {"shift": 1}])
 def test_vectors_are_no_images(asked):
-    with pytest.raises(InvalidValueError, match=r"flip and shift need images.* the inputs have \(1,\)"):
+    with pytest.raises(InvalidValueError, match=r"flip.*shift.*\(1,\)"):
         train(torch.nn.Linear(1, 3), numbers(10), plan(**asked))
 
 
 def test_a_shift_must_leave_something_of_the_image():
     check_augmentable((1, 8, 8), False, 7)
-    with pytest.raises(InvalidValueError, match=r"less than the image's sides \(8, 8\), got 8"):
+    with pytest.raises(InvalidValueError, match=r"shift.*\(8, 8\).*\b8\b"):
         train(new_model(), halves(), plan(shift=8))
 
 
@@ -147,5 +147,5 @@ def test_training_on_random_parts_repeats_itself(photographs):
 
 
 def test_random_parts_of_what_is_no_file_are_refused_before_training():
-    with pytest.raises(InvalidValueError, match="random_crops are cut from images kept as files"):
+    with pytest.raises(InvalidValueError, match=r"random_crops.*halves"):
         train(new_model(), halves(), plan(random_crops=True))

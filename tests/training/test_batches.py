@@ -154,9 +154,7 @@ def test_no_holdout_trains_on_everything():
 
 @pytest.mark.parametrize("holdout", [5, 6])
 def test_a_holdout_leaves_something_to_train_on(holdout):
-    with pytest.raises(
-        InvalidValueError, match=f"holdout must be less than the 5 training inputs, got {holdout}"
-    ):
+    with pytest.raises(InvalidValueError, match=rf"holdout.*\b5\b.*\b{holdout}\b"):
         split_holdout(5, holdout, 0)
 
 

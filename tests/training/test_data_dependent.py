@@ -160,21 +160,26 @@ def test_ranks_share_their_tables_after_each_epoch(ranks):
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("field", "value"),
     [
-        ({"sigma": 0.0}, "sigma of data-dependent training must be positive"),
-        ({"sigma_warmup": 2}, "sigma_warmup must be less than the 2 epochs, got 2"),
-        ({"sigma_warmup": -1}, "sigma_warmup must be"),
-        ({"sigma_lr": 0.0}, "sigma_lr must be positive"),
-        ({"sigma_samples": 0}, "sigma_samples must be"),
-        ({"sigma_steps": 0}, "sigma_steps must be"),
-        ({"sigma_factor": 1.0}, "sigma_factor must lie above 1"),
-        ({"ramps": (Ramp("sigma", 2),)}, "sigma can't ramp"),
+        ("sigma", 0.0),
+        ("sigma_warmup", 2),
+        ("sigma_warmup", -1),
+        ("sigma_lr", 0.0),
+        ("sigma_samples", 0),
+        ("sigma_steps", 0),
+        ("sigma_factor", 1.0),
     ],
 )
-def test_bad_plans_are_named(changes, words):
-    with pytest.raises(InvalidValueError, match=words):
-        dependent(**changes)
+def test_bad_plans_are_named(field, value):
+    with pytest.raises(InvalidValueError, match=rf"\b{field}\b.*{value}"):
+        dependent(**{field: value})
+
+
+def test_sigma_has_no_ramp_when_each_example_has_its_own():
+    dependent(ramps=(Ramp("lr", 2),))
+    with pytest.raises(InvalidValueError, match="sigma"):
+        dependent(ramps=(Ramp("sigma", 2),))
 
 
 def test_the_published_warm_up_is_a_quarter():
@@ -190,7 +195,7 @@ def test_the_recipe_holds_everything(tmp_path):
     read = read_recipe(tmp_path / "run" / "recipe.toml")
     assert (read.plan.data_dependent, read.plan.sigma_warmup, read.plan.sigma_lr) == (True, 1, 0.01)
     assert load_state(tmp_path / "run").tensors["sigmas"].shape == (20,)
-    with pytest.raises(RunError, match=r"plan.sigma_lr: the run has 0.01, now 0.02"):
+    with pytest.raises(RunError, match=r"plan\.sigma_lr.*0\.01.*0\.02"):
         train_into(tmp_path / "run", recipe_of(sigma_lr=0.02, sigma_warmup=None, epochs=4), halves(20))
 
 
@@ -226,11 +231,11 @@ class TestFineTuning:
 
     def test_a_model_of_other_data_is_refused(self, finished, tmp_path):
         chosen = dataclasses.replace(recipe_of(), start=str(finished))
-        with pytest.raises(ModelError, match=r"takes inputs of shape \(1, 8, 8\) in 3 classes"):
+        with pytest.raises(ModelError, match=r"first.*\(1, 8, 8\).*halves.*\(3, 8, 8\)"):
             train_into(tmp_path / "second", chosen, halves(20, channels=3))
 
     def test_a_run_without_a_model_is_refused(self, tmp_path):
-        with pytest.raises(ModelError, match="doesn't exist"):
+        with pytest.raises(ModelError, match=r"/none\b"):
             train_into(
                 tmp_path / "second",
                 dataclasses.replace(recipe_of(), start=str(tmp_path / "none")),
@@ -260,5 +265,5 @@ def test_the_objective_is_told_that_the_noise_is_uniform():
 
 
 def test_macer_has_no_hinge_for_uniform_noise():
-    with pytest.raises(InvalidValueError, match="under Gaussian noise"):
+    with pytest.raises(InvalidValueError, match="macer"):
         train(new_model(), halves(20), plan(noise="uniform", objective=OBJECTIVES["macer"]()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -13,30 +14,31 @@ from smoothcert.training.runs import RunFiles
 from tests.training.toys import halves, plan, recipe
 
 
-def told(typed: dict[str, Any], **more: Any) -> str:
-    return "; ".join(without_effect(plan(**typed, **more), typed))
-
-
 @pytest.mark.parametrize(
-    ("typed", "more", "message"),
+    ("typed", "more", "named"),
     [
-        ({"ramps": (Ramp("lr", 9999999999),)}, {}, "--ramp lr:9999999999 doesn't end within 4 epochs"),
-        ({"ramps": (Ramp("lr", 3, after=2),)}, {}, "lr goes 2 of 3 steps of its way"),
-        ({"ramps": (Ramp("sigma", 0, 0.5, after=4),)}, {}, "never begins in 4 epochs: sigma stays at 0.5"),
-        ({"ramps": (Ramp("lr", 1),)}, {}, "--ramp lr:1 has no effect"),
-        ({"milestones": (2, 4, 50)}, {}, "the rate doesn't drop after 4, 50 of 4 epochs"),
-        ({"milestones": (2,)}, {"schedule": "cosine"}, "--milestones has no effect with --schedule cosine"),
-        ({"step_epochs": 2}, {"schedule": "cosine"}, "--step-epochs has no effect with --schedule cosine"),
-        ({"step_epochs": 2}, {"milestones": (2,)}, "--step-epochs has no effect beside --milestones"),
-        ({"sigma_lr": 0.1}, {}, "--sigma-lr has no effect without --data-dependent"),
-        ({"nesterov": False}, {"optimizer": "adam"}, "--nesterov has no effect with --optimizer adam"),
-        ({"momentum": 0.5}, {"optimizer": "adadelta"}, "--momentum has no effect"),
+        ({"ramps": (Ramp("lr", 9999999999),)}, {}, r"--ramp lr:9999999999\b.*\b4\b"),
+        ({"ramps": (Ramp("lr", 3, after=2),)}, {}, r"--ramp lr:3@2\b.*\b4\b.*\b2\b.*\b3\b"),
+        (
+            {"ramps": (Ramp("sigma", 0, 0.5, after=4),)},
+            {},
+            r"--ramp sigma=0\.5:0@4\b.*\b4\b.*\b0\.5\b",
+        ),
+        ({"ramps": (Ramp("lr", 1),)}, {}, r"--ramp lr:1\b"),
+        ({"milestones": (2, 4, 50)}, {}, r"--milestones\b.*\b4, 50\b.*\b4\b"),
+        ({"milestones": (2,)}, {"schedule": "cosine"}, "--milestones .*--schedule cosine"),
+        ({"step_epochs": 2}, {"schedule": "cosine"}, "--step-epochs .*--schedule cosine"),
+        ({"step_epochs": 2}, {"milestones": (2,)}, "--step-epochs .*--milestones"),
+        ({"sigma_lr": 0.1}, {}, "--sigma-lr .*--data-dependent"),
+        ({"nesterov": False}, {"optimizer": "adam"}, "--nesterov .*--optimizer adam"),
+        ({"momentum": 0.5}, {"optimizer": "adadelta"}, "--momentum .*--optimizer adadelta"),
     ],
 )
 def test_what_was_typed_and_does_nothing_is_said(
-    typed: dict[str, Any], more: dict[str, Any], message: str
+    typed: dict[str, Any], more: dict[str, Any], named: str
 ) -> None:
-    assert message in told(typed, **more)
+    (warning,) = without_effect(plan(**typed, **more), typed)
+    assert re.search(named, warning)
     assert without_effect(plan(**typed, **more), ()) == [], "what nobody typed says nothing"
 
 
@@ -52,7 +54,7 @@ def test_what_was_typed_and_does_nothing_is_said(
     ],
 )
 def test_what_takes_effect_says_nothing(typed: dict[str, Any], more: dict[str, Any]) -> None:
-    assert told(typed, **more) == ""
+    assert without_effect(plan(**typed, **more), typed) == []
 
 
 def test_no_shipped_recipe_says_anything_of_its_own() -> None:
@@ -61,12 +63,10 @@ def test_no_shipped_recipe_says_anything_of_its_own() -> None:
         assert without_effect(short.plan, {"epochs": 60}) == [], name
 
 
-@pytest.mark.parametrize(
-    ("knob", "message"), [("sigma", "trained with noise"), ("lr", "no weight would move")]
-)
-def test_a_new_run_that_would_learn_nothing_is_refused(knob: str, message: str, tmp_path: Any) -> None:
+@pytest.mark.parametrize("knob", ["sigma", "lr"])
+def test_a_new_run_that_would_learn_nothing_is_refused(knob: str, tmp_path: Any) -> None:
     idle = recipe(ramps=(Ramp(knob, 0, after=5),))
-    with pytest.raises(InvalidValueError, match=f"keeps {knob} at 0 in all 2 epochs, so that .*{message}"):
+    with pytest.raises(InvalidValueError, match=rf"{knob}:0@5.*\b2\b"):
         train_into(tmp_path / "run", idle, halves())
     assert not (tmp_path / "run").exists()
     check_learns(plan(sigma=0.0))

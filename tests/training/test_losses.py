@@ -108,9 +108,7 @@ def test_an_epoch_reads_a_handful_of_numbers_and_ends_with_the_same_bits(monkeyp
 
 def test_a_diverged_run_ends_within_a_few_steps_and_names_the_first_bad_one(ahead):
     objective = Diverging(calls=5)
-    with pytest.raises(
-        TrainingDivergedError, match=r"'Diverging' became nan in epoch 1, batch 5 of 25.*0\.05"
-    ):
+    with pytest.raises(TrainingDivergedError, match=r"'Diverging'.*\bnan\b.*\b1\b.*\b5\b.*\b25\b.*0\.05"):
         train(new_model(), halves(50), plan(objective=objective, batch_size=2))
     assert 5 <= len(objective.made) <= 5 + READ_EVERY
 
@@ -127,5 +125,5 @@ def test_an_error_that_follows_from_an_unread_loss_is_told_as_divergence(ahead):
                 raise InvalidValueError("weights must be finite")
             return model(x).sum() * (float("nan") if Strict.calls == 3 else 0.0)
 
-    with pytest.raises(TrainingDivergedError, match="batch 3 of 25"):
+    with pytest.raises(TrainingDivergedError, match=r"'Strict'.*\bnan\b.*\b3\b.*\b25\b"):
         train(new_model(), halves(50), plan(objective=Strict(), batch_size=2))

@@ -28,10 +28,12 @@ print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def faults(keep: bool) -> tuple[bool, int]:
     """Whether freed memory was kept, and the pages that five more arrays of 64 MB faulted in."""
     words = [sys.executable, "-c", FAULTS.replace("KEEP", str(keep))]
-    kept, count = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+    run = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+    kept, count = run.stdout.split()
     return kept == "1", int(count)
 
 
+@pytest.mark.system
 def test_the_next_array_has_the_pages_of_the_last():
     kept, count = faults(keep=True)
     if not kept:

@@ -66,7 +66,7 @@ def test_bad_value_is_named(field, value):
 
 
 def test_a_choice_misspelt_is_guessed():
-    with pytest.raises(InvalidValueError, match=r"Did you mean 'cosine'\? Known: step, cosine"):
+    with pytest.raises(InvalidValueError, match=r"'cosin'.*'cosine'.*\bstep\b"):
         TrainPlan(0.25, schedule="cosin")
 
 
@@ -143,29 +143,28 @@ def test_several_ramps_work_together():
 
 
 @pytest.mark.parametrize(
-    ("text", "objective", "message"),
+    ("text", "objective", "named"),
     [
-        ("epsilom:10", SmoothAdv(), "unknown knob to ramp 'epsilom'. Did you mean 'epsilon'"),
-        ("epsilon:10", Gaussian(), "unknown knob to ramp 'epsilon'. Known: lr, sigma"),
-        ("copies:3", Macer(), "unknown knob to ramp 'copies'"),
-        ("attack:3", SmoothAdv(), "unknown knob to ramp 'attack'"),
-        ("clip:3", SmoothAdv(), "unknown knob to ramp 'clip'"),
-        ("loss:3", Gaussian(), "unknown knob to ramp 'loss'"),
-        ("epochs:3", Gaussian(), "unknown knob to ramp 'epochs'"),
-        ("one_step_norm:3", SmoothMix(), "give one_step_norm the value to reach"),
-        ("gamma:0@3", Macer(), "gamma must be positive and finite, got 0"),
-        ("lr=-1:5", Gaussian(), "start of lr=-1:5 must be finite and not negative"),
-        ("sigma=-1:5@2", Gaussian(), "start of sigma=-1:5@2 must be finite and not negative"),
+        ("epsilom:10", SmoothAdv(), "'epsilom'.*'epsilon'"),
+        ("epsilon:10", Gaussian(), "'epsilon'.*lr, sigma$"),
+        ("copies:3", Macer(), "'copies'.*lr, sigma, lam"),
+        ("attack:3", SmoothAdv(), "'attack'.*lr, sigma, epsilon"),
+        ("clip:3", SmoothAdv(), "'clip'.*lr, sigma, epsilon"),
+        ("loss:3", Gaussian(), "'loss'.*lr, sigma$"),
+        ("epochs:3", Gaussian(), "'epochs'.*lr, sigma$"),
+        ("one_step_norm:3", SmoothMix(), "one_step_norm:3"),
+        ("gamma:0@3", Macer(), r"\bgamma\b.*\b0\b"),
+        ("lr=-1:5", Gaussian(), "ramps.*lr=-1:5"),
+        ("sigma=-1:5@2", Gaussian(), "ramps.*sigma=-1:5@2"),
     ],
 )
-def test_a_ramp_that_cannot_be_is_refused_before_training(text, objective, message):
-    with pytest.raises(InvalidValueError) as caught:
+def test_a_ramp_that_cannot_be_is_refused_before_training(text, objective, named):
+    with pytest.raises(InvalidValueError, match=named):
         ramped(text, objective=objective)
-    assert message in str(caught.value)
 
 
 def test_two_ramps_of_one_knob_contradict_each_other():
-    with pytest.raises(InvalidValueError, match="ramps must name each knob once, lam has several"):
+    with pytest.raises(InvalidValueError, match=r"ramps.*\blam\b"):
         ramped("lam:2", "lam:0@5", objective=Macer())
 
 
@@ -179,7 +178,7 @@ def test_a_step_takes_as_many_inputs_as_its_rows_allow(objective, inputs):
 
 def test_a_batch_holds_all_copies_of_an_input():
     assert TrainPlan(0.25, objective=SmoothAdv(copies=16), batch_size=16).inputs_per_step == 1
-    with pytest.raises(InvalidValueError, match="at least the 16 noise copies of smoothadv, got 15"):
+    with pytest.raises(InvalidValueError, match=r"batch_size.*\b16\b.*smoothadv.*\b15\b"):
         TrainPlan(0.25, objective=SmoothAdv(copies=16), batch_size=15)
 
 

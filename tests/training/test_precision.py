@@ -60,7 +60,5 @@ def test_every_objective_trains_in_bfloat16(name):
 
 
 def test_float16_on_a_processor_is_refused():
-    with pytest.raises(
-        InvalidValueError, match="float16 needs a CUDA device, got cpu: use bfloat16 or float32"
-    ):
+    with pytest.raises(InvalidValueError, match=r"float16.*\bcpu\b.*bfloat16.*float32"):
         train(new_model(), halves(), plan(precision="float16"))

@@ -107,13 +107,13 @@ def test_without_shards_there_is_one_for_each_process():
 
 
 def test_shards_that_cannot_be_shared_are_refused():
-    with pytest.raises(InvalidValueError, match="multiple of the 2 processes, got 3"):
+    with pytest.raises(InvalidValueError, match=r"shards.*\b2\b.*\b3\b"):
         trained_together(2, new_model(), halves(), plan(shards=3))
 
 
 @pytest.mark.parametrize(("size", "batch_size", "inputs"), [(50, 4, 4), (3, 16, 3)])
 def test_more_shards_than_inputs_are_refused(size, batch_size, inputs):
-    with pytest.raises(InvalidValueError, match=f"must not exceed the {inputs} inputs of a batch, got 5"):
+    with pytest.raises(InvalidValueError, match=rf"shards.*\b{inputs}\b.*\b5\b"):
         train(new_model(), halves(size), plan(shards=5, batch_size=batch_size))
 
 
@@ -133,17 +133,15 @@ def test_without_torchrun_a_process_is_alone(environment):
         assert type(connect()) is Processes
 
 
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [("cuda:1", "'cuda:1' names one card.*4 proc"), ("mps", "'mps' can't be shared by 4 proc")],
-)
-def test_several_processes_cannot_share_one_card(device, reason):
-    with patch.dict(os.environ, TORCHRUN), pytest.raises(InvalidValueError, match=reason):
+@pytest.mark.parametrize(("device", "instead"), [("cuda:1", "'cuda'"), ("mps", "cpu")])
+def test_several_processes_cannot_share_one_card(device, instead):
+    named = rf"'{device}'.*\b4\b.*{instead}"
+    with patch.dict(os.environ, TORCHRUN), pytest.raises(InvalidValueError, match=named):
         connect(device)
 
 
 def test_processes_without_a_card_are_refused():
     here = patch.dict(os.environ, TORCHRUN | {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "4"})
     cards = patch("torch.cuda.device_count", return_value=2)
-    with here, cards, pytest.raises(InvalidValueError, match="4 processes here for 2 cards"):
+    with here, cards, pytest.raises(InvalidValueError, match=r"\b4\b.*\b2\b"):
         connect("cuda")

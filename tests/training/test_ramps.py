@@ -47,21 +47,21 @@ def test_every_start_survives_the_round_trip(start):
     ],
 )
 def test_a_text_of_another_form_shows_the_form(text):
-    with pytest.raises(InvalidValueError, match=r"KNOB\[=START\]:EPOCHS\[@AFTER\]") as caught:
+    with pytest.raises(InvalidValueError, match=r"\[=START\]:EPOCHS\[@AFTER\]") as caught:
         Ramp.parse(text)
     assert repr(text) in str(caught.value)
 
 
 @pytest.mark.parametrize("start", ["nan", "inf", "-inf"])
 def test_a_start_that_is_no_number_is_refused(start):
-    with pytest.raises(InvalidValueError, match=f"lr must start at a finite number, got {start}"):
+    with pytest.raises(InvalidValueError, match=rf"\blr\b.*{start}"):
         Ramp.parse(f"lr={start}:5")
 
 
 @pytest.mark.parametrize("field", ["epochs", "after"])
 @pytest.mark.parametrize("value", [-1, 1.5, True])
 def test_epochs_are_counted(field, value):
-    with pytest.raises(InvalidValueError, match="epochs of a ramp"):
+    with pytest.raises(InvalidValueError, match=f"(epochs|{field}).*{value}"):
         Ramp(**{"knob": "lr", "epochs": 1, field: value})
 
 

@@ -102,49 +102,47 @@ def test_names_that_are_tables_and_none_are_plain_in_json():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        ("sigma = 0.5", "dataset is missing: give it in the recipe or on the command line"),
-        ('dataset = "digits"', "sigma is missing"),
-        (SHORT + "epoch = 3", "unknown recipe field 'epoch'. Did you mean 'epochs'?"),
-        (SHORT + 'name = "x"', "unknown recipe field 'name'"),
-        (SHORT + "plan = 3", "unknown recipe field 'plan'"),
-        (SHORT + "epochs = 3.5", "epochs must be a whole number, got 3.5"),
-        (SHORT + "epochs = 0", "epochs must be an integer of at least 1, got 0"),
-        (SHORT + 'lr = "0.1"', "lr must be a number, got '0.1'"),
-        (SHORT + "lr = nan", "lr must be positive and finite, got nan"),
-        (SHORT + "flip = 1", "flip must be true or false, got 1"),
-        (SHORT + "milestones = 30", "milestones must be a list, got 30"),
-        (SHORT + 'schedule = "stpe"', "Did you mean 'step'"),
-        (SHORT + "inputs = 0", "inputs must be an integer of at least 1"),
-        (SHORT + "architecture = 5", "architecture must be a text, got 5"),
-        (SHORT + "source = 5", "source must be a text"),
-        (SHORT + 'ramps = "eta:10"', "ramps must be a list of texts such as 'epsilon:10', got 'eta:10'"),
-        (SHORT + "ramps = [10]", "ramps must be a list of texts"),
-        (SHORT + 'ramps = ["eta"]', "ramp 'eta' is not of the form"),
-        (SHORT + 'ramps = ["eta:10"]', "unknown knob to ramp 'eta'"),
-        (SHORT + 'objective = "macer"', "[objective] must be a table with a name, got 'macer'"),
-        (SHORT + "[objective]\nlam = 3.0", "[objective] must be a table with a name"),
-        (SHORT + '[objective]\nname = "mcer"', "unknown objective 'mcer'. Did you mean 'macer'?"),
-        (SHORT + '[objective]\nname = "macer"\nlmd = 3', "unknown knob of macer 'lmd'"),
-        (SHORT + '[objective]\nname = "macer"\nlam = "a"', "lam must be a number, got 'a'"),
-        (SHORT + '[objective]\nname = "macer"\nlam = -1', "lam must be finite and not negative"),
-        (SHORT + "epochs =", "Invalid value"),
-        (SHORT + SHORT, "Cannot overwrite a value"),
+        ("sigma = 0.5", r"\bdataset\b"),
+        ('dataset = "digits"', r"\bsigma\b"),
+        (SHORT + "epoch = 3", "'epoch'.*'epochs'"),
+        (SHORT + 'name = "x"', "'name'"),
+        (SHORT + "plan = 3", "'plan'"),
+        (SHORT + "epochs = 3.5", r"\bepochs\b.*3\.5"),
+        (SHORT + "epochs = 0", r"\bepochs\b.*\b0\b"),
+        (SHORT + 'lr = "0.1"', r"\blr\b.*'0\.1'"),
+        (SHORT + "lr = nan", r"\blr\b.*\bnan\b"),
+        (SHORT + "flip = 1", r"\bflip\b.*\b1\b"),
+        (SHORT + "milestones = 30", r"\bmilestones\b.*\b30\b"),
+        (SHORT + 'schedule = "stpe"', "schedule.*'stpe'.*'step'"),
+        (SHORT + "inputs = 0", r"\binputs\b.*\b0\b"),
+        (SHORT + "architecture = 5", r"\barchitecture\b.*\b5\b"),
+        (SHORT + "source = 5", r"\bsource\b.*\b5\b"),
+        (SHORT + 'ramps = "eta:10"', r"\bramps\b.*'eta:10'"),
+        (SHORT + "ramps = [10]", r"\bramps\b.*\[10\]"),
+        (SHORT + 'ramps = ["eta"]', "'eta'.*EPOCHS"),
+        (SHORT + 'ramps = ["eta:10"]', "'eta'.*lr, sigma"),
+        (SHORT + 'objective = "macer"', r"\[objective\].*'macer'"),
+        (SHORT + "[objective]\nlam = 3.0", r"\[objective\].*\{'lam': 3\.0\}"),
+        (SHORT + '[objective]\nname = "mcer"', "'mcer'.*'macer'"),
+        (SHORT + '[objective]\nname = "macer"\nlmd = 3', "macer.*'lmd'.*'lam'"),
+        (SHORT + '[objective]\nname = "macer"\nlam = "a"', r"\blam\b.*'a'"),
+        (SHORT + '[objective]\nname = "macer"\nlam = -1', r"\blam\b.*-1"),
+        (SHORT + "epochs =", ""),  # the rest is Python's message about TOML
+        (SHORT + SHORT, ""),
     ],
 )
-def test_a_mistake_is_named_with_the_file(text, message, written):
-    with pytest.raises(DataError) as caught:
+def test_a_mistake_is_named_with_the_file(text, named, written):
+    with pytest.raises(DataError, match=rf"mine\.toml.*{named}"):
         written(text)
-    assert message in str(caught.value)
-    assert "mine.toml" in str(caught.value)
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(DataError, match=r"nowhere\.toml can't be read: No such file"):
+    with pytest.raises(DataError, match=r"nowhere\.toml"):
         find_recipe(str(tmp_path / "nowhere.toml"))
     (tmp_path / "folder.toml").mkdir()
-    with pytest.raises(DataError, match=r"folder\.toml can't be read"):
+    with pytest.raises(DataError, match=r"folder\.toml"):
         find_recipe(str(tmp_path / "folder.toml"))
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(DataError, match=r"bytes\.toml"):
@@ -152,9 +150,7 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_an_unknown_name_is_guessed():
-    with pytest.raises(
-        InvalidValueError, match=r"unknown recipe 'mnist-macer-0\.6'. Did you mean 'mnist-macer-0\.5'"
-    ):
+    with pytest.raises(InvalidValueError, match=r"'mnist-macer-0\.6'.*'mnist-macer-0\.5'"):
         find_recipe("mnist-macer-0.6")
 
 
@@ -203,16 +199,16 @@ def test_another_objective_with_ramps_of_its_own():
 
 
 def test_changes_are_checked():
-    with pytest.raises(InvalidValueError, match="macer has no knob 'epsilon', which belongs to smoothadv"):
+    with pytest.raises(InvalidValueError, match=r"macer.*'epsilon'.*smoothadv"):
         published().changed({}, knobs={"epsilon": 1.0})
-    with pytest.raises(InvalidValueError, match="unknown recipe field 'epoch'"):
+    with pytest.raises(InvalidValueError, match=r"'epoch'.*'epochs'"):
         published().changed({"epoch": 1})
-    with pytest.raises(InvalidValueError, match="unknown objective 'mace'"):
+    with pytest.raises(InvalidValueError, match=r"'mace'.*'macer'"):
         published().changed({}, "mace")
 
 
 def test_a_recipe_from_values_alone():
     made = make_recipe({"dataset": "digits", "sigma": 1, "ramps": ["lam:5"]}, "macer", {"copies": 4})
     assert made == Recipe("digits", TrainPlan(1.0, Macer(copies=4), ramps=(Ramp("lam", 5),)))
-    with pytest.raises(InvalidValueError, match="dataset is missing"):
+    with pytest.raises(InvalidValueError, match="dataset"):
         make_recipe({"sigma": 1.0})

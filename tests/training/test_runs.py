@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 import torch
@@ -113,26 +114,25 @@ def test_listeners_hear_of_each_epoch_when_it_is_on_disk(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "field"),
+    ("changes", "named"),
     [
-        ({"lr": 0.01}, "plan.lr: the run has 0.05, now 0.01"),
-        ({"seed": 1}, "plan.seed: the run has 0, now 1"),
-        ({"epochs": 5}, "plan.epochs: the run has 2, now 5"),
-        ({"shards": 2}, "plan.shards: the run has 1, now 2"),
-        ({"objective": Macer()}, 'plan.objective: the run has "gaussian", now "macer"'),
-        ({"ramps": (Ramp("lr", 5),)}, "plan.ramps"),
-        ({"milestones": (1,)}, "plan.milestones"),
-        ({"precision": "bfloat16"}, "plan.precision"),
-        ({"nesterov": False}, "plan.nesterov"),
-        ({"optimizer": "adam"}, "plan.optimizer"),
+        ({"lr": 0.01}, r"plan\.lr: .*\b0\.05\b.*\b0\.01\b"),
+        ({"seed": 1}, r"plan\.seed: .*\b0\b.*\b1\b"),
+        ({"epochs": 5}, r"plan\.epochs: .*\b2\b.*\b5\b"),
+        ({"shards": 2}, r"plan\.shards: .*\b1\b.*\b2\b"),
+        ({"objective": Macer()}, r'plan\.objective: .*"gaussian".*"macer"'),
+        ({"ramps": (Ramp("lr", 5),)}, r"plan\.ramps"),
+        ({"milestones": (1,)}, r"plan\.milestones"),
+        ({"precision": "bfloat16"}, r"plan\.precision"),
+        ({"nesterov": False}, r"plan\.nesterov"),
+        ({"optimizer": "adam"}, r"plan\.optimizer"),
     ],
 )
-def test_another_plan_is_refused_and_said(changes, field, tmp_path):
+def test_another_plan_is_refused_and_said(changes, named, tmp_path):
     train_into(tmp_path, recipe(), halves())
     before = contents(tmp_path)
-    with pytest.raises(RunError) as caught:
+    with pytest.raises(RunError, match=named):
         train_into(tmp_path, recipe(**changes), halves())
-    assert field in str(caught.value)
     assert contents(tmp_path) == before
 
 
@@ -154,13 +154,13 @@ def test_a_run_that_counted_rows_is_not_gone_on_with_in_inputs(tmp_path):
 def test_another_knob_architecture_or_data_is_refused_too(tmp_path):
     chosen = recipe(objective=Macer(copies=2))
     train_into(tmp_path, chosen, halves())
-    with pytest.raises(RunError, match=r"plan\.objective\.lam: the run has 16\.0, now 6\.0"):
+    with pytest.raises(RunError, match=r"plan\.objective\.lam: .*\b16\.0.*\b6\.0"):
         train_into(tmp_path, recipe(objective=Macer(copies=2, lam=6.0)), halves())
     with pytest.raises(RunError, match=r"model\.architecture"):
         train_into(tmp_path, dataclasses.replace(chosen, architecture="cifar_resnet20"), halves())
     with pytest.raises(RunError, match=r"data\.sha256"):
         train_into(tmp_path, chosen, halves(49))
-    with pytest.raises(RunError, match=r"plan\.inputs: the run has null, now 50"):
+    with pytest.raises(RunError, match=r"plan\.inputs: .*\bnull\b.*\b50\b"):
         train_into(tmp_path, dataclasses.replace(chosen, inputs=50), halves())
 
 
@@ -170,15 +170,17 @@ def test_what_nobody_knows_the_plan_of_is_neither_continued_nor_replaced(name, t
     (tmp_path / "other").mkdir()
     (tmp_path / "run" / name).rename(tmp_path / "other" / name)
     before = contents(tmp_path / "other")
-    with pytest.raises(RunError, match=f"holds {name} but no run.json: restore it or choose another --out"):
+    with pytest.raises(RunError, match=rf"{name}.*run\.json.*--out"):
         train_into(tmp_path / "other", recipe(seed=1), halves())
     assert contents(tmp_path / "other") == before
 
 
 def test_a_run_has_one_writer(tmp_path):
     def second(done):
-        with pytest.raises(RunError, match="another process is writing this run"):
+        before = contents(tmp_path)
+        with pytest.raises(RunError, match=re.escape(str(tmp_path))):
             train_into(tmp_path, recipe(), halves())
+        assert contents(tmp_path) == before
 
     assert len(train_into(tmp_path, recipe(), halves(), listeners=[second])) == 2
 
@@ -197,14 +199,14 @@ def test_a_run_goes_on_with_the_threads_it_was_begun_with(tmp_path, monkeypatch)
 
     plan = recipe(epochs=2, threads=2)
     with pytest.raises(KeyboardInterrupt):
-        train_into(tmp_path, plan, halves(), listeners=[stop])
+        train_into(tmp_path, plan, halves(20), listeners=[stop])
     again = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, threads=None))
-    train_into(tmp_path, again, halves(), listeners=[lambda _: used.append(torch.get_num_threads())])
+    train_into(tmp_path, again, halves(20), listeners=[lambda _: used.append(torch.get_num_threads())])
     assert used == [2, 2]
     assert find_recipe(str(tmp_path / "recipe.toml")).plan.threads == 2
     other = dataclasses.replace(plan, plan=dataclasses.replace(plan.plan, threads=3))
-    with pytest.raises(RunError, match="begun with 2 threads, now 3"):
-        train_into(tmp_path, other, halves())
+    with pytest.raises(RunError, match=r"\b2\b.*\b3\b.*--threads"):
+        train_into(tmp_path, other, halves(20))
 
 
 @pytest.mark.parametrize("stated", ["", "many", "0", "-1", "99999999999999999999"])
@@ -250,13 +252,13 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_the_run_goes_on(tmp_path, mon
 
     def fills_up(path, content):
         if len(written) == 1:
-            raise OutputError(f"{path} can't be written: No space left on device")
+            raise OutputError("ENOSPC")
         written.append(path)
         write(path, content)
 
     with monkeypatch.context() as disk:
         disk.setattr(checkpoints, "write_atomically", fills_up)
-        with pytest.raises(OutputError, match="No space left"):
+        with pytest.raises(OutputError, match="ENOSPC"):
             train_into(tmp_path / "run", recipe(epochs=3), halves())
     assert len(load_state(tmp_path / "run").history) == 1
     train_into(tmp_path / "run", recipe(epochs=3), halves())
@@ -268,7 +270,7 @@ def test_a_damaged_checkpoint_stops_before_training(tmp_path):
     path = tmp_path / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:1000])
     before = contents(tmp_path)
-    with pytest.raises(RunError, match="delete it to train from the beginning"):
+    with pytest.raises(RunError, match=r"checkpoint\.pt"):
         train_into(tmp_path, recipe(), halves())
     assert contents(tmp_path) == before
     path.unlink()
@@ -282,16 +284,14 @@ def diverging(calls):
 
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     kept = []
-    with pytest.raises(TrainingDivergedError) as caught:
+    where = rf"'Diverging'.*\bnan\b.*\b3\b.*\b2\b.*\b4\b.*\b2\b.*{re.escape(str(tmp_path))}"
+    with pytest.raises(TrainingDivergedError, match=where):
         train_into(
             tmp_path,
             diverging(calls=10),
             halves(),
             listeners=[lambda done: kept.append((tmp_path / "checkpoint.pt").read_bytes())],
         )
-    message = str(caught.value)
-    assert "objective 'Diverging' became nan in epoch 3, batch 2 of 4" in message
-    assert f"The last good checkpoint, of epoch 2 (loss 0.0000), is kept in {tmp_path}" in message
     assert (tmp_path / "checkpoint.pt").read_bytes() == kept[1]
     state = load_state(tmp_path)
     assert len(state.history) == 2
@@ -300,10 +300,9 @@ def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
 
 
 def test_divergence_in_the_first_epoch_says_that_nothing_was_saved(tmp_path):
-    with pytest.raises(
-        TrainingDivergedError, match=r"epoch 1, batch 2 of 4.*It was the first epoch: nothing was saved"
-    ):
+    with pytest.raises(TrainingDivergedError, match=r"\b1\b.*\b2\b.*\b4\b") as caught:
         train_into(tmp_path, diverging(calls=2), halves())
+    assert str(tmp_path) not in str(caught.value)
     assert not (tmp_path / "checkpoint.pt").exists()
 
 

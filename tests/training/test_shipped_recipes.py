@@ -1,9 +1,8 @@
 """The recipes that come with the package, against the papers' figures written out here."""
 
 import dataclasses
+import re
 from importlib import resources
-
-import pytest
 
 from smoothcert.architectures import ARCHITECTURES
 from smoothcert.datasets import DATASETS
@@ -72,38 +71,32 @@ OF_SMALL_NOISE = {
 }
 
 
-@pytest.mark.parametrize("name", RECIPES)
-class TestEveryRecipe:
-    def test_its_name_says_what_it_is(self, name):
-        recipe = RECIPES[name]
+def test_every_recipe_says_what_it_is():
+    for name, recipe in RECIPES.items():
         words = name.split("-")
-        assert words[0] == recipe.dataset
-        assert recipe.plan.objective_name in words
-        assert words[-1] == str(recipe.plan.sigma)
         assert recipe.name == name
+        assert words[0] == recipe.dataset, name
+        assert recipe.plan.objective_name in words, name
+        assert words[-1] == str(recipe.plan.sigma), name
+        assert recipe.dataset in DATASETS, name
+        assert recipe.architecture in ARCHITECTURES, name
+        assert re.search(r"\b20\d\d\b", recipe.source), name
+        assert any(author in recipe.source for author in ("Jeong", "Zhai", "Alfarra", "Cohen")), name
+        assert recipe.published_acr is None or 0.3 < recipe.published_acr < 2, name
 
-    def test_names_its_source(self, name):
-        assert "20" in RECIPES[name].source  # a year
-        assert any(author in RECIPES[name].source for author in ("Jeong", "Zhai", "Alfarra", "Cohen"))
 
-    def test_is_of_data_and_networks_that_are_there(self, name):
-        assert RECIPES[name].dataset in DATASETS
-        assert RECIPES[name].architecture in ARCHITECTURES
-
-    def test_reads_back_the_same(self, name, tmp_path):
+def test_every_recipe_reads_back_the_same(tmp_path):
+    for name, recipe in RECIPES.items():
         path = tmp_path / f"{name}.toml"
-        path.write_text(RECIPES[name].to_toml(), encoding="utf-8")
-        assert read_recipe(path) == RECIPES[name]
+        path.write_text(recipe.to_toml(), encoding="utf-8")
+        assert read_recipe(path) == recipe, name
 
-    def test_is_at_a_published_figure_or_says_none(self, name):
-        published = RECIPES[name].published_acr
-        assert published is None or 0.3 < published < 2
 
-    def test_every_epoch_has_settings(self, name):
-        plan = RECIPES[name].plan
-        for epoch in range(plan.epochs):
-            plan.at(epoch)
-        assert plan.at(plan.epochs - 1).objective == plan.objective  # every ramp has reached its end
+def test_every_epoch_of_every_recipe_has_settings():
+    for name, recipe in RECIPES.items():
+        plan = recipe.plan
+        last = [plan.at(epoch) for epoch in range(plan.epochs)][-1]
+        assert last.objective == plan.objective, name  # every ramp has reached its end
 
 
 def test_every_file_is_listed():
@@ -112,17 +105,19 @@ def test_every_file_is_listed():
     assert find_recipe("mnist-gaussian-0.5") is RECIPES["mnist-gaussian-0.5"]
 
 
-@pytest.mark.parametrize("method", MNIST_ACR)
-def test_mnist_figures_are_those_of_the_table(method):
-    found = tuple(RECIPES[f"mnist-{method}-{sigma}"].published_acr for sigma in SIGMAS)
-    assert found == MNIST_ACR[method]
+def acr(family):
+    return tuple(RECIPES[f"{family}-{sigma}"].published_acr for sigma in SIGMAS)
 
 
-@pytest.mark.parametrize("family", KNOBS)
-def test_knobs_are_the_published_ones(family):
-    for sigma, expected in zip(SIGMAS, KNOBS[family]):
-        knobs = dataclasses.asdict(RECIPES[f"{family}-{sigma}"].plan.objective)
-        assert {name: knobs[name] for name in expected} == expected, sigma
+def test_mnist_figures_are_those_of_the_table():
+    assert {method: acr(f"mnist-{method}") for method in MNIST_ACR} == MNIST_ACR
+
+
+def test_knobs_are_the_published_ones():
+    for family, by_sigma in KNOBS.items():
+        for sigma, expected in zip(SIGMAS, by_sigma, strict=True):
+            knobs = dataclasses.asdict(RECIPES[f"{family}-{sigma}"].plan.objective)
+            assert {name: knobs[name] for name in expected} == expected, (family, sigma)
 
 
 def test_every_family_with_knobs_is_in_the_table():
@@ -134,113 +129,104 @@ def test_every_family_with_knobs_is_in_the_table():
     assert families == set(KNOBS) | set(OF_SMALL_NOISE)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in RECIPES if name.startswith("mnist") and "-440" not in name]
-)
-def test_mnist_is_trained_as_the_papers_share_it(name):
-    recipe, plan = RECIPES[name], RECIPES[name].plan
-    assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == ("lenet", 90, 256, 0.01)
-    assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 30, ())
-    assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, False, 0)
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in RECIPES
-        if name.startswith("cifar10") and "macer" not in name and "resnet18-smoothadv" not in name
-    ],
-)
-def test_cifar_is_trained_as_the_papers_share_it(name):
-    recipe, plan = RECIPES[name], RECIPES[name].plan
-    depth, epochs = ("cifar_resnet18_7x7", 200) if "resnet18" in name else ("cifar_resnet110", 150)
-    assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == (depth, epochs, 256, 0.1)
-    assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 50, ())
-    assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, True, 4)
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in RECIPES if "macer-" in name and ("-440-" in name or "-150-" in name)]
-)
-def test_macers_own_schedule(name):
-    """As released: 64 inputs a step, plain momentum, five times the usual weight decay."""
-    plan = RECIPES[name].plan
-    assert (plan.lr, plan.inputs_per_step) == (0.01, 64)
-    assert (plan.optimizer, plan.momentum, plan.nesterov, plan.weight_decay) == ("sgd", 0.9, False, 5e-4)
-    assert (plan.epochs, plan.milestones) in [(440, (200, 400)), (150, (60, 120))]
-    assert str(plan.epochs) in name
-
-
-@pytest.mark.parametrize("sigma", SIGMAS)
-def test_smoothmix_mnist_runs_of_macer_begin_without_the_hinge(sigma):
-    """As released: 256 inputs a step, and λ = 0 as long as the learning rate is 0.01."""
-    plan = RECIPES[f"mnist-macer-{sigma}"].plan
-    assert plan.inputs_per_step == 256
-    for epoch in range(plan.epochs):
-        settings = plan.at(epoch)
-        assert (settings.objective.lam == 0) == (settings.lr == 0.01), epoch
-
-
-@pytest.mark.parametrize(
-    ("part", "ramps"),
-    [
-        ("mnist-smoothadv", (Ramp("epsilon", 10),)),
-        ("cifar10-smoothadv", (Ramp("epsilon", 10),)),
-        ("imagenet-smoothadv", (Ramp("epsilon", 10),)),
-        ("resnet18-smoothadv", ()),  # released: a warm-up of one epoch, which is none
-        ("smoothmix-onestep", (Ramp("eta", 10), Ramp("one_step_norm", 10))),
-        ("mnist-macer-0", (Ramp("lam", 0, after=30),)),
-        ("mnist-macer-1", (Ramp("lam", 0, after=30),)),
-        ("mnist-macer-440", ()),
-        ("cifar10-macer-150-1.0", (Ramp("lam", 0, after=60),)),
-        ("cifar10-macer-440-1.0", (Ramp("lam", 0, after=200),)),
-        ("gaussian", ()),
-        ("consistency", ()),
-        ("stability", ()),
-    ],
-)
-def test_what_rises_during_training(part, ramps):
-    found = [recipe.plan.ramps for name, recipe in RECIPES.items() if part in name]
+def chosen(wanted):
+    """Recipes whose name is wanted; at least one."""
+    found = [(name, recipe, recipe.plan) for name, recipe in RECIPES.items() if wanted(name)]
     assert found
-    assert all(each == ramps for each in found)
+    return found
 
 
-@pytest.mark.parametrize("sigma", ["0.12", "0.25", "0.5"])
-@pytest.mark.parametrize("family", OF_SMALL_NOISE)
-def test_data_dependent_papers_train_resnet18_by_all_three_methods(family, sigma):
-    recipe = RECIPES[f"{family}-{sigma}"]
-    knobs = dataclasses.asdict(recipe.plan.objective)
-    assert {name: knobs[name] for name in OF_SMALL_NOISE[family]} == OF_SMALL_NOISE[family]
-    plan = recipe.plan
-    assert (recipe.architecture, plan.epochs, plan.inputs_per_step, plan.lr) == (
-        "cifar_resnet18_7x7",
-        200,
-        128,
-        0.01,
-    )
-    assert (plan.nesterov, plan.weight_decay, plan.flip, plan.shift) == (False, 5e-4, True, 4)
-    assert f"cifar10-resnet18-gaussian-{sigma}" in RECIPES
+def test_mnist_is_trained_as_the_papers_share_it():
+    for name, recipe, plan in chosen(lambda name: name.startswith("mnist") and "-440" not in name):
+        assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == ("lenet", 90, 256, 0.01), name
+        assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 30, ()), name
+        assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, False, 0), name
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if "resnet18" in name])
-def test_data_dependent_papers_train_the_released_network_with_plain_momentum(name):
-    assert RECIPES[name].architecture == "cifar_resnet18_7x7"
-    assert (RECIPES[name].plan.optimizer, RECIPES[name].plan.nesterov) == ("sgd", False)
+def test_cifar_is_trained_as_the_papers_share_it():
+    for name, recipe, plan in chosen(
+        lambda name: name.startswith("cifar10") and "macer" not in name and "resnet18-smoothadv" not in name
+    ):
+        depth, epochs = ("cifar_resnet18_7x7", 200) if "resnet18" in name else ("cifar_resnet110", 150)
+        assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == (depth, epochs, 256, 0.1), name
+        assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 50, ()), name
+        assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, True, 4), name
 
 
-@pytest.mark.parametrize("sigma", ["0.12", "0.25", "0.5"])
-def test_ds2_moves_sigma_after_fifty_of_two_hundred_epochs(sigma):
-    plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("ds2-", ""))
-    assert (plan.data_dependent, plan.warmup, plan.epochs) == (True, 50, 200)
-    assert (plan.sigma_steps, plan.sigma_samples, plan.sigma_lr) == (1, 1, 1e-4)
-    assert dataclasses.replace(plan, data_dependent=False, sigma_warmup=None) == fixed
+def test_macers_own_schedule():
+    """As released: 64 inputs a step, plain momentum, five times the usual weight decay."""
+    schedules = {"440": (440, (200, 400)), "150": (150, (60, 120))}
+    for epochs, schedule in schedules.items():
+        for name, _, plan in chosen(lambda name, part=f"-{epochs}-": "macer-" in name and part in name):
+            assert (plan.epochs, plan.milestones) == schedule, name
+            assert (plan.lr, plan.inputs_per_step, plan.weight_decay) == (0.01, 64, 5e-4), name
+            assert (plan.optimizer, plan.momentum, plan.nesterov) == ("sgd", 0.9, False), name
 
 
-@pytest.mark.parametrize("sigma", SIGMAS)
-def test_the_l1_recipe_differs_in_its_noise_alone(sigma):
-    plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("uniform-", ""))
-    assert dataclasses.replace(plan, noise="gaussian") == fixed
+def test_smoothmix_mnist_runs_of_macer_begin_without_the_hinge():
+    """As released: 256 inputs a step, and λ = 0 as long as the learning rate is 0.01."""
+    for sigma in SIGMAS:
+        plan = RECIPES[f"mnist-macer-{sigma}"].plan
+        assert plan.inputs_per_step == 256, sigma
+        for epoch in range(plan.epochs):
+            settings = plan.at(epoch)
+            assert (settings.objective.lam == 0) == (settings.lr == 0.01), (sigma, epoch)
+
+
+RAMPS = {
+    "mnist-smoothadv": (Ramp("epsilon", 10),),
+    "cifar10-smoothadv": (Ramp("epsilon", 10),),
+    "imagenet-smoothadv": (Ramp("epsilon", 10),),
+    "resnet18-smoothadv": (),  # released: a warm-up of one epoch, which is none
+    "smoothmix-onestep": (Ramp("eta", 10), Ramp("one_step_norm", 10)),
+    "mnist-macer-0": (Ramp("lam", 0, after=30),),
+    "mnist-macer-1": (Ramp("lam", 0, after=30),),
+    "mnist-macer-440": (),
+    "cifar10-macer-150-1.0": (Ramp("lam", 0, after=60),),
+    "cifar10-macer-440-1.0": (Ramp("lam", 0, after=200),),
+    "gaussian": (),
+    "consistency": (),
+    "stability": (),
+}
+
+
+def test_what_rises_during_training():
+    for part, ramps in RAMPS.items():
+        for name, _, plan in chosen(lambda name, part=part: part in name):
+            assert plan.ramps == ramps, name
+
+
+SMALL_SIGMAS = ("0.12", "0.25", "0.5")
+
+
+def test_data_dependent_papers_train_resnet18_by_all_three_methods():
+    for family, expected in OF_SMALL_NOISE.items():
+        for name in (f"{family}-{sigma}" for sigma in SMALL_SIGMAS):
+            plan, knobs = RECIPES[name].plan, dataclasses.asdict(RECIPES[name].plan.objective)
+            assert {knob: knobs[knob] for knob in expected} == expected, name
+            assert (plan.epochs, plan.inputs_per_step, plan.lr) == (200, 128, 0.01), name
+            assert (plan.weight_decay, plan.flip, plan.shift) == (5e-4, True, 4), name
+    assert {f"cifar10-resnet18-gaussian-{sigma}" for sigma in SMALL_SIGMAS} <= set(RECIPES)
+
+
+def test_data_dependent_papers_train_the_released_network_with_plain_momentum():
+    for name, recipe, plan in chosen(lambda name: "resnet18" in name):
+        assert recipe.architecture == "cifar_resnet18_7x7", name
+        assert (plan.optimizer, plan.nesterov) == ("sgd", False), name
+
+
+def test_ds2_moves_sigma_after_fifty_of_two_hundred_epochs():
+    for sigma in SMALL_SIGMAS:
+        plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("ds2-", ""))
+        assert (plan.data_dependent, plan.warmup, plan.epochs) == (True, 50, 200), sigma
+        assert (plan.sigma_steps, plan.sigma_samples, plan.sigma_lr) == (1, 1, 1e-4), sigma
+        assert dataclasses.replace(plan, data_dependent=False, sigma_warmup=None) == fixed, sigma
+
+
+def test_the_l1_recipe_differs_in_its_noise_alone():
+    for sigma in SIGMAS:
+        plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("uniform-", ""))
+        assert dataclasses.replace(plan, noise="gaussian") == fixed, sigma
 
 
 def test_photographs_and_house_numbers_are_augmented_as_published():
@@ -251,15 +237,9 @@ def test_photographs_and_house_numbers_are_augmented_as_published():
             assert (recipe.plan.flip, recipe.plan.shift) == (True, 4), name
 
 
-@pytest.mark.parametrize(
-    ("family", "acr"),
-    [
-        ("cifar10-smoothadv-salman", (0.538, 0.709, 0.787)),
-        ("imagenet-smoothadv-salman", (0.528, 0.815, 1.003)),
-    ],
-)
-def test_salmans_rows_are_those_of_macers_tables(family, acr):
-    assert tuple(RECIPES[f"{family}-{sigma}"].published_acr for sigma in SIGMAS) == acr
+def test_salmans_rows_are_those_of_macers_tables():
+    assert acr("cifar10-smoothadv-salman") == (0.538, 0.709, 0.787)
+    assert acr("imagenet-smoothadv-salman") == (0.528, 0.815, 1.003)
 
 
 def test_imagenet_mixes_with_one_large_step_kept_near_for_the_one_step_adversary():

@@ -11,7 +11,7 @@ import torch
 
 from smoothcert.commands import main
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.system
 
 
 def losses(out):
@@ -57,7 +57,7 @@ def torchrun(*words):
                 "--ramp",
                 "epsilon:3",
             ],
-            marks=[pytest.mark.slow, pytest.mark.campaign],
+            marks=pytest.mark.campaign,
         ),
     ],
     ids=["gaussian", "smoothadv"],
@@ -78,7 +78,6 @@ def test_two_processes_do_what_one_does_with_two_shards(method, tmp_path):
     assert sorted(path.name for path in together.iterdir()) == sorted(path.name for path in alone.iterdir())
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_what_several_processes_finished_is_finished_for_one_too(tmp_path):
     words = ["digits", "--sigma", "0.25", "--batch-size", "64", "--max", "200", "--shards", "2", "--quiet"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -131,3 +132,16 @@ def messages(run: Path) -> dict[int | None, str]:
     for problem in verify_run(run).report.problems:
         found[problem.index] = "; ".join(filter(None, (found.get(problem.index), problem.message)))
     return found
+
+
+def figures(message: str) -> list[float]:
+    """The decimal numbers of a message: of a radius that does not follow, the stated one and the exact one."""
+    return [float(text) for text in re.findall(r"(?<![\w.])-?\d+(?:\.\d+(?:e-?\d+)?|e-?\d+)", message)]
+
+
+def says(message: str, told: str | Callable[[float, float], bool]) -> bool:
+    """Whether a message matches a pattern, or how the stated radius compares with the exact one."""
+    if isinstance(told, str):
+        return re.search(told, message) is not None
+    stated, exact = figures(message)
+    return told(stated, exact)

@@ -25,8 +25,8 @@ def exact(value: Decimal) -> mpmath.mpf:
 
 def holds(interval: Interval, value: mpmath.mpf, width: float = 1e-18) -> None:
     """The value is inside, and the interval narrow, relative to it."""
-    assert exact(interval.low) <= value <= exact(interval.high)
-    assert exact(interval.high) - exact(interval.low) <= width * abs(value)
+    assert exact(interval.low) <= value <= exact(interval.high), value
+    assert exact(interval.high) - exact(interval.low) <= width * abs(value), value
 
 
 @given(FRACTIONS, FRACTIONS)
@@ -40,16 +40,16 @@ def test_every_operation_holds_the_exact_result(a: Fraction, b: Fraction) -> Non
         assert Fraction(interval.high - interval.low) <= Fraction(1, 10**20)
 
 
-@pytest.mark.parametrize("value", ["1e-300", "0.5", "1", "3", "12345.678", "1e9"])
-def test_functions_hold_the_exact_result(value: str) -> None:
+def test_functions_hold_the_exact_result() -> None:
     with mpmath.workdps(80):
-        x, wide = Interval.of(Decimal(value)), mpmath.mpf(value)
-        if value != "1":
-            holds(x.ln(), mpmath.log(wide))
-        holds(x.sqrt(), mpmath.sqrt(wide))
-        if wide < 1e5:
-            holds(x.exp(), mpmath.exp(wide))
-            holds((-x).exp(), mpmath.exp(-wide))
+        for value in ("1e-300", "0.5", "1", "3", "12345.678", "1e9"):
+            x, wide = Interval.of(Decimal(value)), mpmath.mpf(value)
+            if value != "1":
+                holds(x.ln(), mpmath.log(wide))
+            holds(x.sqrt(), mpmath.sqrt(wide))
+            if wide < 1e5:
+                holds(x.exp(), mpmath.exp(wide))
+                holds((-x).exp(), mpmath.exp(-wide))
 
 
 def test_a_divisor_that_may_be_zero_is_refused() -> None:
@@ -62,36 +62,25 @@ def test_pi() -> None:
         holds(PI, +mpmath.pi, 1e-60)
 
 
-@pytest.mark.parametrize("n", [2, 17, 255, 256, 257, 1000, 10**6, 10**12])
-def test_factorials_on_both_sides_of_where_the_series_begins(n: int) -> None:
+def test_factorials_on_both_sides_of_where_the_series_begins() -> None:
     with mpmath.workdps(90):
-        holds(ln_factorial(n), mpmath.loggamma(n + 1), 1e-50)
+        for n in (2, 17, 255, 256, 257, 1000, 10**6, 10**12):
+            holds(ln_factorial(n), mpmath.loggamma(n + 1), 1e-50)
 
 
-@pytest.mark.parametrize("x", ["0", "1e-20", "0.1", "1", "5", "9.5"])
-def test_the_normal_tail(x: str) -> None:
+def test_the_normal_tail() -> None:
     with mpmath.workdps(90):
-        holds(upper_tail(Decimal(x)), mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2)
+        for x in ("0", "1e-20", "0.1", "1", "5", "9.5"):
+            holds(upper_tail(Decimal(x)), mpmath.erfc(mpmath.mpf(x) / mpmath.sqrt(2)) / 2)
 
 
-@pytest.mark.parametrize(
-    "p",
-    [
-        "1e-40",
-        "1e-15",
-        "0.001",
-        "0.3",
-        "0.4999999999999999",
-        "0.50000000000000001",
-        "0.9",
-        "0.9999999999999999",
-    ],
-)
-def test_the_normal_quantile(p: str) -> None:
+def test_the_normal_quantile() -> None:
+    near_the_ends = ("1e-40", "1e-15", "0.001", "0.9", "0.9999999999999999")
     with mpmath.workdps(90):
-        found = quantile(Interval.of(Decimal(p)))
-        assert mpmath.ncdf(exact(found.low)) <= mpmath.mpf(p) <= mpmath.ncdf(exact(found.high))
-        assert found.high - found.low <= abs(found.low) * Decimal("1e-15")
+        for p in (*near_the_ends, "0.3", "0.4999999999999999", "0.50000000000000001"):
+            found = quantile(Interval.of(Decimal(p)))
+            assert mpmath.ncdf(exact(found.low)) <= mpmath.mpf(p) <= mpmath.ncdf(exact(found.high)), p
+            assert found.high - found.low <= abs(found.low) * Decimal("1e-15"), p
 
 
 def test_the_normal_quantile_of_a_half_is_zero() -> None:
@@ -107,16 +96,17 @@ HARD = [
 ]
 
 
-@pytest.mark.parametrize(("k", "n", "alpha"), HARD)
-def test_the_clopper_pearson_bound_has_the_tail_alpha(k: int, n: int, alpha: float) -> None:
-    found = clopper_pearson_lower(k, n, Fraction(alpha))
-    assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15")
-    # mpmath's incomplete beta takes minutes at a million votes; the tail itself is held against it below.
-    if n <= 100:
-        with mpmath.workdps(60):
-            below, above = (tail_of(k, n, exact(end)) for end in (found.low, found.high))
-            assert below <= mpmath.mpf(alpha) * (1 + mpmath.mpf(10) ** -50)
-            assert above >= mpmath.mpf(alpha) * (1 - mpmath.mpf(10) ** -50)
+def test_the_clopper_pearson_bound_has_the_tail_alpha() -> None:
+    for case in HARD:
+        k, n, alpha = case
+        found = clopper_pearson_lower(k, n, Fraction(alpha))
+        assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15"), case
+        # mpmath's incomplete beta takes minutes at a million votes; the tail itself is held against it below.
+        if n <= 100:
+            with mpmath.workdps(60):
+                below, above = (tail_of(k, n, exact(end)) for end in (found.low, found.high))
+                assert below <= mpmath.mpf(alpha) * (1 + mpmath.mpf(10) ** -50), case
+                assert above >= mpmath.mpf(alpha) * (1 - mpmath.mpf(10) ** -50), case
 
 
 def tail_of(k: int, n: int, p: mpmath.mpf) -> mpmath.mpf:
@@ -128,50 +118,35 @@ def test_no_votes_bound_nothing() -> None:
     assert mixture_lower(0, 10, Fraction(1, 2)).high == 0
 
 
-@pytest.mark.parametrize(
-    ("k", "n", "p"),
-    [
-        (600, 1000, "0.55"),
-        (600, 1000, "0.65"),
-        (990, 1000, "0.97"),
-        (5, 1000, "0.001"),
-        (1, 10, "1e-200"),
-        (10, 10, "0.9"),
-    ],
-)
-def test_the_binomial_tail_on_both_sides_of_the_mean(k: int, n: int, p: str) -> None:
+def test_the_binomial_tail_on_both_sides_of_the_mean() -> None:
+    thousands = ((600, 1000, "0.55"), (600, 1000, "0.65"), (990, 1000, "0.97"), (5, 1000, "0.001"))
     with mpmath.workdps(80):
-        holds(tail_at_least(k, n, Decimal(p)), tail_of(k, n, mpmath.mpf(p)), 1e-22)
+        for k, n, p in (*thousands, (1, 10, "1e-200"), (10, 10, "0.9")):
+            holds(tail_at_least(k, n, Decimal(p)), tail_of(k, n, mpmath.mpf(p)), 1e-22)
 
 
-@pytest.mark.parametrize(
-    ("k", "n", "p"), [(99_950, 10**5, "0.999"), (100, 10**5, "0.0005"), (999_990, 10**6, "0.99995")]
-)
-def test_the_binomial_tail_of_many_votes(k: int, n: int, p: str) -> None:
+def test_the_binomial_tail_of_many_votes() -> None:
     """Held against the shorter side, term by term."""
     with mpmath.workdps(60):
-        share = mpmath.mpf(p)
-        few = range(k, n + 1) if n - k < k else range(k)
-        terms = mpmath.fsum(mpmath.binomial(n, j) * share**j * (1 - share) ** (n - j) for j in few)
-        holds(tail_at_least(k, n, Decimal(p)), terms if n - k < k else 1 - terms, 1e-22)
+        for k, n, p in ((99_950, 10**5, "0.999"), (100, 10**5, "0.0005"), (999_990, 10**6, "0.99995")):
+            share = mpmath.mpf(p)
+            few = range(k, n + 1) if n - k < k else range(k)
+            terms = mpmath.fsum(mpmath.binomial(n, j) * share**j * (1 - share) ** (n - j) for j in few)
+            holds(tail_at_least(k, n, Decimal(p)), terms if n - k < k else 1 - terms, 1e-22)
 
 
-@pytest.mark.parametrize(("k", "n", "alpha"), HARD)
-def test_the_mixture_is_refuted_at_its_bound(k: int, n: int, alpha: float) -> None:
-    found = mixture_lower(k, n, Fraction(alpha))
-    with mpmath.workdps(80):
-        a, b = mpmath.mpf(k), mpmath.mpf(n - k)
-        mixed = (
-            mpmath.loggamma(a + 0.5)
-            + mpmath.loggamma(b + 0.5)
-            - mpmath.loggamma(n + 1)
-            - mpmath.log(mpmath.pi)
-        )
-        wanted = mixed + mpmath.log(mpmath.mpf(alpha))
-        below, above = (
-            a * mpmath.log(p) + (b * mpmath.log(1 - p) if b else 0)
-            for p in (exact(found.low), exact(found.high))
-        )
-        assert below <= wanted <= above
-    assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15")
-    assert found.high <= Decimal(k) / n
+def test_the_mixture_is_refuted_at_its_bound() -> None:
+    for case in HARD:
+        k, n, alpha = case
+        found = mixture_lower(k, n, Fraction(alpha))
+        with mpmath.workdps(80):
+            a, b = mpmath.mpf(k), mpmath.mpf(n - k)
+            gammas = mpmath.loggamma(a + 0.5) + mpmath.loggamma(b + 0.5) - mpmath.loggamma(n + 1)
+            wanted = gammas - mpmath.log(mpmath.pi) + mpmath.log(mpmath.mpf(alpha))
+            below, above = (
+                a * mpmath.log(p) + (b * mpmath.log(1 - p) if b else 0)
+                for p in (exact(found.low), exact(found.high))
+            )
+            assert below <= wanted <= above, case
+        assert found.high - found.low <= min(found.low, 1 - found.low) * Decimal("1e-15"), case
+        assert found.high <= Decimal(k) / n, case

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -29,39 +31,29 @@ def both(
     return exact, LIBRARY[name](tally, 0, alpha)
 
 
-def agree(exact, library) -> None:
+def check(name: str, *case: Any, **options: Any) -> None:
     """The library is on the safe side, by no more than its margins."""
-    assert Decimal(library.lower) <= exact.lower.low
-    assert Decimal(library.upper) >= exact.upper.high
+    exact, library = both(name, *case, **options)
+    assert Decimal(library.lower) <= exact.lower.low, (name, *case)
+    assert Decimal(library.upper) >= exact.upper.high, (name, *case)
     # A look's level is a millionth below its share of α; that moves a bound by less than this.
-    assert Decimal(library.lower) >= exact.lower.low * (1 - Decimal("1e-6")) - Decimal("1e-9")
-    assert Decimal(library.upper) <= exact.upper.high * (1 + Decimal("1e-6")) + Decimal("1e-9")
+    least = exact.lower.low * (1 - Decimal("1e-6")) - Decimal("1e-9")
+    most = exact.upper.high * (1 + Decimal("1e-6")) + Decimal("1e-9")
+    assert Decimal(library.lower) >= least, (name, *case)
+    assert Decimal(library.upper) <= most, (name, *case)
 
 
-@pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize(
-    "counts",
-    [
-        (1000, 0, 0),
-        (999, 1, 0),
-        (0, 1000, 0),
-        (500, 500, 0),
-        (400, 300, 300),
-        (1, 998, 1),
-        (100_000, 0),
-        (99_990, 10),
-        (10**6, 0),
-    ],
-)
-@pytest.mark.parametrize("alpha", [0.001, 0.5, 0.999])
-def test_hard_bounds(name: str, counts: tuple[int, ...], alpha: float) -> None:
-    agree(*both(name, counts, alpha))
+def test_hard_bounds() -> None:
+    thousands = [(1000, 0, 0), (999, 1, 0), (0, 1000, 0), (500, 500, 0), (400, 300, 300), (1, 998, 1)]
+    many = [*thousands, (100_000, 0), (99_990, 10), (10**6, 0)]
+    for name, counts, alpha in itertools.product(HARD, many, (0.001, 0.5, 0.999)):
+        check(name, counts, alpha)
 
 
-@pytest.mark.parametrize("name", ["mixture", "mixture-top-two", "mixture-two-class"])
-@pytest.mark.parametrize("counts", [(1000, 0, 0), (900, 50, 50), (10**6, 0), (999_999, 1)])
-def test_hopeless_levels(name: str, counts: tuple[int, ...]) -> None:
-    agree(*both(name, counts, 1e-300))
+def test_hopeless_levels() -> None:
+    many = [(1000, 0, 0), (900, 50, 50), (10**6, 0), (999_999, 1)]
+    for name, counts in itertools.product(("mixture", "mixture-top-two", "mixture-two-class"), many):
+        check(name, counts, 1e-300)
 
 
 @settings(max_examples=60)
@@ -75,15 +67,15 @@ def test_hard_bounds_of_any_counts(name: str, counts: list[int], alpha: float) -
         counts = [100 * count // (sum(counts) or 1) for count in counts]
         counts[0] += 100 - sum(counts)
     if sum(counts):
-        agree(*both(name, tuple(counts), alpha))
+        check(name, tuple(counts), alpha)
 
 
-@pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
-@pytest.mark.parametrize("share", [0, 1, SOFT_UNIT // 2, SOFT_UNIT - 1, SOFT_UNIT])
-@pytest.mark.parametrize("alpha", [1e-300, 0.001, 0.999])
-@pytest.mark.parametrize("n", [1, 2, 1000, 10**6])
-def test_soft_bounds(name: str, share: int, alpha: float, n: int) -> None:
-    agree(*both(name, (n, 0), alpha, (share * n, (SOFT_UNIT - share) * n), spread=n))
+def test_soft_bounds() -> None:
+    shares = (0, 1, SOFT_UNIT // 2, SOFT_UNIT - 1, SOFT_UNIT)
+    for name, share, alpha, n in itertools.product(
+        ("hoeffding", "bernstein"), shares, (1e-300, 0.001, 0.999), (1, 2, 1000, 10**6)
+    ):
+        check(name, (n, 0), alpha, (share * n, (SOFT_UNIT - share) * n), spread=n)
 
 
 def test_looks_are_the_librarys() -> None:
@@ -98,7 +90,7 @@ def test_looks_are_the_librarys() -> None:
 def test_no_votes_say_nothing_and_other_looks_are_refused() -> None:
     nothing = bounds_of("looks", Votes(0, 0, "estimation", 0, (0, 0)), 0, Fraction(1, 1000))
     assert (nothing.lower.high, nothing.upper.low) == (0, 1)
-    with pytest.raises(UnreadableError, match="none of the bound's looks"):
+    with pytest.raises(UnreadableError, match=r"\b101\b"):
         bounds_of("looks", Votes(0, 0, "estimation", 0, (101, 0)), 0, Fraction(1, 1000))
     with pytest.raises(UnreadableError, match="soft"):
         bounds_of("bernstein", Votes(0, 0, "estimation", 0, (101, 0)), 0, Fraction(1, 1000))

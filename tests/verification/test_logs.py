@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +15,7 @@ from smoothcert.runs import Manifest, create_run, read_run
 from smoothcert.runs.records import Record
 from smoothcert.verification import verify_run
 from tests.runs.sealing import without_checksums
-from tests.verification.runs import certified, messages
+from tests.verification.runs import certified, figures, messages
 
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime"
 
@@ -33,9 +33,9 @@ STATED = ["--sigma", "0.25", "--bound", "clopper-pearson", "--n", "100", "--alph
 
 def test_a_radius_above_what_n_and_alpha_allow(tmp_path: Path) -> None:
     run = imported(tmp_path, ["0.37", "0.5", "0.1"], *STATED)
-    assert messages(run) == {
-        1: "radius 0.5, where the noise, n, alpha and bound that are stated allow 0.375119 at most"
-    }
+    found = messages(run)
+    assert list(found) == [1]
+    assert figures(found[1]) == [0.5, 0.375119]
     report = verify_run(run).report
     assert any("1.50048 σ" in words for words in report.verified), report.verified
 
@@ -45,7 +45,7 @@ def test_without_a_whole_plan_no_radius_is_impossible(tmp_path: Path, missing: s
     place = STATED.index(missing)
     run = imported(tmp_path, ["0.37", "0.5"], *STATED[:place], *STATED[place + 2 :])
     assert messages(run) == {}
-    assert not any("no radius is larger" in words for words in verify_run(run).report.verified)
+    assert not any("σ" in words for words in verify_run(run).report.verified), "no ceiling is stated"
 
 
 def test_printing_may_have_rounded_it_up(tmp_path: Path) -> None:
@@ -59,24 +59,23 @@ def test_printing_may_have_rounded_it_up(tmp_path: Path) -> None:
 def test_a_statement_cant_make_its_own_digits_coarser(tmp_path: Path) -> None:
     run = imported(tmp_path, ["0.376", "0.1"], *STATED)
     stated = json.loads((without_checksums(run) / "run.json").read_text())
-    for figures in (
+    for digits in (
         {"radius_digits": 1, "radius_decimals": 0},
         {"radius_digits": 10**30, "radius_decimals": "x"},
     ):
-        (run / "run.json").write_text(json.dumps(stated | {"data": stated["data"] | figures}))
+        (run / "run.json").write_text(json.dumps(stated | {"data": stated["data"] | digits}))
         assert list(messages(run)) == [0]
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "uniform"])
-@pytest.mark.parametrize("bound", BOUNDS.names())
-def test_the_ceiling_is_the_one_that_certify_has(tmp_path: Path, bound: str, noise: str) -> None:
-    plan: dict[str, Any] = {"noise": noise, "sigma": 0.5, "bound": bound, "n": 1500, "n0": 10, "alpha": 0.01}
-    about = Manifest.of("import", plan, {}, {"radius_digits": 17, "radius_decimals": 17})
-    most = planned_ceiling(about.plan)
-    assert most is not None
-    records = [Record(k, 1, 1, most * factor, 0.5, 0.1) for k, factor in enumerate((1.0, 1 + 1e-6))]
-    create_run(tmp_path / "run", about, records)
-    assert list(messages(tmp_path / "run")) == [1]
+def test_the_ceiling_is_the_one_that_certify_has(tmp_path: Path) -> None:
+    for bound, noise in itertools.product(BOUNDS.names(), ("gaussian", "uniform")):
+        plan = {"noise": noise, "sigma": 0.5, "bound": bound, "n": 1500, "n0": 10, "alpha": 0.01}
+        about = Manifest.of("import", plan, {}, {"radius_digits": 17, "radius_decimals": 17})
+        most = planned_ceiling(about.plan)
+        assert most is not None
+        records = [Record(k, 1, 1, most * factor, 0.5, 0.1) for k, factor in enumerate((1.0, 1 + 1e-6))]
+        create_run(tmp_path / f"{bound}-{noise}", about, records)
+        assert list(messages(tmp_path / f"{bound}-{noise}")) == [1], (bound, noise)
 
 
 def test_each_input_by_its_own_sigma(tmp_path: Path) -> None:
@@ -101,4 +100,6 @@ def test_an_honest_log_of_few_digits(tmp_path: Path) -> None:
 
 def test_zero_is_explained_by_few_decimals_alone(tmp_path: Path) -> None:
     run = imported(tmp_path, ["0.0", "0.12345678901234"], "--sigma", "0.25")
-    assert messages(run) == {0: "class 1 with radius 0.0"}
+    found = messages(run)
+    assert list(found) == [0]
+    assert figures(found[0]) == [0.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -21,7 +22,7 @@ from smoothcert.verification.class_bounds import Pair
 from smoothcert.verification.intervals import Interval
 from smoothcert.verification.noise import Grid, Noise
 from tests.runs.sealing import without_checksums
-from tests.verification.runs import certified, edit_plan, messages, stretched
+from tests.verification.runs import certified, edit_plan, messages, says, stretched
 
 UNIT = Fraction(1, 2**58)
 
@@ -140,19 +141,19 @@ def test_bounds_that_were_not_paid_for(tmp_path: Path) -> None:
     new = repaid(run, tmp_path / "new", 1e-3)
     assert messages(new) == {}  # more than needed: safe, and noted
     edit_plan(new, sampler_error=2e-3)
-    assert {index for index, text in messages(new).items() if "larger" in text or "nothing" in text} == {
-        record.index for record in read_run(new).records if not record.abstained
-    }
+    found = messages(new)
+    assert set(found) == {record.index for record in read_run(new).records if not record.abstained}
+    assert any(says(message, operator.gt) for message in found.values())
 
 
 def test_a_stated_distance_that_is_too_small(tmp_path: Path) -> None:
     run = certified(tmp_path / "run")
     new = repaid(run, tmp_path / "new", distance_of(plan_noise(run)))
     edit_plan(new, sampler_error=1e-20)
-    assert "the sampler's distance may be" in messages(new)[None]
+    assert says(messages(new)[None], r"sampler_error.*\b1e-20\b.*e-14\b")
     for nonsense in (None, -1.0, 2.0, "0"):
         edit_plan(new, sampler_error=nonsense)
-        assert "sampler_error" in messages(new)[None]
+        assert says(messages(new)[None], f"sampler_error.*{nonsense}")
 
 
 def test_version_one_says_that_its_arithmetic_must_be_believed(tmp_path: Path) -> None:
@@ -168,4 +169,4 @@ def test_version_one_says_that_its_arithmetic_must_be_believed(tmp_path: Path) -
     path.write_text(json.dumps(content))
     report = verify_run(run).report
     assert report.holds
-    assert any("Voráček & Hein 2023" in text for text in report.believed)
+    assert any("Voráček" in text for text in report.believed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -29,10 +30,15 @@ from tests.verification.runs import (
     edit_plan,
     edit_record,
     edit_votes,
+    figures,
     messages,
+    says,
     scores,
     stretched,
 )
+
+DIGEST = "[0-9a-f]{12}"
+"""The beginning of a SHA-256."""
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +61,7 @@ def test_a_radius_raised_by_a_billionth(run: Path) -> None:
     edit_record(run, victim, radius=column(run, victim, "radius") * (1 + 1e-9))
     found = messages(run)
     assert list(found) == [victim]
-    assert "larger than its votes support" in found[victim]
+    assert says(found[victim], operator.gt)
 
 
 def test_the_exact_radius_is_the_border_to_the_last_place(run: Path) -> None:
@@ -63,7 +69,7 @@ def test_the_exact_radius_is_the_border_to_the_last_place(run: Path) -> None:
     victim = certified_inputs(run)[0]
     edit_record(run, victim, radius=column(run, victim, "radius") * 2)
     (message,) = messages(run).values()
-    exact = float(message.rpartition(" ")[2])
+    _, exact = figures(message)
     low = math.nextafter(exact, 0)
     edit_record(run, victim, radius=low)
     assert messages(run) == {}
@@ -75,7 +81,7 @@ def test_the_exact_radius_is_the_border_to_the_last_place(run: Path) -> None:
 def test_a_radius_much_smaller_than_the_votes_support(run: Path, factor: float) -> None:
     victim = certified_inputs(run)[0]
     edit_record(run, victim, radius=column(run, victim, "radius") * factor)
-    assert "smaller than the votes support" in messages(run)[victim]
+    assert says(messages(run)[victim], operator.lt)
 
 
 @pytest.mark.parametrize("radius", [math.inf, -1.0, 0.0, "large", 1e308])
@@ -87,8 +93,9 @@ def test_radii_that_are_none(run: Path, radius: Any) -> None:
 
 def test_a_changed_class(run: Path) -> None:
     victim = certified_inputs(run)[0]
-    edit_record(run, victim, predicted=1 - column(run, victim, "predicted"))
-    assert "selection votes chose" in messages(run)[victim]
+    chosen = column(run, victim, "predicted")
+    edit_record(run, victim, predicted=1 - chosen)
+    assert says(messages(run)[victim], rf"\b{1 - chosen}\b.*selection.*\b{chosen}\b")
 
 
 @pytest.mark.parametrize(
@@ -103,15 +110,16 @@ def test_classes_that_cannot_be(run: Path, fields: dict[str, int]) -> None:
 
 def test_an_abstention_that_the_votes_contradict(run: Path) -> None:
     victim = certified_inputs(run)[0]
+    radius = column(run, victim, "radius")
     edit_record(run, victim, predicted=-1, abstained=1, radius=0.0)
-    assert "abstains, where its votes certify" in messages(run)[victim]
+    assert figures(messages(run)[victim]) == [pytest.approx(radius, rel=1e-9)]
 
 
 def test_a_certificate_of_an_abstention(run: Path) -> None:
     (victim, *_) = [record.index for record in read_run(run).records if record.abstained]
     chosen = json.loads(column(run, victim, "selection"))["counts"]
     edit_record(run, victim, predicted=chosen.index(max(chosen)), abstained=0, radius=1e-12)
-    assert "certify nothing" in messages(run)[victim]
+    assert figures(messages(run)[victim]) == [1e-12]
 
 
 def moved(votes: dict[str, Any]) -> None:
@@ -125,45 +133,37 @@ def more(votes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("which", "change", "words"),
+    ("which", "change", "told"),
     [
-        ("estimation", moved, "larger than its votes support"),
-        ("estimation", more, "the plan states n = 1000"),
-        ("selection", more, "the plan states n0 = 20"),
-        ("estimation", lambda votes: votes.update(index=votes["index"] + 1), "estimation votes of input"),
-        ("selection", lambda votes: votes.update(index=votes["index"] + 1), "selection votes of input"),
-        ("estimation", lambda votes: votes.update(seed=7), "of seed 7"),
-        ("estimation", lambda votes: votes.update(start=64), "from number 64"),
-        (
-            "estimation",
-            lambda votes: votes.update(phase="selection"),
-            "selection votes in the place of estimation",
-        ),
-        ("selection", lambda votes: votes.update(phase="search"), "search votes in the place of selection"),
-        ("estimation", lambda votes: votes["counts"].append(0), "for 4 classes"),
-        ("estimation", lambda votes: votes.update(counts=[1001, -1, 0]), "a count of -1"),
-        ("estimation", lambda votes: votes.update(counts=[1000.0, 0, 0]), "aren't a list of whole numbers"),
-        ("estimation", lambda votes: votes.pop("counts"), "aren't a list of whole numbers"),
-        ("estimation", lambda votes: votes.update(seed=True), "no whole number"),
-        (
-            "estimation",
-            lambda votes: votes.update(sums=[0, 0, 0], squares=[0, 0, 0]),
-            "soft estimation votes",
-        ),
+        ("estimation", moved, operator.gt),
+        ("estimation", more, r"\b1001\b.*\bn\b.*\b1000\b"),
+        ("selection", more, r"\b21\b.*\bn0\b.*\b20\b"),
+        ("estimation", lambda votes: votes.update(index=91), r"estimation.*\b91\b"),
+        ("selection", lambda votes: votes.update(index=91), r"selection.*\b91\b"),
+        ("estimation", lambda votes: votes.update(seed=7), r"estimation.*\b7\b.*\b0\b"),
+        ("estimation", lambda votes: votes.update(start=64), r"estimation.*\b64\b"),
+        ("estimation", lambda votes: votes.update(phase="selection"), "selection.*estimation"),
+        ("selection", lambda votes: votes.update(phase="search"), "search.*selection"),
+        ("estimation", lambda votes: votes["counts"].append(0), r"estimation.*\b4\b.*\b3\b"),
+        ("estimation", lambda votes: votes.update(counts=[1001, -1, 0]), r"-1\b.*estimation"),
+        ("estimation", lambda votes: votes.update(counts=[1000.0, 0, 0]), "counts"),
+        ("estimation", lambda votes: votes.pop("counts"), "counts"),
+        ("estimation", lambda votes: votes.update(seed=True), "seed.*True"),
+        ("estimation", lambda votes: votes.update(sums=[0, 0, 0], squares=[0, 0, 0]), "soft.*hard"),
     ],
 )
-def test_changed_votes(run: Path, which: str, change: Callable[[dict[str, Any]], None], words: str) -> None:
+def test_changed_votes(run: Path, which: str, change: Callable[[dict[str, Any]], None], told: Any) -> None:
     victim = certified_inputs(run)[0]
     edit_votes(run, victim, which, change)
     found = messages(run)
     assert list(found) == [victim]
-    assert words in found[victim]
+    assert says(found[victim], told)
 
 
 def test_selection_votes_used_for_estimation(run: Path) -> None:
     victim = certified_inputs(run)[0]
     edit_record(run, victim, estimation=column(run, victim, "selection"))
-    assert "selection votes in the place of estimation votes" in messages(run)[victim]
+    assert says(messages(run)[victim], "selection.*estimation")
 
 
 def test_votes_that_are_gone_or_no_json(run: Path) -> None:
@@ -171,51 +171,50 @@ def test_votes_that_are_gone_or_no_json(run: Path) -> None:
     edit_record(run, 1, selection="{")
     edit_record(run, 2, selection="[]")
     found = messages(run)
-    assert "keeps no votes" in found[0]
-    assert "no JSON" in found[1]
-    assert "no JSON object" in found[2]
+    assert set(found) == {0, 1, 2}
+    assert [("JSON" in found[index]) for index in range(3)] == [False, True, True]
     assert verify_run(run).report.results_sha256 is None
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "told"),
     [
-        ({"alpha": 0.0001}, "its votes"),
-        ({"alpha": 0.01}, "smaller than the votes support"),
-        ({"n": 2000}, "the plan states n = 2000"),
-        ({"n0": 10}, "the plan states n0 = 10"),
-        ({"sigma": 0.6}, "where the plan states 0.6"),
-        ({"seed": 1}, "the plan's is 1"),
-        ({"bound": "clopper-pearson"}, "votes support"),
-        ({"noise": "uniform", "norm": "l1"}, "votes support"),
+        ({"alpha": 0.0001}, operator.gt),
+        ({"alpha": 0.01}, operator.lt),
+        ({"n": 2000}, r"\b1000\b.*\bn\b.*\b2000\b"),
+        ({"n0": 10}, r"\b20\b.*\bn0\b.*\b10\b"),
+        ({"sigma": 0.6}, r"σ.*0\.5\b.*0\.6\b"),
+        ({"seed": 1}, r"selection.*\b0\b.*\b1\b"),
+        ({"bound": "clopper-pearson"}, operator.ne),
+        ({"noise": "uniform", "norm": "l1"}, operator.ne),
     ],
 )
 def test_an_edited_plan_speaks_against_all_certified_inputs(
-    run: Path, fields: dict[str, Any], words: str
+    run: Path, fields: dict[str, Any], told: Any
 ) -> None:
     edit_plan(run, **fields)
     found = messages(run)
     guilty = set(found) & set(certified_inputs(run))
     assert guilty
-    assert all(words in found[index] for index in guilty)
+    assert all(says(found[index], told) for index in guilty)
     if "bound" not in fields:  # near unanimous votes one bound is as good as the other
         assert guilty == set(certified_inputs(run))
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "told"),
     [
-        ({"norm": "l1"}, "certifies l2"),
-        ({"votes": "soft"}, "is about hard votes"),
-        ({"stop": ["decide:0.5"]}, "doesn't hold"),
-        ({"bound": "looks", "n": 1001}, "looks"),
+        ({"norm": "l1"}, "l2.*l1"),
+        ({"votes": "soft"}, "top-two.*hard.*soft"),
+        ({"stop": ["decide:0.5"]}, "top-two"),
+        ({"bound": "looks", "n": 1001}, r"\b1001\b.*looks"),
         ({"stop": ["oracle"]}, "oracle"),
-        ({"stateful": True}, "which memory"),
+        ({"stateful": True}, "memory"),
     ],
 )
-def test_plans_that_contradict_themselves(run: Path, fields: dict[str, Any], words: str) -> None:
+def test_plans_that_contradict_themselves(run: Path, fields: dict[str, Any], told: str) -> None:
     edit_plan(run, **fields)
-    assert words in messages(run)[None]
+    assert says(messages(run)[None], told)
 
 
 @pytest.mark.parametrize(
@@ -248,7 +247,7 @@ def test_a_record_of_an_input_that_nobody_asked_for(run: Path) -> None:
     with sqlite3.connect(run / "journal.sqlite") as connection:
         connection.execute('UPDATE records SET "index" = 99 WHERE "index" = 2')
     connection.close()
-    assert "none of the inputs" in messages(run)[99]
+    assert "--skip" in messages(run)[99]
 
 
 def test_records_that_were_taken_out_are_named(run: Path) -> None:
@@ -270,7 +269,7 @@ def test_a_number_of_inputs_beyond_all_measure_takes_no_time(run: Path) -> None:
     connection.close()
     report = verify_run(run).report
     assert report.inputs == [10**15 - 1]  # its votes are of input 7
-    assert any(f"{10**15 - 8} inputs are missing" in note for note in report.notes)
+    assert any(str(10**15 - 8) in note for note in report.notes)
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.3, 0.9])
@@ -282,31 +281,37 @@ def test_a_truncated_journal_is_unreadable(run: Path, keep: float) -> None:
         report = verify_run(run).report
         assert (report.records, report.recomputed, report.finished) == (0, 0, False)
         return
-    with pytest.raises(RunError, match="damaged"):
+    with pytest.raises(RunError, match=r"journal\.sqlite"):
         verify_run(run)
 
 
 @pytest.mark.parametrize(
-    "commands",
+    ("commands", "odd"),
     [
-        ["ALTER TABLE records RENAME TO hidden", "CREATE VIEW records AS SELECT * FROM hidden"],
-        ["ALTER TABLE records ADD COLUMN later TEXT DEFAULT 'x'"],
-        ["ALTER TABLE records RENAME COLUMN radius TO was", "ALTER TABLE records ADD COLUMN radius REAL"],
-        [  # without its primary key: a record may be there twice
-            "CREATE TABLE copy AS SELECT * FROM records",
-            "DROP TABLE records",
-            "ALTER TABLE copy RENAME TO records",
-        ],
-        ["CREATE INDEX quick ON records (radius)"],
-        ["CREATE TABLE totals (records, checksums, statement)"],
+        (["ALTER TABLE records RENAME TO hidden", "CREATE VIEW records AS SELECT * FROM hidden"], "hidden"),
+        (["ALTER TABLE records ADD COLUMN later TEXT DEFAULT 'x'"], "records"),
+        (
+            ["ALTER TABLE records RENAME COLUMN radius TO was", "ALTER TABLE records ADD COLUMN radius REAL"],
+            "records",
+        ),
+        (
+            [  # without its primary key: a record may be there twice
+                "CREATE TABLE copy AS SELECT * FROM records",
+                "DROP TABLE records",
+                "ALTER TABLE copy RENAME TO records",
+            ],
+            "records",
+        ),
+        (["CREATE INDEX quick ON records (radius)"], "quick"),
+        (["CREATE TABLE totals (records, checksums, statement)"], "totals"),
     ],
 )
-def test_tables_that_smoothcert_never_made(run: Path, commands: list[str]) -> None:
+def test_tables_that_smoothcert_never_made(run: Path, commands: list[str], odd: str) -> None:
     with sqlite3.connect(run / "journal.sqlite") as connection:
         for command in commands:
             connection.execute(command)
     connection.close()
-    with pytest.raises(RunError, match="no journal that smoothcert made"):
+    with pytest.raises(RunError, match=rf"journal\.sqlite.*'{odd}'"):
         verify_run(run)
 
 
@@ -318,7 +323,7 @@ def test_totals_that_are_no_numbers(honest: Path, tmp_path: Path, change: str) -
     with sqlite3.connect(run / "journal.sqlite") as connection:
         assert connection.execute(f"UPDATE totals SET {change}").rowcount == 1
     connection.close()
-    with pytest.raises(RunError, match=r"is damaged .*no totals of its records"):
+    with pytest.raises(RunError, match=r"journal\.sqlite.*totals"):
         verify_run(run)
 
 
@@ -339,7 +344,9 @@ def test_columns_of_earlier_versions_may_be_missing(run: Path) -> None:
 def test_calling_a_run_imported_does_not_hide_its_votes(run: Path) -> None:
     path = run / "run.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"kind": "import"}))
-    assert all("weren't recomputed" in message for message in messages(run).values())
+    report = verify_run(run).report
+    assert report.recomputed == 0
+    assert report.inputs == [record.index for record in read_run(run).records]
 
 
 def test_a_digest_that_somebody_told(honest: Path) -> None:
@@ -353,19 +360,21 @@ def test_stretched_regions(tmp_path: Path, kind: str) -> None:
     run = stretched(tmp_path / "run", kind)
     victim = certified_inputs(run)[0]
     edit_record(run, victim, volume_radius=column(run, victim, "volume_radius") * (1 + 1e-9))
-    assert "volume radius" in messages(run)[victim]
+    assert says(messages(run)[victim], operator.gt)
     edit_record(run, victim, volume_radius=None)
-    assert "no volume radius" in messages(run)[victim]
+    assert list(messages(run)) == [victim]
+    assert "volume" in messages(run)[victim]
 
 
 def test_scales_that_were_replaced(tmp_path: Path) -> None:
     run = stretched(tmp_path / "run", "diagonal-gaussian")
     np.save(run / "sigmas.npy", np.array([0.8, 1.4, 1.1]))
     found = messages(run)
-    assert "isn't the vector that is stated" in found[None]
+    assert says(found[None], rf"sigmas\.npy.*{DIGEST}")
     assert set(certified_inputs(run)) <= set(found)
     (run / "sigmas.npy").unlink()
-    assert "can't be read" in messages(run)[None]
+    assert "sigmas.npy" in messages(run)[None]
+    assert not says(messages(run)[None], DIGEST)
 
 
 def test_a_stated_least_sigma_or_mean_that_is_not_the_vectors(tmp_path: Path) -> None:
@@ -373,25 +382,27 @@ def test_a_stated_least_sigma_or_mean_that_is_not_the_vectors(tmp_path: Path) ->
     edit_plan(run, least_sigma=0.5)
     assert "least_sigma" in messages(run)[None]
     edit_plan(run, least_sigma=0.4, sigma=0.56)
-    assert "geometric mean" in messages(run)[None]
+    assert says(messages(run)[None], r"\bsigma\b.*0\.56.*sigmas\.npy.*0\.536")
 
 
 def test_a_searched_sigma_raised_with_its_radius(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", Linear(), search=SEARCHES["ladder"]())
     victim = certified_inputs(run)[0]
-    edit_record(run, victim, sigma=column(run, victim, "sigma") * 2, radius=column(run, victim, "radius") * 2)
-    assert "where its search found" in messages(run)[victim]
+    sigma = column(run, victim, "sigma")
+    edit_record(run, victim, sigma=sigma * 2, radius=column(run, victim, "radius") * 2)
+    assert figures(messages(run)[victim]) == [2 * sigma, sigma]
     (run / "sigma_search.jsonl").unlink()
-    assert "has no line for it" in messages(run)[victim]
+    assert "sigma_search.jsonl" in messages(run)[victim]
 
 
 def test_an_ellipsoid_that_was_replaced(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", Linear(), search=EllipsoidSearch(steps=30))
     victim = next((run / "sigmas").iterdir())
     np.save(victim, np.load(victim) * 2)
-    assert "isn't the vector that is stated" in messages(run)[int(victim.stem)]
+    assert says(messages(run)[int(victim.stem)], rf"{victim.name}.*{DIGEST}")
     shutil.rmtree(run / "sigmas")
-    assert "can't be read" in messages(run)[int(victim.stem)]
+    assert victim.name in messages(run)[int(victim.stem)]
+    assert not says(messages(run)[int(victim.stem)], DIGEST)
 
 
 def test_soft_votes_that_cannot_be(tmp_path: Path) -> None:
@@ -402,14 +413,16 @@ def test_soft_votes_that_cannot_be(tmp_path: Path) -> None:
         votes["sums"] = [2 * total for total in votes["sums"]]
 
     edit_votes(run, victim, "estimation", surer)
-    assert "add up to more than their number" in messages(run)[victim]
+    of_sums = [one for one in verify_run(run).report.problems if "squares" not in one.message]
+    assert [one.index for one in of_sums] == [victim]
+    assert "estimation" in of_sums[0].message
 
     def steadier(votes: dict[str, Any]) -> None:
         votes["sums"] = [total // 2 for total in votes["sums"]]
         votes["squares"] = [0] * len(votes["squares"])
 
     edit_votes(run, victim, "estimation", steadier)
-    assert "don't fit its sum" in messages(run)[victim]
+    assert says(messages(run)[victim], r"squares.*\b0\b.*estimation")
 
 
 def test_stopped_where_the_bound_has_no_look(tmp_path: Path) -> None:
@@ -420,23 +433,28 @@ def test_stopped_where_the_bound_has_no_look(tmp_path: Path) -> None:
         votes["counts"] = [min(count, 90) for count in votes["counts"]]
 
     edit_votes(run, victim, "estimation", cut)
-    assert "none of the bound's looks" in messages(run)[victim]
+    cast = sum(json.loads(column(run, victim, "estimation"))["counts"])
+    (problem,) = verify_run(run).report.problems
+    assert problem.index == victim
+    assert says(problem.message, rf"\b{cast}\b")
     edit_record(run, victim, stopped=None)
-    assert "why its voting ended" in messages(run)[victim]
+    (unexplained,) = {one.message for one in verify_run(run).report.problems} - {problem.message}
+    assert unexplained, "why it ended"
 
 
 def test_more_votes_than_a_rule_allows(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", stop=("decide:0.2",))
     victim = certified_inputs(run)[0]
     edit_votes(run, victim, "estimation", lambda votes: votes.update(counts=[1100, 0, 0]))
-    assert "the plan allows 1000" in messages(run)[victim]
+    assert says(messages(run)[victim], r"\b1100\b.*\b1000\b")
 
 
 def test_other_votes_than_were_allocated(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", stop=("total:12000,100",))
     victim = certified_inputs(run)[0]
     edit_votes(run, victim, "estimation", more)
-    assert "allocation.json gives it" in messages(run)[victim]
+    cast = sum(json.loads(column(run, victim, "estimation"))["counts"])
+    assert says(messages(run)[victim], rf"\b{cast}\b.*allocation\.json.*\b{cast - 1}\b")
 
 
 def test_an_allocation_that_does_not_add_up(tmp_path: Path) -> None:
@@ -444,12 +462,15 @@ def test_an_allocation_that_does_not_add_up(tmp_path: Path) -> None:
     path = without_checksums(run) / "allocation.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps(content | {"total": 10**6}))
-    assert "the plan states total:12000,100" in messages(run)[None]
+    assert says(messages(run)[None], r"allocation\.json.*\b1000000\b.*total:12000,100")
     path.write_text(json.dumps(content | {"spent_before": 0}))
-    assert "votes before it" in messages(run)[None]
+    assert says(
+        messages(run)[None], rf"allocation\.json.*\b0\b.*pilots\.jsonl.*\b{content['spent_before']}\b"
+    )
     votes = {index: n + 10**4 for index, n in content["votes"].items()}
+    handed_out = sum(votes.values()) + content["spent_before"]
     path.write_text(json.dumps(content | {"votes": votes}))
-    assert "hands out" in messages(run)[None]
+    assert says(messages(run)[None], rf"allocation\.json.*\b{handed_out}\b.*\b12000\b")
     path.unlink()
     with pytest.raises(RunError, match="allocation"):
         verify_run(run)
@@ -459,9 +480,9 @@ def test_pilot_votes_must_not_be_those_that_certify(tmp_path: Path) -> None:
     run = certified(tmp_path / "run", stop=("total:12000,100",))
     path = without_checksums(run) / "pilots.jsonl"
     path.write_text(path.read_text().replace('"phase": "pilot"', '"phase": "estimation"'))
-    assert "of another stream in the place of pilot votes" in next(iter(messages(run).values()))
+    assert says(next(iter(messages(run).values())), r"pilots\.jsonl.*estimation.*\bpilot\b")
     path.unlink()
-    assert any("by which n was chosen" in message for message in messages(run).values())
+    assert any("pilots.jsonl" in message for message in messages(run).values())
 
 
 def test_votes_of_a_memorys_run_are_checked_all_the_same(honest: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ class CertifyPlan:
         noises = [NOISES[self.noise.name](sigma) for sigma in self.sigma_levels.all_sigmas]
         return min(noises, key=lambda noise: self.grid.steps_per_unit(noise.sigma))
 
-    @property
+    @cached_property
     def sampler_error(self) -> float:
         """How far probabilities under what is drawn may be from those under the true noise: bounds pay it."""
         if not self.on_grid:

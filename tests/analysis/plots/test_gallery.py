@@ -43,13 +43,13 @@ def test_of_many_inputs_a_part_is_shown(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pictures", "records", "names", "message"),
     [
-        (np.zeros((2, 8)), some_records(2), DIGITS, "must be N×H×W"),
-        (np.zeros((2, 4, 8, 8)), some_records(2), DIGITS, "must be N×H×W"),
-        (np.full((2, 8, 8), 16.0), some_records(2), DIGITS, "values from 0 to 1"),
-        (np.full((2, 8, 8), np.nan), some_records(2), DIGITS, "values from 0 to 1"),
-        (np.zeros((2, 8, 8)), some_records(3), DIGITS, "2 pictures and 3 records"),
-        (np.zeros((0, 8, 8)), [], DIGITS, "0 pictures and 0 records"),
-        (np.zeros((2, 8, 8)), some_records(2), ["0"], "class 2 has no name"),
+        (np.zeros((2, 8)), some_records(2), DIGITS, r"N×H×W.*\(2, 8\)"),
+        (np.zeros((2, 4, 8, 8)), some_records(2), DIGITS, r"N×H×W.*\(2, 4, 8, 8\)"),
+        (np.full((2, 8, 8), 16.0), some_records(2), DIGITS, r"\b16\.0\b"),
+        (np.full((2, 8, 8), np.nan), some_records(2), DIGITS, r"\bnan\b"),
+        (np.zeros((2, 8, 8)), some_records(3), DIGITS, r"\b2\b.*\b3\b"),
+        (np.zeros((0, 8, 8)), [], DIGITS, r"\b0\b.*\b0\b"),
+        (np.zeros((2, 8, 8)), some_records(2), ["0"], r"\b2\b.*class_names.*\b1\b"),
     ],
 )
 def test_refusals(

@@ -39,16 +39,15 @@ def test_one_scale_for_all_channels() -> None:
     assert (scaled_globally(np.full((1, 2, 2), 0.3)) == 0.5).all()
 
 
-@pytest.mark.parametrize("width", ["page", "column"])
 @pytest.mark.parametrize("shape", [(1, 6, 4), (3, 5, 5), (6, 4), (13,), (2, 3, 3)])
-def test_vectors_of_every_shape(tmp_path: Path, shape: tuple[int, ...], width: str) -> None:
+def test_vectors_of_every_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
     sigmas = np.random.default_rng(0).uniform(0.1, 5.0, size=shape)
     out = tmp_path / "picture.png"
     contents = []
-    for _ in range(2):
+    for width in ("page", "page", "column"):
         plot_noise([("a", sigmas), ("$b$", 2 * sigmas)], out, width)
         contents.append(out.read_bytes())
-    assert contents[0] == contents[1]
+    assert contents[0] == contents[1] != contents[2]
 
 
 def test_the_pixels_are_the_sigmas(tmp_path: Path) -> None:
@@ -64,22 +63,21 @@ def test_the_pixels_are_the_sigmas(tmp_path: Path) -> None:
 
 def test_refusals(tmp_path: Path) -> None:
     out = tmp_path / "a.png"
-    with pytest.raises(InvalidValueError, match="1 to 24 σ vectors, got 0"):
+    with pytest.raises(InvalidValueError, match=r"\b24\b.*\b0\b"):
         plot_noise([], out)
-    with pytest.raises(InvalidValueError, match="unknown width"):
+    with pytest.raises(InvalidValueError, match="poster"):
         plot_noise([("a", np.ones(3))], out, "poster")
-    with pytest.raises(InvalidValueError, match="no sub-epoch certified anything"):
-        plot_clean_accuracy([("a", [])], out)
-    with pytest.raises(InvalidValueError, match="1 to 7 ladders, got 0"):
+    with pytest.raises(InvalidValueError, match="nothing-certified"):
+        plot_clean_accuracy([("nothing-certified", [])], out)
+    with pytest.raises(InvalidValueError, match=r"\b7\b.*\b0\b"):
         plot_clean_accuracy([], out)
-    with pytest.raises(InvalidValueError, match="needs a name and a value"):
+    with pytest.raises(InvalidValueError, match=r"\b1\b.*\b0\b"):
         plot_features(["a"], [], "σ", out)
     assert not out.exists()
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
-def test_ladders_side_by_side(tmp_path: Path, suffix: str) -> None:
-    out = tmp_path / f"picture{suffix}"
+def test_ladders_side_by_side(tmp_path: Path) -> None:
+    out = tmp_path / "picture.svg"
     plot_clean_accuracy([("a", POINTS), ("b", POINTS[1:])], out)
     assert out.stat().st_size > 1000
 

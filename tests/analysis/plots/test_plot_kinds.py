@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -38,6 +39,7 @@ from smoothcert.runs import Record, Run, create_run
 from smoothcert.runs.epochs import EpochMetrics
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 from tests.analysis.made_runs import FIVE_AND_TWO, made_run
+from tests.analysis.texts import numbers
 
 VARYING = tuple(replace(record, sigma=0.1 * (1 + record.index)) for record in FIVE_AND_TWO)
 
@@ -53,7 +55,7 @@ def two_sizes() -> list[Run]:
 
 
 def test_an_unknown_width(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"unknown width 'poster'.*column"):
+    with pytest.raises(InvalidValueError, match=r"'poster'.*\bcolumn\b"):
         plot_certified_accuracy([made_run()], tmp_path / "a.png", "poster")
 
 
@@ -113,12 +115,12 @@ def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
         replace(run, manifest=run.manifest.stating(data={"name": name}))
         for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
     ]
-    with pytest.raises(InvalidValueError, match=r"a \(mnist\), b \(cifar10\)"):
+    with pytest.raises(InvalidValueError, match=r"mnist.*cifar10"):
         plot_envelope(runs, tmp_path / "a.png")
 
 
 def test_an_envelope_is_of_the_same_inputs(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="certify different inputs"):
+    with pytest.raises(InvalidValueError, match=r"\b6\b.*\b7\b"):
         plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
 
 
@@ -131,7 +133,7 @@ def test_an_ablation_over_sigma_is_of_models_trained_alike() -> None:
 
     (line,) = ablation_lines([run(0.25, epochs=2), run(0.5, epochs=2)], "sigma")
     assert line.values == (0.25, 0.5)
-    with pytest.raises(InvalidValueError, match=r"trained otherwise \(epochs: 2, 4\)"):
+    with pytest.raises(InvalidValueError, match=r"epochs: 2, 4"):
         ablation_lines([run(0.25, epochs=2), run(0.5, epochs=4)], "sigma")
 
 
@@ -154,11 +156,12 @@ def test_an_ablation_is_acr_over_one_field() -> None:
 
 def test_spreads_are_of_the_same_inputs_and_distinct_models() -> None:
     first, second, third = two_sizes()
+    assert ablation_lines([first, second, third], "n")
     fewer = replace(third, records=third.records[:-1])
-    with pytest.raises(InvalidValueError, match="certify different inputs"):
+    with pytest.raises(InvalidValueError, match="a-n1000"):
         ablation_lines([first, second, fewer], "n")
     twice = [replace(run, manifest=run.manifest.stating(model={"sha256": "m"})) for run in (second, third)]
-    with pytest.raises(InvalidValueError, match="certify the same model"):
+    with pytest.raises(InvalidValueError, match="a-n1000"):
         ablation_lines([replace(first, manifest=first.manifest.stating(model={"sha256": "m"})), *twice], "n")
 
 
@@ -191,10 +194,10 @@ def test_a_bound_is_a_category(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("runs", "over", "message"),
     [
-        ([ablated(100), ablated(1000, alpha=0.01)], "n", r"differ in alpha: 0\.001, 0\.01"),
-        ([ablated(100), ablated(100)], "n", "'n' is 100 in every run"),
-        ([ablated(100), ablated(1000)], "K", r"states no 'K'; fields that are stated: .*sigma"),
-        ([ablated(100), ablated(1000), ablated(1000)], "n", "the same method, n = 1000 and seed"),
+        ([ablated(100), ablated(1000, alpha=0.01)], "n", r"'n'.*alpha: 0\.001, 0\.01"),
+        ([ablated(100), ablated(100)], "n", r"'n'.*\b100\b"),
+        ([ablated(100), ablated(1000)], "K", r"'K'.*\bsigma\b"),
+        ([ablated(100), ablated(1000), ablated(1000)], "n", r"n = 1000.*--method"),
     ],
 )
 def test_ablations_that_compare_more_or_nothing(runs: list[Run], over: str, message: str) -> None:
@@ -216,7 +219,7 @@ def test_where_sigma_helped(tmp_path: Path) -> None:
     create_run(tmp_path / "fixed", fixed.manifest, list(fixed.records))
     plot_sigma([run], tmp_path / "b.png", against=tmp_path / "fixed")
     assert (tmp_path / "a.png").read_bytes() != (tmp_path / "b.png").read_bytes()
-    with pytest.raises(InvalidValueError, match="few has no input 1, which moved has"):
+    with pytest.raises(InvalidValueError, match=r"\bfew\b.*\b1\b.*\bmoved\b"):
         improved_sigmas(run, made_run("few", fixed.records[:1]))
 
 
@@ -235,12 +238,12 @@ def test_an_ablation_over_a_knob_of_training() -> None:
         (line,) = ablation_lines(runs, over)
         assert (line.method, line.values) == ("macer", (1.0, 4.0))
         assert all(spread.sd is not None for spread in line.acr)
-    with pytest.raises(InvalidValueError, match=r"differ in training\.epochs: 8, 9"):
+    with pytest.raises(InvalidValueError, match=r"training\.epochs: 8, 9"):
         ablation_lines([trained_with(1.0), trained_with(4.0, epochs=8)], "lam")
-    with pytest.raises(InvalidValueError, match=r"states no 'training\.objective\.lam'"):
+    with pytest.raises(InvalidValueError, match=r"\blog\b.*'training\.objective\.lam'"):
         ablation_lines([trained_with(1.0), made_run("log")], "training.objective.lam")
     # Over a field of the plan, other models are still no comparison.
-    with pytest.raises(InvalidValueError, match="differ in their model"):
+    with pytest.raises(InvalidValueError, match=r"macer-1\.0-0.*macer-4\.0-0.*\bn\b"):
         ablation_lines(
             [replaced_n(trained_with(1.0), 10), replaced_n(trained_with(4.0, method="macer"), 100)], "n"
         )
@@ -256,18 +259,18 @@ def test_an_ablation_keeps_its_model() -> None:
         replace(run, manifest=run.manifest.stating(model={"sha256": digest}))
         for run, digest in ((ablated(100), "1"), (ablated(1000), "2"))
     ]
-    with pytest.raises(InvalidValueError, match="differ in their model"):
+    with pytest.raises(InvalidValueError, match=r"a-n100\b.*a-n1000\b"):
         ablation_lines(runs, "n")
 
 
 def test_sigma_of_each_input() -> None:
     assert input_sigmas(made_run(records=VARYING)).tolist() == pytest.approx([0.1 * k for k in range(1, 8)])
-    with pytest.raises(InvalidValueError, match=r"every input was certified with σ = 0\.25"):
+    with pytest.raises(InvalidValueError, match=r"\bmade\b.*0\.25"):
         input_sigmas(made_run())
 
 
 def test_too_many_panels(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match="at most 8 of them; got 9"):
+    with pytest.raises(InvalidValueError, match=r"\b8\b.*\b9\b"):
         plot_confidence([made_run()] * 9, tmp_path / "a.png")
 
 
@@ -300,9 +303,9 @@ def test_of_many_points_some_are_shown() -> None:
 def test_curves_hold_for_one_plan() -> None:
     assert common_plan([]) == VotePlan(Gaussian(1.0), BOUNDS["clopper-pearson"], 0.001)
     assert common_plan([made_run(), made_run(n=5)]).noise == Gaussian(0.25)
-    with pytest.raises(InvalidValueError, match=r"differ in sigma \(0\.25, 0\.5\)"):
+    with pytest.raises(InvalidValueError, match=r"\bsigma\b.*0\.25.*0\.5"):
         common_plan([made_run(), made_run(sigma=0.5)])
-    with pytest.raises(InvalidValueError, match="states no bound"):
+    with pytest.raises(InvalidValueError, match="--bound"):
         common_plan([made_run(bound=None)])
 
 
@@ -325,7 +328,7 @@ def test_confidence_of_a_log_comes_from_the_radii() -> None:
     assert found.wrong.tolist() == pytest.approx([stats.norm.cdf(12.0)])
     assert (found.abstained.size, found.unknown) == (0, 1)
     for plan in ({"bound": None}, {"bound": "two-class"}, {"noise": "uniform"}):
-        with pytest.raises(InvalidValueError, match=r"holds no votes, .*--bound clopper-pearson"):
+        with pytest.raises(InvalidValueError, match=r"\bmade\b.*--bound clopper-pearson"):
             confidence_of(made_run(**plan))
 
 
@@ -365,14 +368,16 @@ def test_the_dimension_is_given_or_known() -> None:
     for wrong in ([run], [replace(run, manifest=run.manifest.stating(data={"name": "npz:mine"}))]):
         with pytest.raises(InvalidValueError, match="--dimension"):
             input_dimension(wrong)
-    with pytest.raises(InvalidValueError, match="dimension must be an integer"):
+    with pytest.raises(InvalidValueError, match=r"dimension.*\b0\b"):
         input_dimension([named], 0)
 
 
 def test_no_volume_to_draw(tmp_path: Path) -> None:
     nothing = (Record(0, 1, -1, 0.0, 0.25, 0.0),)
-    with pytest.raises(InvalidValueError, match="no volume to draw"):
+    with pytest.raises(InvalidValueError):
         plot_area([made_run(records=nothing)], tmp_path / "a.png", dimension=2)
+    plot_area([made_run()], tmp_path / "b.png", dimension=2)
+    assert [path.name for path in tmp_path.iterdir()] == ["b.png"]
 
 
 def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
@@ -397,28 +402,6 @@ def test_points_of_six_runs_never_lie_on_each_other() -> None:
     assert alone.centre == 3.0
 
 
-def test_of_trainings_the_acr_is_drawn_where_all_have_one(tmp_path: Path) -> None:
-    checked = [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, acr=0.3 if k == 2 else None) for k in (1, 2)]
-    plain = [replace(one, acr=None) for one in checked]
-    plot_training([("a", checked)], tmp_path / "acr.svg")
-    plot_training([("a", checked), ("b", plain)], tmp_path / "accuracy.svg")
-    labels = {name: (tmp_path / f"{name}.svg").read_text() for name in ("acr", "accuracy")}
-    assert "ACR 0.300 on test inputs after epoch 2" in labels["acr"].replace("\u00a0", " ")
-    assert "50.0 % on test inputs after epoch 2" in labels["accuracy"].replace("\u00a0", " ")
-    under_way = [*checked, replace(plain[0], epoch=3, loss=-1.0)]
-    plot_training([("a", under_way)], tmp_path / "under-way.svg")
-    told = (tmp_path / "under-way.svg").read_text().replace("\u00a0", " ")
-    assert "ACR 0.300 on test inputs after epoch 2" in told, "when it was measured"
-    plot_training([("a", under_way)], tmp_path / "loss.svg", figure="loss")
-    with pytest.raises(InvalidValueError, match="a has no ACR"):
-        plot_training([("a", checked), ("a", plain)], tmp_path / "none.svg", figure="acr")
-    with pytest.raises(InvalidValueError, match="b has no ACR"):
-        plot_training([("a", checked), ("b", plain)], tmp_path / "none.svg", figure="acr")
-    with pytest.raises(InvalidValueError, match="figure"):
-        plot_training([("a", checked)], tmp_path / "none.svg", figure="speed")
-    assert not (tmp_path / "none.svg").exists()
-
-
 def acrs(epochs: range, **stated: Any) -> list[EpochMetrics]:
     facts: dict[str, Any] = {"acr": 0.3, "acr_inputs": 100, "acr_votes": 1000, "sigma": 0.25, "norm": "l2"}
     return [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, **facts | stated) for k in epochs]
@@ -436,9 +419,34 @@ def drawn_training(monkeypatch: pytest.MonkeyPatch, out: Path, *trainings: Any, 
 
 
 def legend_of(figure: Any) -> list[str]:
+    """The heading, then each line's label."""
     legend = figure.legends[0]
     texts = [legend.get_title(), *legend.get_texts()]
     return [text.get_text().replace("\n", " ").replace("\u00a0", " ") for text in texts]
+
+
+def test_of_trainings_the_acr_is_drawn_where_all_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked = [EpochMetrics(k, 1.0, 0.5, "test", 0.01, 1.0, acr=0.3 if k == 2 else None) for k in (1, 2)]
+    plain = [replace(one, acr=None) for one in checked]
+    under_way = [*checked, replace(plain[0], epoch=3, loss=-1.0)]
+    out = tmp_path / "picture.svg"
+    for runs, shown in (
+        ([("a", checked)], "0.300"),
+        ([("a", checked), ("b", plain)], "50.0"),
+        ([("a", under_way)], "0.300"),
+    ):
+        label = legend_of(drawn_training(monkeypatch, out, *runs))[1]
+        assert set(numbers(label)) == {shown, "2"}, "the figure and the epoch of its measurement"
+        assert "test" in label.split()
+    plot_training([("a", under_way)], tmp_path / "loss.svg", figure="loss")
+    for without in ("first", "second"):
+        with pytest.raises(InvalidValueError, match=rf"\b{without}\b.*--acr-every"):
+            plot_training([("first", checked), (without, plain)], out, figure="acr")
+    with pytest.raises(InvalidValueError, match=r"figure.*'speed'"):
+        plot_training([("a", checked)], out, figure="speed")
+    assert not out.exists()
 
 
 def test_no_line_joins_acrs_of_other_votes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,12 +456,16 @@ def test_no_line_joins_acrs_of_other_votes(tmp_path: Path, monkeypatch: pytest.M
         list(range(1, 17)),
         list(range(17, 21)),
     ]
-    assert legend_of(figure) == [
-        "digits, 100 inputs, σ = 0.25",
-        "run, epochs 1 to 16: ACR 0.300 on test inputs after epoch 16 (20 votes each)",
-        "run, epochs 17 to 20: ACR 0.300 on test inputs after epoch 20 (3000 votes each)",
+    heading, *labels = legend_of(figure)
+    assert "digits" in heading
+    assert "σ = 0.25" in heading
+    assert set(numbers(heading)) == {"100", "0.25"}
+    assert all("run" in label and "test" in label for label in labels)
+    assert [set(numbers(label)) for label in labels] == [
+        {"1", "16", "0.300", "20"},
+        {"17", "20", "0.300", "3000"},
     ]
-    assert figure.axes[0].get_ylabel() == "ACR of validation inputs (ℓ2)"
+    assert "ℓ2" in figure.axes[0].get_ylabel()
     loss = drawn_training(monkeypatch, tmp_path / "a.svg", ("run", mixed), figure="loss")
     assert len(loss.axes[0].lines) == 1, "the loss is one all the way"
 
@@ -466,20 +478,26 @@ def test_what_acrs_rest_on_stands_in_the_heading_or_beside_each(
     held_out = [replace(each, validated_on="holdout") for each in one]
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", held_out))
     heading, first, second = legend_of(figure)
-    assert heading == "100 inputs, 1000 votes each, σ = 0.25"
-    assert "on test inputs" in first
-    assert "on holdout inputs" in second
+    assert set(numbers(heading)) == {"100", "1000", "0.25"}
+    assert "test" in first
+    assert "holdout" in second
+    assert set(numbers(first)) == set(numbers(second)) == {"0.300", "2"}
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", other))
-    assert [text.rpartition("(")[2] for text in legend_of(figure)[1:]] == ["100 inputs)", "50 inputs)"]
+    assert [set(numbers(text)) for text in legend_of(figure)] == [
+        {"1000", "0.25"},
+        {"0.300", "2", "100"},
+        {"0.300", "2", "50"},
+    ]
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", old))
-    assert legend_of(figure)[0] == "inputs and votes not stated"
+    assert legend_of(figure)[0], "inputs and votes are not stated"
+    assert not numbers(legend_of(figure)[0])
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", [*old, *acrs(range(3, 5))]))
     assert len(figure.axes[0].lines) == 2, "what isn't stated may be another"
     ball = acrs(range(1, 3), norm="l1")
-    with pytest.raises(InvalidValueError, match=r"different norms.*a \(l2\), b \(l1\)"):
+    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
         plot_training([("a", one), ("b", ball)], tmp_path / "none.svg")
     figure = drawn_training(monkeypatch, tmp_path / "a.svg", ("a", one), ("b", ball), figure="accuracy")
-    assert [text.rpartition("(")[2] for text in legend_of(figure)[1:]] == ["ℓ2 noise)", "ℓ1 noise)"]
+    assert [re.findall("ℓ[12]", text) for text in legend_of(figure)] == [[], ["ℓ2"], ["ℓ1"]]
 
 
 @pytest.mark.parametrize("width", ["page", "column"])

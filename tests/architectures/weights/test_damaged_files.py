@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 
 import pytest
 import safetensors.torch
@@ -36,22 +37,25 @@ class TestDamagedFiles:
         return str(caught.value)
 
     def test_no_such_path(self, tmp_path):
-        assert "nowhere doesn't exist" in self.refusal(tmp_path / "nowhere")
+        assert str(tmp_path / "nowhere") in self.refusal(tmp_path / "nowhere")
 
     def test_directory_without_a_model(self, tmp_path):
-        assert f"{tmp_path} has no model.safetensors" in self.refusal(tmp_path)
+        message = self.refusal(tmp_path)
+        assert str(tmp_path) in message
+        assert "model.safetensors" in message
 
     def test_other_kind_of_file(self, saved):
         message = self.refusal(saved / "model.json")
-        assert "model.json is not a model file" in message
-        assert ".safetensors" in message
+        assert str(saved / "model.json") in message
+        for suffix in (".safetensors", ".pth", ".pt"):
+            assert suffix in message
 
     def test_cut_short(self, saved):
         path = saved / "model.safetensors"
         path.write_bytes(path.read_bytes()[:1000])
         message = self.refusal(saved)
         assert "model.safetensors" in message
-        assert "cut short" in message
+        assert "SHA-256" in message
 
     def test_one_bit_changed(self, saved):
         path = saved / "model.safetensors"
@@ -84,7 +88,8 @@ class TestDamagedFiles:
         path = saved / "model.json"
         path.write_text(path.read_text().replace(str(SPEC.mean[0]), "0.75"))
         message = self.refusal(saved)
-        assert "model.json is damaged (its checksum doesn't match" in message
+        assert "model.json" in message
+        assert "checksum" in message
 
     def test_a_model_of_an_earlier_version_is_loaded(self, saved):
         self.rewrite(saved)
@@ -93,7 +98,9 @@ class TestDamagedFiles:
     @pytest.mark.parametrize("content", [b"", b"rubbish", b"\xff" * 64, b"\x02" + b"\0" * 7 + b"{}" + b"\0"])
     def test_hash_agrees_but_it_is_no_safetensors_file(self, saved, content):
         self.rewrite(saved, weights=content)
-        assert "model.safetensors is not a safetensors file" in self.refusal(saved)
+        message = self.refusal(saved)
+        assert str(saved / "model.safetensors") in message
+        assert "SHA-256" not in message
 
     def test_missing_weights(self, saved):
         state = safetensors.torch.load_file(saved / "model.safetensors")
@@ -101,46 +108,47 @@ class TestDamagedFiles:
         self.rewrite(saved, weights=safetensors.torch.save(state))
         message = self.refusal(saved)
         assert "model.safetensors" in message
-        assert "missing 1.conv2.weight; missing 1.fc1.bias" in message
+        assert "1.conv2.weight" in message
+        assert "1.fc1.bias" in message
+        assert "1.conv1.weight" not in message
 
     def test_unexpected_and_misshapen_weights(self, saved):
         state = safetensors.torch.load_file(saved / "model.safetensors")
         state["1.fc1.bias"] = torch.zeros(5)
         state["1.extra"] = torch.zeros(1)
         self.rewrite(saved, weights=safetensors.torch.save(state))
-        message = self.refusal(saved)
-        assert "1.fc1.bias is (5,) float32 where the model has (128,) float32; unexpected 1.extra" in message
+        assert re.search(r"1\.fc1\.bias.*\(5,\) float32.*\(128,\) float32.*1\.extra", self.refusal(saved))
 
     def test_no_json(self, saved):
         (saved / "model.json").unlink()
-        assert "has no model.json beside it" in self.refusal(saved / "model.safetensors")
+        message = self.refusal(saved / "model.safetensors")
+        assert str(saved / "model.safetensors") in message
+        assert "model.json" in message
 
     @pytest.mark.parametrize("content", [b"{", b"", b"\xff\xfe\x00"])
     def test_json_that_is_none(self, saved, content):
         (saved / "model.json").write_bytes(content)
-        assert "model.json is not JSON" in self.refusal(saved)
+        assert str(saved / "model.json") in self.refusal(saved)
 
     @pytest.mark.parametrize("content", ["[]", "{}", '{"format_version": 1, "spec": 3}'])
     def test_json_about_something_else(self, saved, content):
         (saved / "model.json").write_text(content)
-        assert "model.json doesn't describe a model" in self.refusal(saved)
+        assert str(saved / "model.json") in self.refusal(saved)
 
     def test_format_of_a_later_version(self, saved):
         self.rewrite(saved, description={"format_version": 2})
-        assert "model.json has format_version 2, this smoothcert reads 1" in self.refusal(saved)
+        assert re.search(r"model\.json.*format_version.*\b2\b.*\b1\b", self.refusal(saved))
 
     @pytest.mark.parametrize(
-        ("field", "value", "expected"),
+        ("field", "value", "named"),
         [
-            ("architecture", "transformer", "unknown architecture 'transformer'"),
-            ("input_shape", [3, 2, 2], "got (3, 2, 2)"),
+            ("architecture", "transformer", "architecture.*'transformer'"),
+            ("input_shape", [3, 2, 2], r"\(3, 2, 2\)"),
             ("classes", [], "classes"),
-            ("std", [0.2, 0.0, 0.4], "std must be positive"),
-            ("mean", None, "both mean and std"),
+            ("std", [0.2, 0.0, 0.4], r"\bstd\b.*\b0\.0"),
+            ("mean", None, r"\bmean\b.*\bstd\b.*None.*\(0\.2, 0\.3, 0\.4\)"),
         ],
     )
-    def test_spec_that_makes_no_sense(self, saved, field, value, expected):
+    def test_spec_that_makes_no_sense(self, saved, field, value, named):
         self.rewrite(saved, description={"spec": {**SPEC.to_json(), field: value}})
-        message = self.refusal(saved)
-        assert expected in message
-        assert str(saved) in message
+        assert re.search(f"{re.escape(str(saved))}.*{named}", self.refusal(saved))

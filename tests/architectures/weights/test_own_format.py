@@ -1,5 +1,6 @@
 """What save_model writes comes back bit for bit."""
 
+import errno
 import hashlib
 import json
 import os
@@ -67,10 +68,10 @@ class TestOwnFormat:
         save_model(older, SPEC, tmp_path)
 
         def disk_full(descriptor):
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, "ENOSPC")
 
         monkeypatch.setattr(os, "fsync", disk_full)
-        with pytest.raises(OutputError, match=r"model\.safetensors can't be written: No space left"):
+        with pytest.raises(OutputError, match=r"model\.safetensors.*ENOSPC"):
             save_model(initialise(SPEC, seed=2), SPEC, tmp_path)
         assert names_in(tmp_path) == ["model.json", "model.safetensors"]
         assert same_state(load_model(tmp_path)[0], older)
@@ -85,11 +86,9 @@ class TestOwnFormat:
 
     def test_model_that_is_not_of_the_spec_is_not_saved(self, tmp_path):
         other = ModelSpec("small-cnn", (3, 8, 8), ("a", "b", "c"), SPEC.mean, SPEC.std)
-        with pytest.raises(
-            ModelError, match=r"1\.fc2\.weight is \(3, 128\) float32 where the model has \(2, 128\)"
-        ):
+        with pytest.raises(ModelError, match=r"1\.fc2\.weight.*\(3, 128\) float32.*\(2, 128\) float32"):
             save_model(initialise(other, seed=0), SPEC, tmp_path)
-        with pytest.raises(ModelError, match="float64 where the model has"):
+        with pytest.raises(ModelError, match=r"1\.conv1\.weight.*float64.*float32"):
             save_model(initialise(SPEC, seed=0).double(), SPEC, tmp_path)
         assert names_in(tmp_path) == []
 
@@ -102,7 +101,7 @@ class TestOwnFormat:
     def test_what_the_caller_says_must_agree_with_the_file(self, tmp_path):
         save_model(initialise(SPEC, seed=1), SPEC, tmp_path)
         load_model(tmp_path, architecture="small-cnn", input_shape=(3, 8, 8))
-        with pytest.raises(ModelError, match="has architecture 'small-cnn', not 'lenet'"):
+        with pytest.raises(ModelError, match=r"architecture.*'small-cnn'.*'lenet'"):
             load_model(tmp_path, architecture="lenet")
-        with pytest.raises(ModelError, match="input_shape"):
+        with pytest.raises(ModelError, match=r"input_shape.*\(3, 8, 8\).*\(1, 8, 8\)"):
             load_model(tmp_path, input_shape=(1, 8, 8))

@@ -37,10 +37,10 @@ class TestPickles:
         torch.save(payload, tmp_path / "c.pth", _use_new_zipfile_serialization=zipped)
         with pytest.raises(ModelError) as caught:
             load_model(tmp_path / "c.pth")
-        for part in ("c.pth", "running code", "leave_trace", "trust_pickle=True", "--trust-pickle"):
+        for part in ("c.pth", "leave_trace", "trust_pickle=True", "--trust-pickle"):
             assert part in str(caught.value)
         assert not (tmp_path / "trace").exists()
-        with pytest.raises(ModelError, match="holds no weights"):
+        with pytest.raises(ModelError, match=r"'arch'.*'state_dict'"):
             load_model(tmp_path / "c.pth", trust_pickle=True)
         assert (tmp_path / "trace").exists(), "the trap must be a real one"
 
@@ -55,7 +55,7 @@ class TestPickles:
     def test_a_whole_module(self, tmp_path):
         lenet = network("lenet", (1, 28, 28))
         torch.save(nn.DataParallel(lenet), tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"it holds torch\.nn\.parallel.*trust_pickle"):
+        with pytest.raises(ModelError, match=r"torch\.nn\.parallel.*trust_pickle"):
             load_model(tmp_path / "c.pth", architecture="lenet")
         model, _ = load_model(tmp_path / "c.pth", architecture="lenet", trust_pickle=True)
         assert same_state(model[1], lenet)
@@ -63,7 +63,7 @@ class TestPickles:
     def test_unusual_pickle_protocol(self, tmp_path):
         lenet = network("lenet", (1, 28, 28))
         torch.save({"arch": "lenet", "state_dict": lenet.state_dict()}, tmp_path / "c.pth", pickle_protocol=5)
-        with pytest.raises(ModelError, match=r"not of the plain kind.*trust_pickle"):
+        with pytest.raises(ModelError, match=r"c\.pth.*trust_pickle"):
             load_model(tmp_path / "c.pth")
         assert same_state(load_model(tmp_path / "c.pth", trust_pickle=True)[0][1], lenet)
 
@@ -80,8 +80,9 @@ class TestPickles:
     )
     def test_no_checkpoint_at_all(self, tmp_path, content, trust):
         (tmp_path / "c.pth").write_bytes(content)
-        with pytest.raises(ModelError, match=r"c\.pth can't be read as a checkpoint.*fetch it again"):
+        with pytest.raises(ModelError, match=r"c\.pth.*\(\w*Error\)") as caught:
             load_model(tmp_path / "c.pth", trust_pickle=trust)
+        assert "trust" not in str(caught.value), "trust would not help"
 
     @pytest.mark.parametrize("zipped", [True, False])
     @pytest.mark.parametrize("kept", [0.01, 0.5, 0.99])
@@ -94,8 +95,9 @@ class TestPickles:
         )
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * kept)])
-        with pytest.raises(ModelError, match=r"c\.pth can't be read as a checkpoint, it is cut short"):
+        with pytest.raises(ModelError, match=r"c\.pth.*\(\w*Error\)") as caught:
             load_model(path)
+        assert "trust" not in str(caught.value), "trust would not help"
 
     def test_pickle_of_a_class_that_is_gone(self, tmp_path, monkeypatch):
         torch.save({"extra": Settings()}, tmp_path / "c.pth")

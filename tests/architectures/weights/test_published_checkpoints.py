@@ -73,9 +73,8 @@ class TestPublishedCheckpoints:
         )
         assumed = load_model(tmp_path / "c.pth")[1].assumed
         assert assumed is not None
-        assert all(
-            part in assumed for part in ("c.pth", "(x − mean) / sd", "0.2023", "--normalisation centre")
-        )
+        for part in ("c.pth", "0.4914", "0.2023", "--normalisation centre"):
+            assert part in assumed
         assert load_model(tmp_path / "c.pth", normalisation="standard")[1].assumed is None
         torch.save({"arch": "cifar_resnet20", "state_dict": resnet.state_dict()}, tmp_path / "alone.pth")
         _, spec = load_model(tmp_path / "alone.pth")
@@ -86,26 +85,26 @@ class TestPublishedCheckpoints:
         state = renamed(resnet, "1.{}".format)
         state |= {"0.means": torch.zeros(3), "0.sds": torch.ones(3)}
         torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"c\.pth holds its mean.*leave normalisation out"):
+        with pytest.raises(ModelError, match=r"c\.pth.*\bmean\b.*\bnormalisation\b"):
             load_model(tmp_path / "c.pth", normalisation="centre")
         lenet = network("lenet", (1, 28, 28))
         torch.save({"arch": "lenet", "state_dict": renamed(lenet, "1.{}".format)}, tmp_path / "l.pth")
         assert load_model(tmp_path / "l.pth")[1].assumed is None  # an identity, as published
-        with pytest.raises(ModelError, match=r"l\.pth: no mean is customary for lenet"):
+        with pytest.raises(ModelError, match=r"l\.pth.*lenet.*normalisation.*'centre'"):
             load_model(tmp_path / "l.pth", normalisation="centre")
         save_model(
             torch.nn.Sequential(torch.nn.Identity(), resnet),
             ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789")),
             tmp_path,
         )
-        with pytest.raises(ModelError, match="says how it normalises"):
+        with pytest.raises(ModelError, match=r"model\.safetensors.*normalisation"):
             load_model(tmp_path, normalisation="none")
 
     def test_statistics_for_the_wrong_number_of_channels(self, tmp_path, resnet):
         state = renamed(resnet, "1.{}".format)
         state |= {"0.means": torch.tensor([0.5]), "0.sds": torch.tensor([1.0])}
         torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"c\.pth.*mean needs one value for each of the 3 channels"):
+        with pytest.raises(ModelError, match=r"c\.pth.*\bmean\b.*\b3\b.*\(0\.5,\)"):
             load_model(tmp_path / "c.pth")
 
     def test_resnet110_with_100_classes(self, tmp_path):
@@ -148,9 +147,7 @@ class TestPublishedCheckpoints:
     def test_macer_form(self, tmp_path, resnet):
         """The network by itself under 'net', without a name and without normalisation."""
         torch.save({"net": resnet.state_dict(), "epoch": 440}, tmp_path / "440.pth")
-        with pytest.raises(
-            ModelError, match=r"440\.pth doesn't name its architecture: give architecture=.*lenet"
-        ):
+        with pytest.raises(ModelError, match=r"440\.pth.*architecture=.*lenet"):
             load_model(tmp_path / "440.pth")
         model, spec = load_model(tmp_path / "440.pth", architecture="cifar_resnet20")
         assert spec.mean is None
@@ -159,14 +156,14 @@ class TestPublishedCheckpoints:
 
     def test_bare_state_dict(self, tmp_path, resnet):
         torch.save(resnet.state_dict(), tmp_path / "weights.pt")
-        with pytest.raises(ModelError, match="give architecture="):
+        with pytest.raises(ModelError, match=r"weights\.pt.*architecture="):
             load_model(tmp_path / "weights.pt")
         assert same_state(load_model(tmp_path / "weights.pt", architecture="cifar_resnet20")[0][1], resnet)
 
     def test_architecture_without_a_customary_input(self, tmp_path):
         small = network("small-cnn", (1, 8, 8))
         torch.save(small.state_dict(), tmp_path / "w.pt")
-        with pytest.raises(ModelError, match=r"give input_shape=\(channels, height, width\)"):
+        with pytest.raises(ModelError, match=r"w\.pt.*small-cnn.*input_shape="):
             load_model(tmp_path / "w.pt", architecture="small-cnn")
         model, spec = load_model(tmp_path / "w.pt", architecture="small-cnn", input_shape=(1, 8, 8))
         assert spec.input_shape == (1, 8, 8)
@@ -181,30 +178,26 @@ class TestPublishedCheckpoints:
 
     def test_architecture_that_is_no_name(self, tmp_path, resnet):
         torch.save({"arch": 20, "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"c\.pth doesn't name its architecture"):
+        with pytest.raises(ModelError, match=r"c\.pth.*architecture="):
             load_model(tmp_path / "c.pth")
 
     def test_unknown_architecture(self, tmp_path, resnet):
         torch.save({"arch": "resnet1001", "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
-        with pytest.raises(
-            ModelError, match=r"c\.pth: unknown architecture 'resnet1001'.*cifar_resnet110.*lenet"
-        ):
+        with pytest.raises(ModelError, match=r"c\.pth.*'resnet1001'.*cifar_resnet110.*lenet"):
             load_model(tmp_path / "c.pth")
 
     def test_weights_of_another_architecture(self, tmp_path, resnet):
         torch.save({"arch": "cifar_resnet110", "state_dict": resnet.state_dict()}, tmp_path / "c.pth")
-        with pytest.raises(ModelError, match=r"c\.pth has the wrong weights \(missing 1\.layer1\.3.*more"):
+        with pytest.raises(ModelError, match=r"c\.pth.*1\.layer1\.3\.conv1\.weight.*\b447\b"):
             load_model(tmp_path / "c.pth")
         torch.save({"arch": "lenet", "state_dict": {"a": torch.ones(2)}}, tmp_path / "d.pth")
-        with pytest.raises(ModelError, match=r"d\.pth doesn't hold weights of lenet"):
+        with pytest.raises(ModelError, match=r"d\.pth.*lenet"):
             load_model(tmp_path / "d.pth")
 
     def test_wrong_shape(self, tmp_path, resnet):
         state = resnet.state_dict() | {"bn1.weight": torch.ones(17)}
         torch.save({"arch": "cifar_resnet20", "state_dict": state}, tmp_path / "c.pth")
-        with pytest.raises(
-            ModelError, match=r"1\.bn1\.weight is \(17,\) float32 where the model has \(16,\)"
-        ):
+        with pytest.raises(ModelError, match=r"1\.bn1\.weight.*\(17,\) float32.*\(16,\) float32"):
             load_model(tmp_path / "c.pth")
 
     @pytest.mark.parametrize(
@@ -212,5 +205,5 @@ class TestPublishedCheckpoints:
     )
     def test_no_weights_inside(self, tmp_path, payload):
         torch.save(payload, tmp_path / "c.pt")
-        with pytest.raises(ModelError, match=r"c\.pt holds no weights"):
+        with pytest.raises(ModelError, match=r"c\.pt\b.*'arch'.*'state_dict'"):
             load_model(tmp_path / "c.pt")

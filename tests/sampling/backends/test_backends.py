@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert.errors import MissingExtraError, ModelError
+from smoothcert.errors import DependentVotesError, MissingExtraError, ModelError
 from smoothcert.noise import DiagonalGaussian, Gaussian, Grid, Noise, on_grid
 from smoothcert.registry import InvalidValueError
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
@@ -53,7 +54,7 @@ def total(batch: np.ndarray) -> np.ndarray:
 
 def fails_on_large(batch: np.ndarray) -> np.ndarray:
     if batch.max() > 50:
-        raise RuntimeError("too large for me")
+        raise RuntimeError("too-large")
     return total(batch)
 
 
@@ -83,12 +84,18 @@ def cast(
     votes: str = "hard",
     inputs: int = 5,
     offset: float = 0.0,
+    after: Callable[[int], None] = lambda count: None,
 ) -> dict[int, tuple[Tally, ...]]:
+    """The votes on each input; ``after`` is told how many inputs are done, each time that one is."""
     prepared = adapt(model, votes).prepare(Numerics(), SHAPE)  # type: ignore[arg-type]
     engine = Engine(prepared, votes, 7, execution, GRID)  # type: ignore[arg-type]
     rows = np.random.default_rng(0).random((inputs, *SHAPE)) + offset
     jobs = (Job(i, row, noise or Gaussian(0.5), draws()) for i, row in enumerate(rows))
-    return {done.job.index: done.answer for done in engine.run(jobs)}
+    answers = {}
+    for done in engine.run(jobs):
+        answers[done.job.index] = done.answer
+        after(len(answers))
+    return answers
 
 
 def test_what_a_lease_says_survives_being_sent():
@@ -107,58 +114,51 @@ def test_what_a_lease_says_survives_being_sent():
         assert torch.equal(expected, found)
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
 def test_the_votes_are_those_of_threads(backend: str):
     expected = cast(Net(), Execution(workers=1))
     assert cast(Net(), Execution(workers=2, backend=backend)) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
 def test_soft_votes_functions_lambdas_and_noise_with_a_scale_for_each_coordinate(backend: str):
     one = Execution(workers=1, backend=backend)  # several are another test's
-    assert cast(Net(), one, votes="soft") == cast(Net(), Execution(workers=2), votes="soft")
     noise = DiagonalGaussian(np.linspace(0.1, 1.0, 12))
-    assert cast(Net(), one, noise) == cast(Net(), Execution(workers=2), noise)
+    assert cast(Net(), one, noise, "soft") == cast(Net(), Execution(workers=2), noise, "soft")
     assert cast(total, one) == cast(total, Execution(workers=1))
     assert cast(lambda batch: total(batch), one) == cast(total, Execution(workers=1))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("backend", REMOTE)
 def test_an_error_of_the_model_names_the_input(backend: str):
-    with pytest.raises(ModelError, match=r"input.*too large for me"):
+    with pytest.raises(ModelError, match=r"\b[0-4]\b.*RuntimeError: too-large"):
         cast(fails_on_large, Execution(workers=1, backend=backend), offset=100.0)
 
 
+@pytest.mark.system
 def test_a_model_that_kills_its_processes_is_given_up():
-    with pytest.raises(ModelError, match=r"died 4 times in a row.*--workers 1"):
+    with pytest.raises(ModelError, match=r"dies_on_large.*\b4\b.*--workers 1"):
         cast(dies_on_large, Execution(workers=1, backend="processes"), inputs=1, offset=100.0)
 
 
+@pytest.mark.system
 def test_killed_processes_are_replaced_and_no_vote_is_lost_or_counted_twice():
-    expected = cast(Net(), Execution(workers=1), inputs=300)
-    stop = threading.Event()
     killed = []
 
-    def kill_now_and_then() -> None:
-        while not stop.wait(0.3) and len(killed) < 3:
-            for child in psutil.Process().children():
-                with suppress(psutil.Error):  # gone meanwhile, or killed and not waited for yet
-                    if "spawn_main" in " ".join(child.cmdline()) and child.cpu_times().user > 0.5:
-                        child.kill()
-                        killed.append(child.pid)
-                        break
+    def kill_one(done: int) -> None:
+        if done in (20, 120):
+            killed.append(workers_of(psutil.Process(), "spawn_main")[0])
+            killed[-1].kill()
 
-    killer = threading.Thread(target=kill_now_and_then)
-    killer.start()
-    try:
-        found = cast(Net(), Execution(workers=2, backend="processes"), inputs=300)
-    finally:
-        stop.set()
-        killer.join()
-    assert found == expected
+    found = cast(Net(), Execution(workers=2, backend="processes"), inputs=200, after=kill_one)
+    assert found == cast(Net(), Execution(workers=1), inputs=200)
+    assert len(killed) == 2
 
 
+@pytest.mark.system
 def test_weights_lie_in_memory_that_processes_share():
     model = adapt(Net(), "hard")
     prepared = model.prepare(Numerics(), SHAPE)
@@ -180,12 +180,13 @@ def test_what_cannot_be_sent_is_refused_before_any_vote():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.layer(x)
 
-    with pytest.raises(ModelError, match=r"Locked can't be sent to other processes.*--backend threads"):
+    with pytest.raises(ModelError, match=r"Locked.*--backend threads"):
         portable(Locked(), "Locked")
 
 
+@pytest.mark.system
 def test_a_worker_that_answers_otherwise_is_refused_before_any_vote():
-    with pytest.raises(ModelError, match=r"answers otherwise on a worker .*same versions"):
+    with pytest.raises(DependentVotesError, match="differs_elsewhere"):
         cast(differs_elsewhere, Execution(workers=1, backend="processes"))
 
 
@@ -193,11 +194,11 @@ class Refusing:
     """What some foreign types do instead of raising a pickle's own errors."""
 
     def __reduce__(self) -> str:
-        raise ValueError("objects that contain pointers can't be pickled")
+        raise ValueError("pointers")
 
 
 def test_whatever_a_model_raises_when_it_is_sent_is_told():
-    with pytest.raises(ModelError, match=r"It can't be sent to other processes \(ValueError: .*pointers"):
+    with pytest.raises(ModelError, match=r"^It.*ValueError: pointers"):
         portable(Refusing(), "It")
 
 
@@ -208,14 +209,15 @@ class Lost:
         return total(batch)
 
     def __setstate__(self, state: object) -> None:
-        raise RuntimeError("another version of me")
+        raise RuntimeError("version")
 
     def __getstate__(self) -> dict[str, object]:
         return {}
 
 
+@pytest.mark.system
 def test_a_model_that_does_not_arrive_is_told_and_not_tried_again(capfd: pytest.CaptureFixture[str]):
-    with pytest.raises(ModelError, match=r"can't be opened there \(RuntimeError: another version of me\)"):
+    with pytest.raises(ModelError, match=r"Lost.*RuntimeError: version.*--backend threads"):
         cast(Lost(), Execution(workers=1, backend="processes"))
     assert "Traceback" not in capfd.readouterr().err
 
@@ -228,7 +230,7 @@ def test_sending_by_value_needs_an_extra(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(InvalidValueError, match=r"unknown backend 'process'. Did you mean 'processes'"):
+    with pytest.raises(InvalidValueError, match=r"'process'.*'processes'"):
         cast(Net(), Execution(backend="process"))
 
 
@@ -254,6 +256,7 @@ print(classifier.certify(np.zeros(6)).predicted, flush=True)
 """
 
 
+@pytest.mark.system
 def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT.format(n=1000)))
@@ -263,13 +266,14 @@ def test_a_script_without_a_guard_is_not_run_again_in_the_workers(tmp_path: Path
     assert run.stdout.count("begun") == 1
 
 
+@pytest.mark.system
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT.format(n=10**9)))
     with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE) as run:
         parent = psutil.Process(run.pid)
         deadline = time.monotonic() + 240
-        while time.monotonic() < deadline and len(workers := _workers(parent)) < 2:
+        while time.monotonic() < deadline and len(workers := workers_of(parent, "spawn_main")) < 2:
             time.sleep(0.2)
         run.kill()
     gone, alive = psutil.wait_procs(workers, timeout=60)
@@ -277,5 +281,11 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path):
     assert not alive
 
 
-def _workers(parent: psutil.Process) -> list[psutil.Process]:
-    return [one for one in parent.children() if "spawn_main" in " ".join(one.cmdline())]
+def workers_of(parent: psutil.Process, name: str) -> list[psutil.Process]:
+    """Processes below this one with a name in their command; others on the machine may have theirs."""
+    found = []
+    for child in parent.children(recursive=True):
+        with suppress(psutil.Error):  # gone meanwhile, or killed and not waited for yet
+            if name in " ".join(child.cmdline()):
+                found.append(child)
+    return found

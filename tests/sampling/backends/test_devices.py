@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.noise import Gaussian, Grid
 from smoothcert.sampling import Draw, Engine, Execution, Job, Numerics, Procedure, adapt
 from smoothcert.sampling.backends import threads
@@ -83,7 +83,7 @@ def test_a_replica_that_differs_in_one_bit_is_refused(monkeypatch: pytest.Monkey
         return reopened(self, device)
 
     monkeypatch.setattr(Prepared, "reopened", another)
-    with pytest.raises(ModelError, match=r"a last bit at least.*the same kind of processor"):
+    with pytest.raises(DependentVotesError, match="Sequential"):
         cast(Execution("cpu,cpu"))
 
 
@@ -97,7 +97,8 @@ def test_a_model_that_several_must_not_evaluate_has_one_device() -> None:
         inside[0] -= 1
         return batch[:, :2]
 
-    assert cast(Execution("cpu,cpu"), model) == cast(Execution(workers=1), model)
+    longer = replace(PHILOX, chunk=128)
+    assert cast(Execution("cpu,cpu"), model, longer) == cast(Execution(workers=1), model, longer)
     assert inside == [0, 1]
 
 
@@ -117,18 +118,16 @@ def test_an_error_on_a_device_ends_the_work_with_the_input() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.where(x.sum(1, keepdim=True) > 9, torch.nan, x)
 
-    with pytest.raises(ModelError, match=r"voting on (one of the )?inputs? .*NaN"):
+    with pytest.raises(ModelError, match=r"\b[0-4]\b.*NaN"):
         cast(Execution("cpu,cpu"), Fails())
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InvalidValueError, match=r"one worker serves each device, here 2, got workers=5"):
+    with pytest.raises(InvalidValueError, match=r"\b2\b.*workers=5.*--workers"):
         cast(Execution("cpu,cpu", workers=5))
-    with pytest.raises(
-        InvalidValueError, match=r"generator sfc64: name one device, or use --generator philox"
-    ):
+    with pytest.raises(InvalidValueError, match=r"sfc64.*--generator philox"):
         cast(Execution("cpu,cpu"), numerics=Numerics())
-    with pytest.raises(InvalidValueError, match=r"processes share one device, got 'cpu,cpu'"):
+    with pytest.raises(InvalidValueError, match=r"'cpu,cpu'.*--backend"):
         cast(Execution("cpu,cpu", backend="processes"))
 
 
@@ -158,7 +157,6 @@ def test_one_device_that_is_fed_casts_the_same_votes(monkeypatch: pytest.MonkeyP
     assert cast(Execution()) == expected
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_processes_draw_by_the_plans_generator() -> None:
     assert cast(Execution(workers=2, backend="processes")) == cast(Execution(workers=1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -86,6 +87,13 @@ def sent(actors: _Actors, lease: Any) -> Future[Any]:
     return promised
 
 
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def test_an_actor_that_is_away_gets_no_leases_and_the_others_do_its_work(cluster: Cluster) -> None:
     actors = _Actors(cluster, None, 3, 0, "a model")
     lost = cluster.actors[0]
@@ -110,8 +118,7 @@ def test_where_all_are_away_leases_wait_until_one_is_back(cluster: Cluster) -> N
     for one in cluster.actors:
         one.away = True
     waiting = [sent(actors, number) for number in range(2)]
-    while len(actors._away) < 2:
-        time.sleep(0.001)
+    until(lambda: len(actors._away) == 2)
     assert not any(promised.done() for promised in waiting)
     cluster.actors[1].away = False
     assert [promised.result(30) for promised in waiting] == [0, 1]
@@ -133,13 +140,14 @@ def test_a_model_that_loses_every_actor_is_given_up(
 ) -> None:
     def dies(self: Actor, lease: Any) -> Any:
         if lease is not None:
-            raise LostError("killed by a signal\nand more")
+            raise LostError("SIGKILL\nand more")
         return None
 
     monkeypatch.setattr(Actor, "_work", dies)
     actors = _Actors(cluster, None, 2, 0, "a model")
-    with pytest.raises(ModelError, match=r"lost 21 times in a row.*killed by a signal\. Is there"):
+    with pytest.raises(ModelError, match=r"\b21\b.*SIGKILL") as caught:
         sent(actors, 1).result(30)
+    assert "and more" not in str(caught.value)
     actors.close()
 
 
@@ -147,8 +155,7 @@ def test_closing_ends_who_waits(cluster: Cluster) -> None:
     actors = _Actors(cluster, None, 1, 0, "a model")
     cluster.actors[0].away = True
     promised = sent(actors, 1)
-    while not actors._away:
-        time.sleep(0.001)
+    until(lambda: len(actors._away) == 1)
     actors.close()
     with pytest.raises(CancelledError):
         promised.result(30)

@@ -119,7 +119,6 @@ def test_what_is_drawn_has_the_true_probabilities(noise: str) -> None:
     check_distribution(noise, 40_000)
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 @pytest.mark.parametrize("noise", NOISES)
 def test_ten_million_numbers_have_the_true_probabilities(noise: str) -> None:

@@ -48,7 +48,6 @@ def test_another_bit_or_an_error_leaves_what_was(
     assert fused_bits("cpu", [4, 3], 9) is uniform_bits
 
 
-@pytest.mark.slow
 @pytest.mark.campaign
 def test_the_cpus_compiler_makes_one_that_gives_the_same() -> None:
     fused = fused_bits("cpu", [40, 7], 33)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -140,20 +141,20 @@ def test_functions_are_shown_the_same_rows() -> None:
 
 
 BAD = {
-    "NaN": (lambda batch: np.where(batch.max() > 500, np.nan, scored(batch)), "the model returned NaN", {}),
+    "NaN": (lambda batch: np.where(batch.max() > 500, np.nan, scored(batch)), "NaN", {}),
     "rows": (
         lambda batch: scored(batch)[: -1 if batch.max() > 500 else None],
-        r"returned shape \(11, 2\) for 12 rows",
+        r"\(11, 2\).*\b12\b",
         {},
     ),
     "classes": (
         lambda batch: scored(batch)[:, : 1 if batch.max() > 500 else 2],
-        "must return 2 scores a row",
+        r"\b2\b.*\(12, 1\)",
         {},
     ),
     "labels": (
         lambda batch: np.where(batch.reshape(len(batch), -1).max(1) > 500, 7, 0),
-        r"label 0\.\.7, outside 0\.\.2",
+        r"\b0\.\.7\b.*\b0\.\.2\b",
         {"outputs": "labels", "classes": 3},
     ),
     "an error": (lambda batch: scored(batch) + 1 // int(batch.max() <= 500), "ZeroDivisionError", {}),
@@ -162,17 +163,16 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_odd_models_are_refused_with_the_inputs(name: str) -> None:
-    model, words, told = BAD[name]
+    model, reason, told = BAD[name]
     own = DevicePasses(prepared(12, 4, model, **told), "hard", "voting on {which}")
     far = block(2, 0, 0, 4)
     object.__setattr__(far.copies, "steps", far.copies.steps + 600 * far.copies.divisor)
     one = [block(0, 0, 0, 4), far, None]
-    with pytest.raises(ModelError, match=words) as error, np.errstate(all="ignore"):
+    with pytest.raises(ModelError, match=reason) as error, np.errstate(all="ignore"):
         own.launch([one]).collect()
     # Where the rows tell, the input is named; else all that were in the pass.
-    which = "voting on input 2: " if name == "labels" else "voting on "
-    assert str(error.value).startswith(which)
-    assert "2" in str(error.value).split(":")[0]
+    named = re.findall(r"\d+", str(error.value).split(":")[0])
+    assert named == (["2"] if name == "labels" else ["0", "2"])
 
 
 def test_the_plans_generator_decides_the_path() -> None:
@@ -186,12 +186,12 @@ def test_the_plans_generator_decides_the_path() -> None:
 def test_votes_that_have_no_number_are_refused() -> None:
     own = DevicePasses(prepared(8, 8), "hard", "")
     own.launch([[block(0, 2**29 - 1, 0, 8)]]).collect()
-    with pytest.raises(InvalidValueError, match=r"4294967296 votes of an input.*--generator sfc64"):
+    with pytest.raises(InvalidValueError, match=r"\b4294967297\b.*--generator sfc64"):
         own.launch([[block(0, 2**29, 0, 1)]])
 
 
 def test_a_probability_that_is_none_is_noticed_without_looking_at_it() -> None:
     """Elsewhere than on the CPU looking would mean waiting: it becomes NaN, which is refused with the counts."""
     assert two_columns(torch.empty(6, device="meta"), "probabilities").shape == (6, 2)
-    with pytest.raises(ModelError, match="declared a probability"):
+    with pytest.raises(ModelError, match='outputs="probabilities"'):
         two_columns(torch.tensor([0.5, 1.5]), "probabilities")

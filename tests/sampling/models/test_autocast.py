@@ -72,9 +72,9 @@ def test_gradients_of_searches_are_the_networks_own() -> None:
 
 def test_what_torch_does_not_evaluate_has_no_autocast() -> None:
     base = adapt(lambda batch: batch.reshape(len(batch), -1)[:, :2], "hard")
-    with pytest.raises(ModelError, match=r"autocast-bfloat16 is for torch modules.*--dtype"):
+    with pytest.raises(ModelError, match=r"autocast-bfloat16.*--dtype"):
         base.prepare(Numerics("autocast-bfloat16"), SHAPE)
-    with pytest.raises(ModelError, match="onnxruntime evaluates float32"):
+    with pytest.raises(ModelError, match=r"'onnxruntime'.*float32"):
         adapt(network(), "hard").prepare(Numerics("autocast-bfloat16", "onnxruntime"), SHAPE)
-    with pytest.raises(InvalidValueError, match="unknown dtype 'autocast'"):
+    with pytest.raises(InvalidValueError, match=r"dtype.*'autocast'"):
         Numerics("autocast")

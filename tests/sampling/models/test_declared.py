@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from smoothcert import Execution, SmoothedClassifier
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.sampling import Numerics, adapt
 from smoothcert.sampling.models.whole_numbers import WHOLE_TYPES, as_whole
 
@@ -102,16 +102,16 @@ def test_an_output_is_chosen_by_name_or_place() -> None:
 @pytest.mark.parametrize(
     ("shape", "options", "message"),
     [
-        (lambda y: (y, y), {}, "a tuple with the outputs 0, 1, none of them 'logits': choose .* output="),
-        (lambda y: {"a": y, "b": y}, {}, "the outputs a, b, none of them"),
-        (lambda y: {"a": y, "scores": y}, {"output": "score"}, "did you mean 'scores'|scores"),
-        (lambda y: {"logits": 3}, {}, "returned a int as its output 'logits', not a tensor"),
-        (lambda y: y, {"output": "logits"}, "has no output 'logits': leave output= out"),
-        (lambda y: {"out": {"logits": y}}, {}, "returned a dict as its output 'out'"),
-        (lambda y: None, {}, "returned a NoneType"),
-        (lambda y: y[:, :1], {"classes": "2"}, "classes must be an integer of at least 2, got '2'"),
-        (lambda y: {}, {}, "the outputs none"),
-        (lambda y: y, {"classes": 2}, "returned 3 scores a row, but classes=2"),
+        (lambda y: (y, y), {}, r"tuple.*\b0, 1\b.*'logits'.*output="),
+        (lambda y: {"a": y, "b": y}, {}, r"dict.*\ba, b\b.*'logits'.*output="),
+        (lambda y: {"a": y, "scores": y}, {"output": "score"}, "'score'.*'scores'"),
+        (lambda y: {"logits": 3}, {}, r"\bint\b.*'logits'"),
+        (lambda y: y, {"output": "logits"}, "Tensor.*'logits'.*output="),
+        (lambda y: {"out": {"logits": y}}, {}, r"\bdict\b.*'out'"),
+        (lambda y: None, {}, "NoneType"),
+        (lambda y: y[:, :1], {"classes": "2"}, "classes.*'2'"),
+        (lambda y: {}, {}, "dict.*'logits'.*output="),
+        (lambda y: y, {"classes": 2}, r"\b3\b.*classes=2"),
     ],
 )
 def test_doubtful_outputs_are_refused_in_a_line(shape: Any, options: Any, message: str) -> None:
@@ -146,12 +146,14 @@ def test_scripted_functions_and_modules_vote() -> None:
 @pytest.mark.parametrize("model", [Returning(), lambda b: b])
 def test_a_device_that_isnt_there_is_refused(model: Any, device: str) -> None:
     if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("it is there")
-    with pytest.raises(InvalidValueError, match=f"device '{device}' can't be used"):
+        pytest.skip("hardware: it is there")
+    with pytest.raises(InvalidValueError, match=f"'{device}'.*--device"):
         counts(model, execution=Execution(device=device))
 
 
 def test_refusals_name_the_true_cause() -> None:
+    """A module, which was in eval mode, an estimator and a function have different causes, and random layers others."""
+
     class Centering(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x - x.mean(0)
@@ -160,34 +162,32 @@ def test_refusals_name_the_true_cause() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x + torch.rand_like(x)
 
-    with pytest.raises(ModelError, match="forward computes over the batch") as caught:
-        counts(Centering())
-    assert "training mode" not in str(caught.value)
-    with pytest.raises(ModelError, match=r"another answer to the same rows.*random layer"):
-        counts(Random())
-    with pytest.raises(ModelError, match="training mode"):
-        counts(lambda b: b - b.mean(0))
-
-
-def test_layers_that_normalise_by_the_batch_are_named() -> None:
-    network = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3))
-    with pytest.raises(ModelError, match=r"its layer 1 \(BatchNorm1d\) has no running statistics") as caught:
-        counts(network)
-    assert "training" not in str(caught.value)
-    network[1] = nn.BatchNorm1d(4)
-    assert sum(counts(network.train())) == 1000, "copies are evaluated in evaluation mode"
-
-
-def test_an_estimator_has_no_training_mode() -> None:
     class ByBatch:
         classes_ = np.array([0, 1])
 
         def predict(self, batch: np.ndarray) -> np.ndarray:
             return (batch[:, 0] > np.median(batch[:, 0])).astype(int)
 
-    with pytest.raises(ModelError, match="by the batch it is given") as caught:
-        counts(ByBatch())
-    assert "training" not in str(caught.value)
+    def centering(batch: np.ndarray) -> np.ndarray:
+        return batch - batch.mean(0)
+
+    reasons = set()
+    for model in (Centering(), Random(), ByBatch(), centering):
+        name = getattr(model, "__qualname__", type(model).__name__)
+        with pytest.raises(DependentVotesError) as caught:
+            counts(model)
+        assert str(caught.value).startswith(name)
+        reasons.add(str(caught.value).removeprefix(name))
+    assert len(reasons) == 4
+
+
+def test_layers_that_normalise_by_the_batch_are_named() -> None:
+    network = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 3))
+    with pytest.raises(ModelError, match=r"\b1\b.*BatchNorm1d.*track_running_stats=True") as caught:
+        counts(network)
+    assert not isinstance(caught.value, DependentVotesError)
+    network[1] = nn.BatchNorm1d(4)
+    assert sum(counts(network.train())) == 1000, "copies are evaluated in evaluation mode"
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -204,7 +204,7 @@ def test_static_quantisation_votes() -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_dynamic_quantisation_is_named() -> None:
     network = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 3))
-    with pytest.raises(ModelError, match="dynamic quantisation"):
+    with pytest.raises(ModelError, match="dynamic"):
         counts(torch.ao.quantization.quantize_dynamic(network, {nn.Linear}))
 
 
@@ -226,13 +226,15 @@ def test_one_number_a_row_is_two_classes_if_declared() -> None:
     expected = counts(two)
     for model in (Logit(True), Logit(False), lambda b: b[:, 0], lambda b: b[:, :1]):
         assert counts(model, classes=2, outputs="scores") == expected
-        with pytest.raises(ModelError, match='classes=2 with outputs="scores"'):
+        with pytest.raises(ModelError, match=r'classes=2.*outputs="scores".*outputs="probabilities"'):
             counts(model)
-        with pytest.raises(ModelError, match="one number a row"):  # a logit or a probability?
+        with pytest.raises(
+            ModelError, match=r'outputs="scores".*outputs="probabilities"'
+        ):  # a logit or a probability?
             counts(model, classes=2)
     sigmoid = nn.Sequential(Logit(False), nn.Sigmoid())
     assert counts(sigmoid, classes=2, outputs="probabilities") == expected
-    with pytest.raises(ModelError, match=r"declared a probability .* a logit is outputs=\"scores\""):
+    with pytest.raises(ModelError, match=r'outputs="probabilities".*outputs="scores"'):
         counts(Logit(False), classes=2, outputs="probabilities")
     soft = [
         SmoothedClassifier(model, sigma=1.0, n=1000, seed=0, bound="hoeffding", classes=2, outputs=kind)
@@ -291,9 +293,9 @@ def test_models_of_whole_numbers_get_them() -> None:
     assert len(names) == 3, "the rule is a part of the function"
     with pytest.raises(ModelError, match='input_dtype="uint8"'):
         votes(Bytes())
-    with pytest.raises(InvalidValueError, match="uint8"):
+    with pytest.raises(InvalidValueError, match=r"'uint'.*uint8"):
         votes(Bytes(), input_dtype="uint")
-    with pytest.raises(ModelError, match="would round"):
+    with pytest.raises(ModelError, match=r"uint8.*bfloat16.*--dtype"):
         votes(Bytes(), input_dtype="uint8", numerics=Numerics(dtype="bfloat16"))
 
 
@@ -305,7 +307,7 @@ def test_estimators_of_several_targets_are_refused_in_a_line() -> None:
     x = np.random.default_rng(0).normal(size=(60, 2))
     targets = np.c_[x[:, 0] > 0, (x[:, 0] > 0).astype(int) + (x[:, 1] > 0)]
     forest = ensemble.RandomForestClassifier(3).fit(x, targets)
-    with pytest.raises(ModelError, match="predicts 2 targets at once"):
+    with pytest.raises(ModelError, match=r"RandomForestClassifier.*\b2\b.*classes_"):
         counts(forest)
 
 
@@ -315,7 +317,7 @@ def test_a_column_of_labels_is_labels() -> None:
 
     flat = counts(labels, outputs="labels", classes=3)
     assert counts(lambda b: labels(b)[:, None], outputs="labels", classes=3) == flat
-    with pytest.raises(ModelError, match="one integer a row"):
+    with pytest.raises(ModelError, match=r"int64.*\(64, 2\)"):
         counts(lambda b: np.stack([labels(b)] * 2, 1), outputs="labels", classes=3)
 
 
@@ -359,7 +361,7 @@ def test_tables_and_other_libraries_work_without_a_warning() -> None:
     answers = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
     assert list(answers.label) == [False, False, True, True, False]  # type: ignore[union-attr]
     table["b"] = "red"
-    with pytest.raises(InvalidValueError, match=r"hold no numbers: 'b'. .*or encode them"):
+    with pytest.raises(InvalidValueError, match=r"'b'.*holding\(\['b'\]\)"):
         SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(table[:5])
 
 
@@ -370,7 +372,7 @@ def test_estimators_fitted_to_named_columns_get_named_columns() -> None:
     assert answer.label == "yes"
     (answer,) = classifier.certify(Frame([[-3.0, 3.0]], ["weight", "age"]))  # type: ignore[misc,arg-type]
     assert answer.label == "yes", "columns go by name, not by place"
-    with pytest.raises(InvalidValueError, match=r"no column 'age'.*height"):
+    with pytest.raises(InvalidValueError, match=r"'age'.*height"):
         classifier.certify(Frame([[-3.0, 3.0]], ["weight", "height"]))  # type: ignore[arg-type]
 
 
@@ -400,7 +402,7 @@ def test_a_row_of_a_table_goes_by_name_as_the_table_does() -> None:
         ([3.0, -3.0], [0, 1]),
     ]:
         assert classifier.certify(Row(values, index)).label == "yes"  # type: ignore[union-attr,arg-type]
-    with pytest.raises(InvalidValueError, match=r"no column 'age'.*height"):
+    with pytest.raises(InvalidValueError, match=r"'age'.*height"):
         classifier.certify(Row([-3.0, 3.0], ["weight", "height"]))  # type: ignore[arg-type]
 
 
@@ -440,13 +442,13 @@ def test_an_onnx_file_with_constants(tmp_path: Path, per_row: bool) -> None:
         adapt(path, "hard", constants={"offset": [first, 0.0, 0.0]}).fingerprint((2,)) for first in (0, 9)
     }
     assert len(prints) == 2
-    with pytest.raises(ModelError, match=r"the inputs x, offset, of which 2 are left .* constants="):
+    with pytest.raises(ModelError, match=r"\bx, offset\b.*\b2\b.*constants="):
         counts(path)
-    with pytest.raises(InvalidValueError, match="offset"):
+    with pytest.raises(InvalidValueError, match=r"'ofset'.*'offset'"):
         counts(path, constants={"ofset": [0.0]})
-    with pytest.raises(ModelError, match=r"the constant offset must have shape \(3,\).*, got \(2,\)"):
+    with pytest.raises(ModelError, match=r"offset.*\(3,\).*\(2,\)"):
         counts(path, constants={"offset": [0.0, 1.0]})
-    with pytest.raises(InvalidValueError, match="only ONNX files"):
+    with pytest.raises(InvalidValueError, match=r"constants=.*Returning.*ONNX"):
         counts(Returning(), constants={"offset": 0})
 
 
@@ -509,7 +511,7 @@ def test_an_onnx_file_with_one_number_a_row(tmp_path: Path) -> None:
     path.write_bytes(model.SerializeToString())
     expected = counts(lambda b: b[:, 0], classes=2, outputs="scores")
     assert counts(path, classes=2, outputs="scores") == expected
-    with pytest.raises(ModelError, match="one number a row"):
+    with pytest.raises(ModelError, match=r'classes=2.*outputs="scores"'):
         counts(path)
 
 
@@ -534,7 +536,7 @@ def test_constants_of_whole_numbers_are_exact_and_may_be_a_single_one(tmp_path: 
     path.write_bytes(model.SerializeToString())
     assert counts(path, constants={"k": 3}) == counts(lambda b: b - 3)
     for value in (2.5, 300, -1, float("nan"), "three", 2.0**80):
-        with pytest.raises(ModelError, match="can't hold the values of its constant"):
+        with pytest.raises(ModelError, match=r"\bk\b.*uint8"):
             counts(path, constants={"k": value})  # type: ignore[dict-item]
     array = np.array(3)
     classifier = SmoothedClassifier(str(path), sigma=0.5, n=200, seed=0, constants={"k": array})
@@ -558,5 +560,5 @@ def test_scores_in_a_map_name_the_option_that_leaves_them_an_array(tmp_path: Pat
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
     path = tmp_path / "m.onnx"
     path.write_bytes(helper.make_model(made, opset_imports=imports, ir_version=9).SerializeToString())
-    with pytest.raises(ModelError, match=r'in a map \(ZipMap\).*"zipmap": False'):
+    with pytest.raises(ModelError, match=r'ZipMap.*"zipmap": False'):
         counts(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,11 @@ def test_sklearn_classifiers_vote_with_their_own_predict() -> None:
     x = rng.normal(size=(200, 2))
     names = np.where(x[:, 0] > 0, "yes", "no")
     estimator = linear_model.LogisticRegression().fit(x, names)
-    answer = SmoothedClassifier(estimator, sigma=0.5, n=2000).certify(np.array([1.0, 0.0]))
+    answer = SmoothedClassifier(estimator, sigma=0.5, n=2000, seed=0).certify(np.array([1.0, 0.0]))
     assert estimator.classes_[answer.predicted] == "yes"  # type: ignore[union-attr]
-    soft = SmoothedClassifier(estimator, sigma=0.5, n=2000, bound="hoeffding").certify(np.array([1.0, 0.0]))
+    soft = SmoothedClassifier(estimator, sigma=0.5, n=2000, seed=0, bound="hoeffding").certify(
+        np.array([1.0, 0.0])
+    )
     assert soft.radius > 0  # type: ignore[union-attr]
 
 
@@ -78,14 +81,14 @@ def test_gradient_boosting_on_table_rows() -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(300, 4))
     estimator = ensemble.HistGradientBoostingClassifier(max_iter=10).fit(x, (x[:, 0] > 0).astype(int))
-    answers = SmoothedClassifier(estimator, sigma=0.3, n=500).certify(x[:3])
+    answers = SmoothedClassifier(estimator, sigma=0.3, n=500, seed=0).certify(x[:3])
     assert isinstance(answers, list)
     assert len(answers) == 3
 
 
 def test_a_torch_module_is_copied_not_changed() -> None:
     module = nn.Sequential(nn.Linear(2, 3), nn.Dropout()).train()
-    SmoothedClassifier(module, sigma=1.0, n=100).certify(np.zeros(2))
+    SmoothedClassifier(module, sigma=1.0, n=100, seed=0).certify(np.zeros(2))
     assert module.training
     assert all(p.requires_grad for p in module.parameters())
 
@@ -115,13 +118,13 @@ class Centering(nn.Module):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (Centering(), {}, "when the rest of the batch changes"),
-        (nn.Linear(5, 3), {}, "fails on a batch of shape"),
+        (Centering(), {}, "Centering"),
+        (nn.Linear(5, 3), {}, r"Linear.*\(1, 2\).*RuntimeError"),
         (lambda b: 1 / 0, {}, "ZeroDivisionError"),
-        (lambda b: scores(b)[:3], {}, "expected one answer a row"),
-        (lambda b: scores(b)[:, :1], {}, "at least two classes"),
-        (scores, {"classes": 7}, "returned 3 scores a row, but classes=7"),
-        (nn.Linear(2, 1), {}, "at least two classes"),
+        (lambda b: scores(b)[:3], {}, r"\(3, 3\).*\b1024\b"),
+        (lambda b: scores(b)[:, :1], {}, "lambda.*classes=2"),
+        (scores, {"classes": 7}, r"\b3\b.*classes=7"),
+        (nn.Linear(2, 1), {}, "Linear.*classes=2"),
     ],
 )
 def test_misfits_are_refused(model: Any, options: dict[str, Any], message: str) -> None:
@@ -156,12 +159,12 @@ class Halves(nn.Module):
 def test_answers_that_are_no_plain_arrays_are_refused(
     form: Callable[[torch.Tensor], torch.Tensor], called: str
 ) -> None:
-    with pytest.raises(ModelError, match=f"returned a {called} tensor: return a plain one, with a score for"):
+    with pytest.raises(ModelError, match=rf"\b{called}\b.*to_dense"):
         adapt(Halves(form), "hard").prepare(Numerics(), (2,))
 
 
 def test_answers_without_numbers_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"without numbers \(meta\): load its weights"):
+    with pytest.raises(ModelError, match=r"\bmeta\b"):
         adapt(Halves(lambda scores: scores.to("meta")), "hard").prepare(Numerics(), (2,))
 
 
@@ -175,7 +178,7 @@ def test_layers_inside_may_be_sparse() -> None:
 
 
 def test_labels_need_a_number_of_classes() -> None:
-    with pytest.raises(InvalidValueError, match="needs classes="):
+    with pytest.raises(InvalidValueError, match="classes="):
         adapt(scores, "hard", "labels")
 
 
@@ -184,17 +187,13 @@ def test_a_sort_of_model_nobody_knows_is_refused() -> None:
         def predict(self, batch: np.ndarray) -> np.ndarray:
             return np.stack([batch[:, 0], 1 - batch[:, 0]], 1)
 
-    with pytest.raises(
-        InvalidValueError, match=r"can't use a Booster .* no classes_.*give its predict as a function"
-    ):
+    with pytest.raises(InvalidValueError, match=r"Booster.*classes_.*\bpredict\b"):
         adapt(Booster(), "hard")
-    with pytest.raises(
-        InvalidValueError, match=r"an \.onnx file, got 'model.pt': load others yourself \(torch.load"
-    ):
+    with pytest.raises(InvalidValueError, match=r"\.onnx.*'model\.pt'.*torch\.load"):
         adapt("model.pt", "hard")
-    with pytest.raises(InvalidValueError, match="can't use a int as a model"):
+    with pytest.raises(InvalidValueError, match=r"\bint\b.*\.onnx"):
         adapt(3, "hard")
-    with pytest.raises(InvalidValueError, match=r"must be an \.onnx file"):
+    with pytest.raises(InvalidValueError, match=r"\.onnx.*'weights\.h5'"):
         adapt("weights.h5", "hard")
 
 
@@ -202,14 +201,14 @@ def test_a_sort_of_model_nobody_knows_is_refused() -> None:
 def test_bad_onnx_files_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     path = tmp_path / "m.onnx"
-    with pytest.raises(ModelError, match="can't be read"):
+    with pytest.raises(ModelError, match=re.escape(str(path))):
         OnnxClassifier(path)
     exported(path)
     path.write_bytes(path.read_bytes()[:-40])
-    with pytest.raises(ModelError, match="not a model onnxruntime can open"):
+    with pytest.raises(ModelError, match=r"m\.onnx.*INVALID_PROTOBUF"):
         OnnxClassifier(path)
     exported(path)
-    with pytest.raises(ModelError, match=r"takes inputs of shape \(2,\), got \(3,\)"):
+    with pytest.raises(ModelError, match=r"m\.onnx.*\(2,\).*\(3,\)"):
         SmoothedClassifier(path, sigma=1.0).prepare((3,))
 
 

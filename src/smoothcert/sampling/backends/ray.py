@@ -53,7 +53,7 @@ def connect(ray: Any, execution: Execution) -> None:
     """Find the cluster that was named, or start one on this machine."""
     quiet = {"log_to_driver": False, "configure_logging": False}
     if execution.address is None:
-        ray.init(num_cpus=execution.workers, include_dashboard=False, **quiet)
+        ray.init(address="local", num_cpus=execution.workers, include_dashboard=False, **quiet)
         return
     try:
         _check_answers(execution.address)

@@ -1,4 +1,4 @@
-"""What people get who install smoothcert: both distributions are built, and the wheel works where no checkout is."""
+"""``python -m tests.distribution``: builds both distributions, and uses the wheel where no checkout is."""
 
 from __future__ import annotations
 
@@ -11,20 +11,16 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import tomllib
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 import smoothcert
 
 ROOT = Path(__file__).parent.parent
 TITLE = f"smoothcert-{smoothcert.__version__}"
-
-pytestmark = pytest.mark.slow
-
 
 def tree() -> set[str]:
     """The files of the project; without git, those of the unpacked source distribution that this is."""
@@ -40,7 +36,7 @@ def tree() -> set[str]:
 def hatchling(folder: Path, kind: str) -> Path:
     """The distribution of one kind, built from ``folder``."""
     built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", kind], cwd=folder, capture_output=True, text=True
+        [sys.executable, "-m", "hatchling", "build", "-t", kind], cwd=folder, capture_output=True, text=True, timeout=600
     )
     assert built.returncode == 0, built.stderr
     (made,) = (folder / "dist").iterdir()
@@ -55,10 +51,8 @@ class Built:
     wheel: Path
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    pytest.importorskip("hatchling")
-    work = tmp_path_factory.mktemp("build")
+def build(work: Path) -> Built:
+    """Both distributions, made in ``work``."""
     for name in tree():
         (work / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, work / "tree" / name)
@@ -68,14 +62,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(source, hatchling(work / TITLE, "wheel"))
 
 
-def test_the_source_distribution_is_the_whole_tree(built: Built) -> None:
+def check_source(built: Built) -> None:
     with tarfile.open(built.source) as archive:
         names = {name.removeprefix(f"{TITLE}/") for name in archive.getnames()}
     assert tree() - names == set()
     assert names - tree() == {"PKG-INFO"}
 
 
-def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
+def check_wheel(built: Built) -> None:
     with zipfile.ZipFile(built.wheel) as archive:
         names = set(archive.namelist())
         metadata = email.message_from_bytes(archive.read(f"{TITLE}.dist-info/METADATA"))
@@ -91,11 +85,8 @@ def test_the_wheel_is_the_package_and_nothing_else(built: Built) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == set(project["optional-dependencies"])
 
 
-@pytest.fixture(scope="module")
-def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def install(built: Built, home: Path) -> Path:
     """A fresh environment's ``bin``: the wheel is installed there, everything else is this interpreter's."""
-    pytest.importorskip("pip")
-    home = tmp_path_factory.mktemp("installed") / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
     # A path in a .pth file is searched, but its own .pth files, such as an editable checkout's, are not read.
@@ -107,6 +98,7 @@ def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=outside(),
         capture_output=True,
         text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return home / "bin"
@@ -123,28 +115,40 @@ def outside() -> dict[str, str]:
 def run(program: Path, words: str, folder: Path) -> str:
     """What a command prints in ``folder``."""
     done = subprocess.run(
-        [str(program), *shlex.split(words)], cwd=folder, env=outside(), capture_output=True, text=True
+        [str(program), *shlex.split(words)], cwd=folder, env=outside(), capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_installed_command_works_in_an_empty_directory(installed: Path, tmp_path: Path) -> None:
-    where = run(installed / "python", "-c 'import smoothcert; print(smoothcert.__file__)'", tmp_path)
+def check_command(installed: Path, empty: Path) -> None:
+    """It finds itself, leaves nothing behind where it only tells, trains, certifies and reports."""
+    where = run(installed / "python", "-c 'import smoothcert; print(smoothcert.__file__)'", empty)
     assert Path(where.strip()).is_relative_to(installed.parent)
     command = installed / "smoothcert"
-    assert run(command, "--version", tmp_path).strip() == smoothcert.__version__
-    assert "--sigma" in run(command, "certify --help", tmp_path)
-    assert "mnist-smoothmix-1.0" in run(command, "recipes --json", tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_installed_command_trains_certifies_and_reports(installed: Path, tmp_path: Path) -> None:
-    pytest.importorskip("sklearn")
-    command = installed / "smoothcert"
-    run(command, "train digits --sigma 0.25 --epochs 1 --out model --quiet", tmp_path)
-    run(command, "certify model --n 200 --max 3 --out run --quiet", tmp_path)
-    assert json.loads(run(command, "table run --format json", tmp_path))
-    run(command, "report run --out page", tmp_path)
-    (page,) = (tmp_path / "page").rglob("*.html")
+    assert run(command, "--version", empty).strip() == smoothcert.__version__
+    assert "--sigma" in run(command, "certify --help", empty)
+    assert "mnist-smoothmix-1.0" in run(command, "recipes --json", empty)
+    assert list(empty.iterdir()) == []
+    run(command, "train digits --sigma 0.25 --epochs 1 --out model --quiet", empty)
+    run(command, "certify model --n 200 --max 3 --out run --quiet", empty)
+    assert json.loads(run(command, "table run --format json", empty))
+    run(command, "report run --out page", empty)
+    (page,) = (empty / "page").rglob("*.html")
     assert "<script" in page.read_text(encoding="utf-8")
+
+
+def main() -> None:
+    """Build, look inside, install, use."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = build(Path(folder))
+        check_source(built)
+        check_wheel(built)
+        empty = Path(folder) / "empty"
+        empty.mkdir()
+        check_command(install(built, Path(folder) / "venv"), empty)
+        print(f"{built.source.name}, {built.wheel.name}")
+
+
+if __name__ == "__main__":
+    main()
