@@ -87,7 +87,8 @@ def build_once(tmp_path_factory: pytest.TempPathFactory) -> BuildOnce:
             if not done.exists():
                 shutil.rmtree(path, ignore_errors=True)
                 build(path)
-                done.touch()
+                done.write_text(build.__module__)
+        assert done.read_text() == build.__module__, f"{name} is built by another module too"
         return path
 
     return built

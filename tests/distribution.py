@@ -22,6 +22,7 @@ import smoothcert
 ROOT = Path(__file__).parent.parent
 TITLE = f"smoothcert-{smoothcert.__version__}"
 
+
 def tree() -> set[str]:
     """The files of the project; without git, those of the unpacked source distribution that this is."""
     if (ROOT / ".git").exists():
@@ -36,7 +37,11 @@ def tree() -> set[str]:
 def hatchling(folder: Path, kind: str) -> Path:
     """The distribution of one kind, built from ``folder``."""
     built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", kind], cwd=folder, capture_output=True, text=True, timeout=600
+        [sys.executable, "-m", "hatchling", "build", "-t", kind],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert built.returncode == 0, built.stderr
     (made,) = (folder / "dist").iterdir()
@@ -115,7 +120,12 @@ def outside() -> dict[str, str]:
 def run(program: Path, words: str, folder: Path) -> str:
     """What a command prints in ``folder``."""
     done = subprocess.run(
-        [str(program), *shlex.split(words)], cwd=folder, env=outside(), capture_output=True, text=True, timeout=600
+        [str(program), *shlex.split(words)],
+        cwd=folder,
+        env=outside(),
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

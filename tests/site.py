@@ -29,7 +29,9 @@ def build() -> None:
             check=True,
         )
         pages = list(out.rglob("*.html"))
-        assert {"index.html", "guarantees.html", "reference.html", "contributing.html"} <= {p.name for p in pages}
+        assert {"index.html", "guarantees.html", "reference.html", "contributing.html"} <= {
+            p.name for p in pages
+        }
         for page in pages:
             loaded = re.findall(
                 r"<(?:script|link|img)[^>]+(?:src|href)=[\"']?(https?:[^\"' >]+)",

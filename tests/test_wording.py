@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-SENTENCE = re.compile(r"(?<![\w.\-/`'])(?:[A-Za-z]?[a-z]*(?:['’][a-z]+)?[ ]){2}[a-z]+(?:['’][a-z]+)?(?![\w\-/=.(`])")
+SENTENCE = re.compile(
+    r"(?<![\w.\-/`'])(?:[A-Za-z]?[a-z]*(?:['’][a-z]+)?[ ]){2}[a-z]+(?:['’][a-z]+)?(?![\w\-/=.(`])"
+)
 """Three plain words in a row. Names of fields, options, files and methods are not plain words."""
 
 

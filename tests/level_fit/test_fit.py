@@ -35,7 +35,7 @@ def contents(path: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="session")
 def undisturbed(build_once: BuildOnce) -> Path:
     """A finished chooser; tests that change it take a copy."""
-    return build_once("chooser-of-levels", fitted)
+    return build_once("level-fit-chooser", fitted)
 
 
 @pytest.fixture

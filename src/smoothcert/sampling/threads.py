@@ -75,8 +75,8 @@ def in_a_worker(work: Callable[[], R]) -> R:
         # A daemon: no process waits at its end for a model that doesn't return.
         arguments = (run, turns_of_workers())
         worker = threading.Thread(target=Context().run, args=arguments, name="passes-alone", daemon=True)
-        worker.start()
         try:
+            worker.start()  # where an interrupt may come already, with the worker at work
             return promised.result()
         except BaseException:
             if not promised.done():
