@@ -1,4 +1,4 @@
-"""The documentation as a site, and its notebooks: ``python -m tests.site build`` and ``python -m tests.site notebooks``.
+"""The documentation as a site, and its notebooks: ``python -m tests.site build``, ``python -m tests.site notebooks``.
 
 Steps of ``make check`` and not tests of the default run: they take a minute and depend on packages of the site.
 """

@@ -22,9 +22,8 @@ def expected_texts(tree: ast.Module) -> Iterator[ast.Constant]:
         if isinstance(node, ast.keyword) and node.arg == "match":
             parts.append(node.value)
         if isinstance(node, ast.Assert):
-            for one in ast.walk(node.test):
-                if isinstance(one, ast.Compare) and isinstance(one.ops[0], ast.In | ast.NotIn):
-                    parts.append(one.left)
+            compares = [one for one in ast.walk(node.test) if isinstance(one, ast.Compare)]
+            parts += [one.left for one in compares if isinstance(one.ops[0], ast.In | ast.NotIn)]
     for part in parts:
         if isinstance(part, ast.Name):
             compared.add(part.id)
