@@ -32,8 +32,15 @@ SEED = int(os.environ.get("SMOOTHCERT_TEST_SEED", "0"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Slow tests come first: at the end there are only short ones to share out among processes."""
+    """Slow tests come first: at the end there are only short ones to share out among processes.
+
+    Where SMOOTHCERT_TEST_SHUFFLE is set, files come in another order, and so do the tests of each, by the test seed.
+    """
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if os.environ.get("SMOOTHCERT_TEST_SHUFFLE"):
+        order = random.Random(SEED)
+        place = {path: order.random() for path in sorted({item.path for item in items})}
+        items.sort(key=lambda item: (place[item.path], order.random()))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

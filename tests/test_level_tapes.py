@@ -67,6 +67,7 @@ def test_a_tape_is_cut_where_votes_were_counted() -> None:
         tape.tally(Phase.ESTIMATION, 0, 70)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chooser", ["spread:0.4", "confidence:0.5"])
 def test_the_table(
     digits_model: Path,

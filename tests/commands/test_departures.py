@@ -138,6 +138,7 @@ def test_other_noise() -> None:
     assert names(sentence, "gaussian", "uniform", 0.5)
 
 
+@pytest.mark.slow
 def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

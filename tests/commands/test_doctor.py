@@ -27,6 +27,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(checkup, "QUICK", Thoroughness(((TINY, 64),), 2000, (TINY,), 0.001))
 
 
+@pytest.mark.slow
 def test_a_healthy_machine(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

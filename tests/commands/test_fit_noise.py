@@ -122,6 +122,7 @@ def test_a_fit_of_another_model_is_named_but_used(
     assert names(capsys.readouterr().err, fit, "small-cnn", "scores")
 
 
+@pytest.mark.slow
 def test_a_ladder_with_its_blanket(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -312,6 +313,7 @@ def test_help_shows_every_field_its_default_and_its_group(
     assert sum(map(len, panels.values())) == len(panels) == len(set.union(*panels.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "renamed",
     [

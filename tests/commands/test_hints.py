@@ -125,6 +125,7 @@ def model(build_once: BuildOnce, folder: Path) -> Path:
 CERTIFY = ["certify", "my model", "--dataset", "npz:my data/toy.npz", "--n", "100", "--max", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["0.4", "0.3,0.4"])
 def test_certify_after_fitting_noise_and_the_areas_after_that(said: Said, model: Path, init: str) -> None:
     few = ["--validation", "4", "--sub-epochs", "1", "--groups", "rows", "--beta", "1000"]
@@ -148,6 +149,7 @@ def test_an_attack_without_its_model(said: Said, model: Path) -> None:
     assert words[:4] == ["attack", "a run", "--model", "my model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

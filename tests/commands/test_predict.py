@@ -21,6 +21,7 @@ def rows(capsys: pytest.CaptureFixture[str], *words: str | Path) -> list[tuple[i
     return [(row["predict"], row["p_value"]) for row in found]
 
 
+@pytest.mark.slow
 def test_equal_scales_are_the_plain_noise(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -31,6 +32,7 @@ def test_equal_scales_are_the_plain_noise(
     assert rows(capsys, digits_model, "--noise", "gaussian", "--sigma", "0.1") != plain
 
 
+@pytest.mark.slow
 def test_a_fit(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fit = tmp_path / "fit"
     quick = ["--max", "24", "--validation", "4", "--validation-n", "32", "--sub-epochs", "1", "--n0", "4"]

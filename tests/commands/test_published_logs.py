@@ -38,6 +38,7 @@ def runs(shared: Path, published: Rows, build_once: BuildOnce) -> list[Path]:
     return [folder / row["file"].removesuffix(".tsv.gz") for row in published]
 
 
+@pytest.mark.slow
 def test_every_published_row(published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
     for row, run in zip(published, runs):
         radii = radii_of(row)

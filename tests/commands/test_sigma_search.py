@@ -75,7 +75,9 @@ def test_a_run_states_the_search_and_keeps_each_sigma(
     assert re.search(rf"σ\D+{moved}\D+6\b", shown)
 
 
-@pytest.mark.parametrize("name", sorted(QUICK))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "ladder" else pytest.mark.slow) for name in sorted(QUICK)]
+)
 def test_a_run_in_parts_has_the_same_bits(name: str, digits_model: Path, tmp_path: Path) -> None:
     words = ["--sigma-search", QUICK[name], "--skip", "5", "--quiet"]
     main(certify(digits_model, tmp_path / "whole", *words))

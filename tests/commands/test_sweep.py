@@ -24,6 +24,7 @@ def results(out: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
+@pytest.mark.slow
 def test_a_table_a_plot_and_nothing_done_twice(tmp_path: Path) -> None:
     main([*WORDS, "--seeds", "0", "--out", str(tmp_path), *SMALL])
     weights = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/model/checkpoint.pt")}

@@ -321,6 +321,7 @@ def test_acrs_that_do_not_compare_are_noted_and_said(
     assert re.search(rf"{out}: .* ACR 0\.\d+\D+3\D+60\b", told)
 
 
+@pytest.mark.slow
 def test_measuring_a_finished_run_is_not_passed_over(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -165,6 +165,7 @@ def test_uniform_noise_and_soft_votes(digits_model: Path, tmp_path: Path) -> Non
     assert record.estimation.sums is not None
 
 
+@pytest.mark.slow
 def test_quickstart_ends_with_a_table_and_two_pictures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

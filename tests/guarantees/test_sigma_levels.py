@@ -185,9 +185,9 @@ def _answering(answer: Any, candidate: int) -> Any:
     ("how", "line"),
     [
         ("other levels are forgotten", "the chooser limits"),
-        ("other levels are forgotten", "another level limits"),
+        pytest.param("other levels are forgotten", "another level limits", marks=pytest.mark.slow),
         ("the chooser is trusted", "the chooser limits"),
-        ("the share of votes for its probability", "the chooser limits"),
+        pytest.param("the share of votes for its probability", "the chooser limits", marks=pytest.mark.slow),
         ("a level needn't agree on the class", "another class next door"),
     ],
 )

@@ -17,6 +17,7 @@ LADDER = "--sigma-search ladder:factor=3,votes=8,round_votes=24,rescue"
 ELLIPSOID = "--sigma-search ellipsoid:steps=3,check_votes=16,cover,kappa=0.5"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shown"),
     [

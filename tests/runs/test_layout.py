@@ -17,6 +17,7 @@ WEIGHTS = {"model.json", "model.safetensors"}
 """Of any directory that a model is saved to."""
 
 
+@pytest.mark.slow
 def test_every_file_of_every_kind_of_run_is_in_the_layout(tmp_path: Path) -> None:
     names = {one.name for one in vars(RunFiles).values() if hasattr(one, "name")} | WEIGHTS
     seen = set()

@@ -179,6 +179,7 @@ def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
     assert (fake.most, fake.lost) == (2, 1)
 
 
+@pytest.mark.slow
 def test_shards_make_the_table_that_one_command_makes(tmp_path: Path) -> None:
     words = ["sweep", "digits", "--methods", "gaussian", "consistency:lam=1", "--sigmas", "0.25"]
     words += ["--epochs", "1", "--train-inputs", "64", "--n", "100", "--skip", "200", "--quiet", "--out"]
