@@ -40,10 +40,11 @@ def test_the_table_of_methods_is_the_registry() -> None:
 def commands_of(page: Path, cwd: Path) -> list[list[str]]:
     """What bash makes of the commands on a page, without running any: loops, braces and quotes are its own."""
     blocks = re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    blocks = [re.sub(r" &$", "", block, flags=re.MULTILINE) for block in blocks]  # one after the other
     say = "{ printf '%s\\0' NAME \"$@\" $'\\n' >&3; }"
     functions = [f"{name}() {say.replace('NAME', name)}" for name in ("smoothcert", "python")]
     functions += [f"{name}() {{ :; }}" for name in ("python3", "pip", "curl", ".")]
-    script = "\n".join(["exec 3>&1", *functions, "set -euf", *blocks, "wait"])
+    script = "\n".join(["exec 3>&1", *functions, "set -euf", *blocks])
     done = subprocess.run(
         ["bash", "-c", script], cwd=cwd, capture_output=True, text=True, check=True, timeout=60
     )
