@@ -140,6 +140,7 @@ def _some_records(path: Path) -> bool:
         return False
 
 
+@pytest.mark.system
 def test_an_address_where_nothing_answers() -> None:
     pytest.importorskip("ray")
     with socket.socket() as silent:
