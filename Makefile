@@ -1,6 +1,6 @@
 # What people run before they push, and what .ci/run runs: `make check`. Every step stands alone (`make types`).
 PYTHON ?= python
-.PHONY: check steps test system lint types docs notebooks dist campaign mutants
+.PHONY: check steps test system lint types docs notebooks dist verifier campaign mutants
 
 check:
 	$(MAKE) -j2 --output-sync=target steps
@@ -29,6 +29,9 @@ notebooks:
 
 dist:
 	$(PYTHON) -m tests.distribution
+
+verifier:  ## the verifier as one file, which needs nothing but Python
+	$(PYTHON) -m smoothcert_verify.build smoothcert-verify.pyz
 
 campaign:
 	$(PYTHON) -m pytest -m campaign

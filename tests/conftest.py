@@ -16,7 +16,9 @@ import pytest
 import torch
 
 from smoothcert.datasets import load
-from smoothcert.training import Recipe, TrainPlan, train_into
+from smoothcert.training.plan import TrainPlan
+from smoothcert.training.recipe import Recipe
+from smoothcert.training.runs import train_into
 
 # Tests run side by side, one process per core: more threads in each would only wait for one another.
 torch.set_num_threads(1)

@@ -23,27 +23,27 @@ ROOT = Path(__file__).parent.parent
 TITLE = f"smoothcert-{smoothcert.__version__}"
 
 
+def output(*words: object, folder: Path = ROOT, env: dict[str, str] | None = None) -> str:
+    """What a command prints in a folder."""
+    done = subprocess.run(
+        [str(word) for word in words], cwd=folder, env=env, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def tree() -> set[str]:
     """The files of the project; without git, those of the unpacked source distribution that this is."""
     if (ROOT / ".git").exists():
-        listed = subprocess.run(
-            ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
-        return {name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()}
-    found = (path for path in ROOT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {path.relative_to(ROOT).as_posix() for path in found}
+        names = output("git", "ls-files", "-z").split("\0")
+        return {name for name in names if name and (ROOT / name).is_file()}
+    paths = (path for path in ROOT.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(ROOT).as_posix() for path in paths}
 
 
 def hatchling(folder: Path, kind: str) -> Path:
     """The distribution of one kind, built from ``folder``."""
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", kind],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert built.returncode == 0, built.stderr
+    output(sys.executable, "-m", "hatchling", "build", "-t", kind, folder=folder)
     (made,) = (folder / "dist").iterdir()
     return made
 
@@ -79,10 +79,10 @@ def check_wheel(built: Built) -> None:
         names = set(archive.namelist())
         metadata = email.message_from_bytes(archive.read(f"{TITLE}.dist-info/METADATA"))
     package = {name for name in names if not name.startswith(f"{TITLE}.dist-info/")}
-    assert package == {name.removeprefix("src/") for name in tree() if name.startswith("src/smoothcert/")}
-    assert "smoothcert/py.typed" in package
+    assert package == {name.removeprefix("src/") for name in tree() if name.startswith("src/")}
+    assert {"smoothcert/py.typed", "smoothcert_verify/py.typed"} <= package
     assert any(name.startswith("smoothcert/training/recipes/") and name.endswith(".toml") for name in package)
-    assert "smoothcert/report/assets/page.html" in package
+    assert "smoothcert/analysis/report/assets/page.html" in package
     assert f"{TITLE}.dist-info/licenses/LICENSE" in names
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert metadata["Version"] == smoothcert.__version__
@@ -92,20 +92,13 @@ def check_wheel(built: Built) -> None:
 
 def install(built: Built, home: Path) -> Path:
     """A fresh environment's ``bin``: the wheel is installed there, everything else is this interpreter's."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    output(sys.executable, "-m", "venv", "--without-pip", home)
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home), "platbase": str(home)}))
     # A path in a .pth file is searched, but its own .pth files, such as an editable checkout's, are not read.
     ours = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (packages / "dependencies.pth").write_text("".join(f"{path}\n" for path in sorted(ours)))
-    pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet"]
-    done = subprocess.run(
-        [*pip, "--no-deps", "--no-index", "--ignore-installed", str(built.wheel)],
-        env=outside(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
+    pip = [sys.executable, "-m", "pip", "--python", home / "bin" / "python", "install", "--quiet"]
+    output(*pip, "--no-deps", "--no-index", "--ignore-installed", built.wheel, env=outside())
     return home / "bin"
 
 
@@ -118,17 +111,8 @@ def outside() -> dict[str, str]:
 
 
 def run(program: Path, words: str, folder: Path) -> str:
-    """What a command prints in ``folder``."""
-    done = subprocess.run(
-        [str(program), *shlex.split(words)],
-        cwd=folder,
-        env=outside(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What an installed command prints in ``folder``."""
+    return output(program, *shlex.split(words), folder=folder, env=outside())
 
 
 def check_command(installed: Path, empty: Path) -> None:

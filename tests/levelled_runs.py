@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.checksums import sealed
 from smoothcert.datasets.base import Dataset
-from smoothcert.evaluation import Choice, Progress, certify_dataset
-from smoothcert.sigma_levels import ConstantChooser
-from smoothcert.smoothing.levelled import LevelledClassifier
+from smoothcert.evaluation.certification import Progress, certify_dataset
+from smoothcert.experimental.levels.choosers import ConstantChooser
+from smoothcert.experimental.levels.classifier import LevelledClassifier
+from smoothcert.files import sealed
+from smoothcert.runs.statement import Choice
 
 SIGMAS = (0.25, 0.5, 1.0)
 INPUTS = 12

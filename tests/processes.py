@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 _FORKSERVER = multiprocessing.get_context("forkserver")
-_FORKSERVER.set_forkserver_preload(["tests.processes", "torch", "scipy.stats", "smoothcert.commands"])
+_FORKSERVER.set_forkserver_preload(["tests.processes", "torch", "scipy.stats", "smoothcert.cli"])
 LIMIT = 300.0
 """Seconds that a command of a test may take."""
 
@@ -54,7 +54,7 @@ class Command:
 
     def poll(self) -> int | None:
         """The exit code; None while it runs. Minus the signal's number where one ended it."""
-        return self._process.exitcode  # type: ignore[no-any-return]
+        return self._process.exitcode
 
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Send it a signal; one that has ended is left alone."""
@@ -67,7 +67,7 @@ class Command:
         code = self.poll()
         if code is None:
             self.kill()
-            self._process.join()
+            self._process.join(LIMIT)
         out, err = (Path(path).read_text(encoding="utf-8") for path in self._files[1:])
         self._folder.cleanup()
         if code is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import mpmath
@@ -12,35 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from smoothcert.bounds import BOUNDS, ClassBounds
-from smoothcert.certificates import Certificate, certificate_for, largest_radius
-from smoothcert.noise import DiagonalGaussian, DiagonalUniform, Gaussian, Isotropic, Uniform
-from smoothcert.regions import CrossPolytope, Ellipsoid
+from smoothcert.bounds.base import BOUNDS, ClassBounds
+from smoothcert.perturb.base import Certificate, Isotropic, largest_radius
+from smoothcert.perturb.diagonal import DiagonalNoise
+from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
+from smoothcert.perturb.uniform import DiagonalUniform, Uniform
+from smoothcert.regions.bodies import CrossPolytope, Ellipsoid, GaugeBody
 from smoothcert.tally import Phase, Stream, Tally
-
-
-@given(st.floats(1e-6, 1 - 1e-6), st.floats(1e-6, 1 - 1e-6), st.floats(0.01, 10))
-def test_gaussian_radius_is_the_formula_rounded_down(upper: float, lower: float, sigma: float) -> None:
-    radius = Certificate(Gaussian(sigma)).radius(ClassBounds(lower, upper))
-    if lower <= upper:
-        assert radius == 0.0
-        return
-    with mpmath.workdps(40):
-
-        def quantile(p: float) -> mpmath.mpf:
-            return mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1)
-
-        exact = mpmath.mpf(sigma) / 2 * (quantile(lower) - quantile(upper))
-        assert radius <= exact
-        assert radius == pytest.approx(float(exact), rel=1e-9, abs=1e-12 * sigma)
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.floats(0.01, 10))
-def test_uniform_radius_is_the_formula_rounded_down(upper: float, lower: float, sigma: float) -> None:
-    radius = Certificate(Uniform(sigma)).radius(ClassBounds(lower, upper))
-    exact = math.sqrt(3) * sigma * max(0.0, lower - upper)
-    assert radius <= exact
-    assert radius == pytest.approx(exact, rel=1e-12, abs=1e-15)
 
 
 def test_the_issues_example_abstains_one_sided_and_certifies_two_class() -> None:
@@ -59,13 +38,13 @@ def test_the_ceiling_of_the_papers_protocol() -> None:
 
 def test_regions_have_the_noise_norm_and_radius() -> None:
     bounds = ClassBounds(0.9, 0.1)
-    ball = certificate_for(Gaussian(0.5)).region(np.zeros(3), bounds)
-    cross = certificate_for(Uniform(0.5)).region(np.zeros(3), bounds)
+    ball = Gaussian(0.5).certificate.region(np.zeros(3), bounds)
+    cross = Uniform(0.5).certificate.region(np.zeros(3), bounds)
     assert ball is not None
     assert cross is not None
     assert (ball.norm, cross.norm) == ("l2", "l1")
     assert ball.radius == pytest.approx(0.5 * norm.ppf(0.9))
-    assert certificate_for(Gaussian(0.5)).region(np.zeros(3), ClassBounds(0.4, 0.6)) is None
+    assert Gaussian(0.5).certificate.region(np.zeros(3), ClassBounds(0.4, 0.6)) is None
 
 
 def test_noise_without_a_theorem_cannot_be_made() -> None:
@@ -73,56 +52,62 @@ def test_noise_without_a_theorem_cannot_be_made() -> None:
         name: ClassVar[str] = "bare"
 
     with pytest.raises(TypeError, match=r"\bBare\b.*\bgap\b"):
-        Bare(0.5)  # type: ignore[abstract]
+        Bare(0.5)
+
+
+def quantile(p: float) -> mpmath.mpf:
+    return mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1)
+
+
+def normal_gap(lower: float, upper: float) -> mpmath.mpf:
+    return (quantile(lower) - quantile(upper)) / 2
+
+
+def uniform_gap(lower: float, upper: float) -> mpmath.mpf:
+    return mpmath.mpf(lower) - mpmath.mpf(upper)
 
 
 probabilities = st.floats(1e-6, 1 - 1e-6)
 
 
-@given(probabilities, probabilities, st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
-def test_the_ellipsoid_is_the_formula_rounded_down(upper: float, lower: float, scales: list[float]) -> None:
-    sigmas = np.array(scales)
-    bounds = ClassBounds(lower, upper)
-    certificate = Certificate(DiagonalGaussian(sigmas))
-    region = certificate.region(np.zeros(sigmas.size), bounds)
-    if region is None:
-        assert certificate.radius(bounds) == 0.0
-        assert lower - upper < 1e-9
-        return
-    assert isinstance(region, Ellipsoid)
-    with mpmath.workdps(40):
-
-        def quantile(p: float) -> mpmath.mpf:
-            return mpmath.sqrt(2) * mpmath.erfinv(2 * mpmath.mpf(p) - 1)
-
-        gap = (quantile(lower) - quantile(upper)) / 2
-        assert 0 <= DiagonalGaussian.gap(lower, upper) <= gap
-        assert DiagonalGaussian.gap(lower, upper) == pytest.approx(float(gap), rel=1e-9, abs=1e-12)
-        for axis, sigma in zip(region.semi_axes.tolist(), scales):
-            assert axis <= mpmath.mpf(sigma) * gap
-            assert axis == pytest.approx(float(sigma * gap), rel=1e-9, abs=1e-12 * sigma)
-    assert certificate.radius(bounds) == region.semi_axes.min() == region.inscribed_radius
-
-
-@given(st.floats(0, 1), st.floats(0, 1), st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
-def test_the_cross_polytope_is_the_formula_rounded_down(
-    upper: float, lower: float, scales: list[float]
+@pytest.mark.parametrize(
+    ("ball", "stretched", "body", "exact_gap", "square"),
+    [
+        (Gaussian, DiagonalGaussian, Ellipsoid, normal_gap, 1),
+        (Uniform, DiagonalUniform, CrossPolytope, uniform_gap, 3),
+    ],
+)
+@given(lower=probabilities, upper=probabilities, scales=st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
+def test_radii_and_semi_axes_are_the_formula_rounded_down(
+    ball: type[Isotropic],
+    stretched: type[DiagonalNoise],
+    body: type[GaugeBody],
+    exact_gap: Callable[[float, float], mpmath.mpf],
+    square: int,
+    lower: float,
+    upper: float,
+    scales: list[float],
 ) -> None:
     bounds = ClassBounds(lower, upper)
-    certificate = Certificate(DiagonalUniform(np.array(scales)))
+    certificate = Certificate(stretched(np.array(scales)))
     region = certificate.region(np.zeros(len(scales)), bounds)
+    radii = [Certificate(ball(sigma)).radius(bounds) for sigma in scales]
     if region is None:
-        assert certificate.radius(bounds) == 0.0
-        assert lower - upper < 1e-12
+        assert certificate.radius(bounds) == min(radii) == 0.0
+        assert lower - upper < 1e-9
+        assert lower > upper or max(radii) == 0.0
         return
-    assert isinstance(region, CrossPolytope)
+    assert isinstance(region, body)
     with mpmath.workdps(40):
-        gap = mpmath.mpf(lower) - mpmath.mpf(upper)
-        assert 0 <= DiagonalUniform.gap(lower, upper) <= gap
-        for axis, sigma in zip(region.semi_axes.tolist(), scales):
-            assert axis <= mpmath.sqrt(3) * mpmath.mpf(sigma) * gap
-            assert axis == pytest.approx(float(mpmath.sqrt(3) * sigma * gap), rel=1e-12, abs=1e-15)
-    assert certificate.radius(bounds) == region.semi_axes.min()
+        gap = exact_gap(lower, upper)
+        assert stretched.gap(lower, upper) == pytest.approx(float(gap), rel=1e-9, abs=1e-12)
+        exact = mpmath.sqrt(square) * gap
+        assert 0 <= stretched.gap(lower, upper) <= gap
+        for radius, axis, sigma in zip(radii, region.axes.tolist(), scales):
+            assert max(radius, axis) <= sigma * exact
+            assert axis == pytest.approx(float(sigma * exact), rel=1e-9, abs=1e-12 * sigma)
+            assert radius == pytest.approx(float(sigma * exact), rel=1e-9, abs=1e-12 * sigma)
+    assert certificate.radius(bounds) == region.axes.min() == region.inscribed_radius
 
 
 @pytest.mark.parametrize(
@@ -133,14 +118,14 @@ def test_a_constant_vector_gives_the_very_radius(
     diagonal: type[DiagonalGaussian], isotropic: type[Gaussian], lower: float, upper: float, sigma: float
 ) -> None:
     bounds = ClassBounds(lower, upper)
-    ball, stretched = certificate_for(isotropic(sigma)), certificate_for(diagonal(np.full((2, 2), sigma)))
+    ball, stretched = isotropic(sigma).certificate, diagonal(np.full((2, 2), sigma)).certificate
     assert stretched.radius(bounds) == ball.radius(bounds)
     assert (stretched.norm, stretched.ball, ball.ball) == (ball.norm, False, True)
     region, expected = (one.region(np.zeros((2, 2)), bounds) for one in (stretched, ball))
     assert (region is None) == (expected is None)
     if region is not None and expected is not None:
-        assert (region.semi_axes == expected.radius).all()  # type: ignore[union-attr]
-        assert region.volume_radius == expected.volume_radius == expected.radius  # type: ignore[union-attr]
+        assert (region.semi_axes == expected.radius).all()
+        assert region.volume_radius == expected.volume_radius == expected.radius
         assert region.certified_area == expected.certified_area
 
 

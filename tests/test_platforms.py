@@ -24,7 +24,7 @@ LIBRARY = """
 import smoothcert
 from pathlib import Path
 from smoothcert.files import read_file, write_atomically
-from smoothcert.runs import read_run
+from smoothcert.runs.run import read_run
 here = Path.cwd()
 for act in (lambda: read_run(here), lambda: write_atomically(here / 'x', b''), lambda: read_file(here, 1)):
     try: act()

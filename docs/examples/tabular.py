@@ -17,10 +17,11 @@ from sklearn.preprocessing import StandardScaler
 
 from smoothcert import CertifyPlan, SmoothedClassifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.noise import DiagonalGaussian, Gaussian
-from smoothcert.noise_fit import FitPlan, fit_into
-from smoothcert.noise_fit.features import ranked_features
-from smoothcert.sampling import adapt
+from smoothcert.models.adapt import adapt
+from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
+from smoothcert.smoothing.fits.features import ranked_features
+from smoothcert.smoothing.fits.fit import fit_into
+from smoothcert.smoothing.fits.plan import FitPlan
 
 data = load_breast_cancer()
 order = np.random.default_rng(0).permutation(len(data.target))

@@ -15,27 +15,27 @@ __version__ = "0.1.0"
 # Names are imported when first used: torch takes seconds to load, and `smoothcert --help` needs none of it.
 _HOMES = {
     "ABSTAIN": "smoothcert.tally",
-    "Certification": "smoothcert.smoothing",
-    "Certifications": "smoothcert.smoothing",
-    "CertifyPlan": "smoothcert.smoothing",
-    "Choice": "smoothcert.evaluation",
-    "ConstantChooser": "smoothcert.sigma_levels",
+    "Certification": "smoothcert.smoothing.answers",
+    "Certifications": "smoothcert.smoothing.answers",
+    "CertifyPlan": "smoothcert.smoothing.plan",
+    "Choice": "smoothcert.runs.statement",
+    "ConstantChooser": "smoothcert.experimental.levels.choosers",
     "Dataset": "smoothcert.datasets.base",
-    "DiagonalGaussian": "smoothcert.noise",
-    "DiagonalUniform": "smoothcert.noise",
-    "Execution": "smoothcert.sampling",
-    "Gaussian": "smoothcert.noise",
+    "DiagonalGaussian": "smoothcert.perturb.gaussian",
+    "DiagonalUniform": "smoothcert.perturb.uniform",
+    "Execution": "smoothcert.engine.execution",
+    "Gaussian": "smoothcert.perturb.gaussian",
     "HoldingClassifier": "smoothcert.smoothing.holding",
-    "LevelledClassifier": "smoothcert.smoothing.levelled",
-    "Numerics": "smoothcert.sampling",
-    "Prediction": "smoothcert.smoothing",
-    "Run": "smoothcert.runs",
+    "LevelledClassifier": "smoothcert.experimental.levels.classifier",
+    "Numerics": "smoothcert.models.numerics",
+    "Prediction": "smoothcert.smoothing.answers",
+    "Run": "smoothcert.runs.run",
     "SmoothcertError": "smoothcert.errors",
-    "SmoothedClassifier": "smoothcert.smoothing",
-    "SmoothingLoss": "smoothcert.objectives",
-    "StatisticChooser": "smoothcert.sigma_levels",
-    "Uniform": "smoothcert.noise",
-    "certify_dataset": "smoothcert.evaluation",
+    "SmoothedClassifier": "smoothcert.smoothing.classifier",
+    "SmoothingLoss": "smoothcert.objectives.base",
+    "StatisticChooser": "smoothcert.experimental.levels.choosers",
+    "Uniform": "smoothcert.perturb.uniform",
+    "certify_dataset": "smoothcert.evaluation.certification",
     "load_run": "smoothcert.analysis.notebook",
     "plot_curves": "smoothcert.analysis.notebook",
     "table": "smoothcert.analysis.notebook",
@@ -48,26 +48,26 @@ if TYPE_CHECKING:
     from smoothcert.analysis.notebook import plot_curves as plot_curves
     from smoothcert.analysis.notebook import table as table
     from smoothcert.datasets.base import Dataset as Dataset
+    from smoothcert.engine.execution import Execution as Execution
     from smoothcert.errors import SmoothcertError as SmoothcertError
-    from smoothcert.evaluation import Choice as Choice
-    from smoothcert.evaluation import certify_dataset as certify_dataset
-    from smoothcert.noise import DiagonalGaussian as DiagonalGaussian
-    from smoothcert.noise import DiagonalUniform as DiagonalUniform
-    from smoothcert.noise import Gaussian as Gaussian
-    from smoothcert.noise import Uniform as Uniform
-    from smoothcert.objectives import SmoothingLoss as SmoothingLoss
-    from smoothcert.runs import Run as Run
-    from smoothcert.sampling import Execution as Execution
-    from smoothcert.sampling import Numerics as Numerics
-    from smoothcert.sigma_levels import ConstantChooser as ConstantChooser
-    from smoothcert.sigma_levels import StatisticChooser as StatisticChooser
-    from smoothcert.smoothing import Certification as Certification
-    from smoothcert.smoothing import Certifications as Certifications
-    from smoothcert.smoothing import CertifyPlan as CertifyPlan
-    from smoothcert.smoothing import Prediction as Prediction
-    from smoothcert.smoothing import SmoothedClassifier as SmoothedClassifier
+    from smoothcert.evaluation.certification import certify_dataset as certify_dataset
+    from smoothcert.experimental.levels.choosers import ConstantChooser as ConstantChooser
+    from smoothcert.experimental.levels.choosers import StatisticChooser as StatisticChooser
+    from smoothcert.experimental.levels.classifier import LevelledClassifier as LevelledClassifier
+    from smoothcert.models.numerics import Numerics as Numerics
+    from smoothcert.objectives.base import SmoothingLoss as SmoothingLoss
+    from smoothcert.perturb.gaussian import DiagonalGaussian as DiagonalGaussian
+    from smoothcert.perturb.gaussian import Gaussian as Gaussian
+    from smoothcert.perturb.uniform import DiagonalUniform as DiagonalUniform
+    from smoothcert.perturb.uniform import Uniform as Uniform
+    from smoothcert.runs.run import Run as Run
+    from smoothcert.runs.statement import Choice as Choice
+    from smoothcert.smoothing.answers import Certification as Certification
+    from smoothcert.smoothing.answers import Certifications as Certifications
+    from smoothcert.smoothing.answers import Prediction as Prediction
+    from smoothcert.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
     from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
-    from smoothcert.smoothing.levelled import LevelledClassifier as LevelledClassifier
+    from smoothcert.smoothing.plan import CertifyPlan as CertifyPlan
     from smoothcert.tally import ABSTAIN as ABSTAIN
 
 

@@ -12,7 +12,7 @@ def main() -> None:
     # Before torch is loaded: threads that wait for each other let others work instead of spinning, which on a busy
     # machine is many times faster.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from smoothcert.commands import main as run
+    from smoothcert.cli import main as run
 
     if ours:
         signal.signal(signal.SIGINT, signal.default_int_handler)

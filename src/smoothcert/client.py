@@ -88,8 +88,8 @@ class Client:
 
     def plan(self) -> dict[str, Any]:
         """What the server promises."""
-        found: dict[str, Any] = json.loads(self._ask("GET", "/v1/plan"))
-        return found
+        plan: dict[str, Any] = json.loads(self._ask("GET", "/v1/plan"))
+        return plan
 
     def predict(
         self, x: ArrayLike, *, votes: int | None = None, deadline: float | None = None
@@ -136,7 +136,7 @@ class Client:
 
     def _answers(self, path: str, x: ArrayLike, **options: Any) -> ServedAnswer | list[ServedAnswer]:
         body = json.loads(self._ask("POST", _path(path, **options), _npy(x)))
-        answers = [_answer(one) for one in body["results"]]
+        answers = [_answer(result) for result in body["results"]]
         shape = tuple(body["input_shape"])
         return answers[0] if np.shape(x) == shape else answers
 

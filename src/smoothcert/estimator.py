@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, MissingExtraError, check_count
-from smoothcert.noise import DEFAULT_NOISE, NOISES, Noise, diagonal_noise
-from smoothcert.sampling import Numerics
-from smoothcert.smoothing import Certifications, CertifyPlan, Prediction, SmoothedClassifier
+from smoothcert.models.numerics import Numerics
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, Noise
+from smoothcert.perturb.diagonal import diagonal_noise
+from smoothcert.smoothing.answers import Certifications, Prediction
+from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_mask
+from smoothcert.smoothing.plan import CertifyPlan
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone

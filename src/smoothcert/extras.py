@@ -22,6 +22,7 @@ EXTRAS = {
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),
     "PIL": Extra("Pillow", "images"),
+    "prometheus_client": Extra("prometheus-client", "serve"),
     "psycopg": Extra("psycopg", "postgres"),
     "pyarrow": Extra("pyarrow", "parquet"),
     "ray": Extra("ray", "ray"),

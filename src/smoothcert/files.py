@@ -7,8 +7,9 @@ import math
 import os
 import secrets
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,16 +90,15 @@ def make_folder(path: Path) -> None:
         raise OutputError(f"{path} can't be made: {error.strerror}") from None
 
 
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file that :func:`append_line` writes, none if there is no file.
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file that :func:`append_line` writes, one by one; none if there is no file.
 
     A line that a kill cut off, or damaged bytes, come as they are: the caller skips what it can't parse.
     """
-    try:
-        content = read_file(path, 8 * MOST_TEXT, links=False)
-    except FileNotFoundError:
-        return []
-    return content.decode("utf-8", errors="replace").splitlines()
+    with suppress(FileNotFoundError), opened_file(path, links=False) as file:
+        _check_size(path, os.fstat(file.fileno()).st_size, 8 * MOST_TEXT)
+        for line in file:
+            yield line.decode(errors="replace").removesuffix("\n")
 
 
 @contextmanager
@@ -131,12 +131,15 @@ def read_file(path: Path, most: int, links: bool = True) -> bytes:
     """A whole file of at most ``most`` bytes; its size is looked at before memory is taken."""
     with opened_file(path, links) as file:
         size = os.fstat(file.fileno()).st_size
-        content = file.read(size + 1) if size <= most else b""  # room is made for what is asked for
-        if size > most or len(content) > most:
-            raise DataError(
-                f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for"
-            )
+        _check_size(path, size, most)
+        content = file.read(size + 1)  # room is made for what is asked for
+        _check_size(path, len(content), most)
         return content
+
+
+def _check_size(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise DataError(f"{path} has {size} bytes, where {most} are the most: it isn't what it is taken for")
 
 
 def check_expansion(what: str, claimed: int, stored: int) -> None:
@@ -195,3 +198,46 @@ def _no_constant(name: str) -> Any:
 def _ends_a_line(file: BinaryIO) -> bool:
     file.seek(-1, os.SEEK_END)
     return file.read(1) == b"\n"
+
+
+_CHECKSUM_BYTES = 16
+_CHECKSUM = "checksum"
+
+
+def checksum(value: object) -> str:
+    """Of plain values, whatever the order of their keys and the spaces between them.
+
+    Checksums detect damage, not forgery: anyone can compute them.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return new_checksum(text.encode()).hexdigest()
+
+
+def new_checksum(content: bytes) -> blake2b:
+    """The hash that all checksums are made with."""
+    return blake2b(content, digest_size=_CHECKSUM_BYTES)
+
+
+def sealed(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a JSON object with a checksum of them all."""
+    return {**fields, _CHECKSUM: checksum(fields)}
+
+
+def unsealed(fields: Any) -> dict[str, Any]:
+    """The fields without their checksum; ValueError where it doesn't match. Earlier versions wrote none."""
+    if not isinstance(fields, dict):
+        raise ValueError("it is not an object")
+    stated = {name: value for name, value in fields.items() if name != _CHECKSUM}
+    if _CHECKSUM in fields and fields[_CHECKSUM] != checksum(stated):
+        raise ValueError("its checksum doesn't match: it was edited or damaged")
+    return stated
+
+
+def is_sealed(fields: Any) -> bool:
+    """Whether there is a checksum at all."""
+    return isinstance(fields, dict) and _CHECKSUM in fields
+
+
+def write_sealed(path: Path, fields: Mapping[str, Any]) -> None:
+    """Replace the file by one object with its checksum, in one step: it is there whole or not at all."""
+    write_atomically(path, (json.dumps(sealed(fields), indent=2, ensure_ascii=False) + "\n").encode())

@@ -11,6 +11,21 @@ from smoothcert.plain_text import shown_name
 
 _SOME_SIGMA = 0.25  # the papers' smallest
 
+SPELLINGS = {
+    "outputs": "model-returns",
+    "output": "model-output",
+    "levels": "grid",
+    "skip": "every",
+    "address": "ray-address",
+    "like": "plan-from",
+}
+"""Options that are called otherwise than what they fill; the first names were the options' earlier ones."""
+
+
+def option(field: str) -> str:
+    """What the option is called that fills a field: ``data_dir`` → ``--data-dir``."""
+    return f"--{SPELLINGS.get(field, field.replace('_', '-'))}"
+
 
 def command(name: str, *arguments: object, **options: object) -> str:
     """``smoothcert NAME ARGUMENTS --OPTION VALUE …`` as a shell takes it; an option that is None is left out.
@@ -18,11 +33,11 @@ def command(name: str, *arguments: object, **options: object) -> str:
     True is a switch, a tuple several values. Names may come from a run of unknown origin: control characters are
     shown, and so don't reach a terminal.
     """
-    words = [name, *map(_word, arguments)]
-    for option, value in options.items():
+    words = [*name.split(), *map(_word, arguments)]
+    for field, value in options.items():
         if value is not None and value is not False:
             values = () if value is True else value if isinstance(value, tuple) else (value,)
-            words += [f"--{option.replace('_', '-')}", *map(_word, values)]
+            words += [option(field), *map(_word, values)]
     return shlex.join(["smoothcert", *words])
 
 

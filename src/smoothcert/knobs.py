@@ -24,8 +24,8 @@ class Knob:
     default: Any
     help: str = ""
     group: str = ""
-    spellings: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
+    option: str = ""
+    choices: str = ""
 
 
 def knob(
@@ -33,17 +33,15 @@ def knob(
     help: str,
     *,
     group: str = "",
-    spellings: tuple[str, ...] = (),
-    choices: tuple[str, ...] = (),
+    option: str = "",
+    choices: str = "",
 ) -> T:
     """A dataclass field with its default and one line of help, which the command line and the docs show.
 
-    ``group`` is the heading it stands under there; ``spellings`` are its names there where the field's own name means
-    something else in other commands: the first is shown, the others are earlier names; ``choices`` names the package
-    and the registry whose names it takes. All of these are literals, so that help can be made without importing the
-    class (:mod:`smoothcert.commands.written_knobs`).
+    ``group`` is the heading it stands under there; ``option`` is its name there where the field's own name means
+    something else in other commands; ``choices`` names the registry whose names it takes, as ``module:REGISTRY``.
     """
-    told = {"help": help, "group": group, "spellings": tuple(spellings), "choices": tuple(choices)}
+    told = {"help": help, "group": group, "option": option, "choices": choices}
     return dataclasses.field(default=default, metadata=told)
 
 

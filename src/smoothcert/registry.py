@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 from typing import Generic, TypeVar
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.plugins import load_plugins
 
 T = TypeVar("T")
 
@@ -51,8 +52,10 @@ class Registry(Generic[T]):
     that no list of files has to be kept, and an unused file costs nothing.
     """
 
-    def __init__(self, kind: str, package: str | None = None) -> None:
+    def __init__(self, kind: str, package: str | None = None, *, plugins: bool = False) -> None:
+        """``plugins``: members may come from outside (:mod:`smoothcert.plugins`)."""
         self.kind = kind
+        self._plugins = plugins
         self._package = package
         self._members: dict[str, T] = {}
         self._loading = threading.RLock()
@@ -79,6 +82,8 @@ class Registry(Generic[T]):
                 except BaseException:
                     self._package = package  # the next one to ask is told as well
                     raise
+            if self._plugins:
+                load_plugins()
             return self._members
 
     def __getitem__(self, name: str) -> T:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import ndtri
-
 _FUNCTION_ERROR = 1e-14  # relative error allowed to one special-function value
 
 
@@ -25,12 +23,18 @@ def up(value: float, relative: float = _FUNCTION_ERROR) -> float:
 
 def normal_quantile_down(p: float) -> float:
     """A lower bound of Φ⁻¹(p)."""
-    return down(float(ndtri(p)))
+    return down(_normal_quantile(p))
 
 
 def normal_quantile_up(p: float) -> float:
     """An upper bound of Φ⁻¹(p)."""
-    return up(float(ndtri(p)))
+    return up(_normal_quantile(p))
+
+
+def _normal_quantile(p: float) -> float:
+    from scipy.special import ndtri  # a third of a second, which help and verify do without
+
+    return float(ndtri(p))
 
 
 def decimal_down(value: float, digits: int) -> str:

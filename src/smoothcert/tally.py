@@ -18,7 +18,15 @@ ABSTAIN = -1
 """The class reported when the votes don't decide."""
 
 STREAM_VERSION = 2
-"""Which numbers a stream is made of. 1: noise drawn and added in floating point; 2: whole steps of a grid."""
+"""Which numbers a stream is made of. 1: noise drawn and added in floating point; 2: whole steps of a grid.
+
+Stored votes depend on what follows: a change needs another version.
+"""
+
+NUMBERS_TOGETHER = 1 << 18
+"""Of noise that a long block draws at once, about."""
+STEPS_TOGETHER = 1 << 15
+"""Numbers that a sampler draws from neighbouring bits: few enough for the cache."""
 
 
 class Phase(IntEnum):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from smoothcert.runs import Manifest, Record, Run
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run
 
 # Correct at 0.2, 0.5 (twice) and 1.0; wrong at 3.0; one abstention; correct with nothing certified: 7 inputs.
 FIVE_AND_TWO = (
@@ -34,3 +37,8 @@ def made_run(
         ),
         records,
     )
+
+
+def trained(run: Run, **facts: Any) -> Run:
+    """The same run, stating these facts of its model's training."""
+    return replace(run, manifest=run.manifest.stating(origin=run.manifest.origin.but(trained=facts)))

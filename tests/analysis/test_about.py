@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.about import sigma_per
+from smoothcert.analysis.facts import sigma_per
+from smoothcert.analysis.layouts import render_table, seed_table
 from smoothcert.analysis.metrics import summarise
-from smoothcert.analysis.plots import curves, labels, plot_certified_accuracy, plot_seed_groups
-from smoothcert.analysis.seeds import SeedGroup, render_seed_table, summarise_seeds
-from smoothcert.analysis.tables.layouts import render_layout
+from smoothcert.analysis.plots import curves
+from smoothcert.analysis.plots.curves import plot_certified_accuracy, plot_seed_groups
+from smoothcert.analysis.plots.kinds import run_labels
+from smoothcert.analysis.report import ReportOptions, make_payload
+from smoothcert.analysis.seeds import SeedGroup, summarise_seeds
+from smoothcert.analysis.tables import render
 from smoothcert.errors import InvalidValueError
-from smoothcert.report import ReportOptions, make_payload
-from smoothcert.runs import Run
+from smoothcert.runs.run import Run
 
 from .made_runs import FIVE_AND_TWO, made_run
 from .texts import cells, numbers
@@ -54,7 +57,7 @@ ALL = [PLAIN, SEARCHED, OTHER, STRETCHED, LOG, CUT]
 @pytest.mark.parametrize("layout", ["runs", "paper"])
 @pytest.mark.parametrize("format", ["csv", "json"])
 def test_machines_are_told(layout: str, format: str) -> None:
-    text = render_layout(ALL, RADII, layout, format)
+    text = render_table(ALL, RADII, layout, format)
     if format == "csv":
         rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text)))
         unknown: Any = ""
@@ -80,7 +83,7 @@ def test_machines_are_told(layout: str, format: str) -> None:
 
 
 def test_readers_of_markdown_are_told() -> None:
-    header, *rows = cells(render_layout(ALL, RADII, "runs", "markdown"))
+    header, *rows = cells(render_table(ALL, RADII, "runs", "markdown"))
     found = {row[0]: dict(zip(header, row)) for row in rows}
     for name, data in (("plain", "digits"), ("other", "cifar10")):
         assert data in found[name]["data"]
@@ -93,7 +96,7 @@ def test_readers_of_markdown_are_told() -> None:
 
 
 def test_readers_of_latex_are_told() -> None:
-    text = render_layout(ALL, RADII, "runs", "latex")
+    text = render_table(ALL, RADII, "runs", "latex")
     rows = {cells[0].strip(): cells[1:3] for line in text.splitlines() if (cells := line.split("&"))[1:]}
     for name, data, sigma in (("searched", "digits", "ladder"), ("other", "cifar10", "0.25")):
         assert data in rows[name][0]
@@ -108,7 +111,7 @@ def test_readers_of_latex_are_told() -> None:
 
 @pytest.mark.parametrize("format", ["markdown", "latex"])
 def test_papers_are_told(format: str) -> None:
-    text = render_layout(ALL, RADII, "paper", format)
+    text = render_table(ALL, RADII, "paper", format)
     for told in (
         r"digits.*test.*\b1\D+5\b",  # of five rows one is not complete
         "cifar10.*test",
@@ -124,26 +127,26 @@ def test_the_best_isnt_called_across_different_inputs() -> None:
         "better",
         records=tuple(replace(record, predicted=record.label, radius=2.0) for record in FIVE_AND_TWO),
     )
-    assert "**" in render_layout([PLAIN, better], RADII, "paper", "markdown")
+    assert "**" in render_table([PLAIN, better], RADII, "paper", "markdown")
     elsewhere = replace(OTHER, records=better.records)
-    assert "**" not in render_layout([PLAIN, elsewhere], RADII, "paper", "markdown")
-    assert "**" not in render_layout(
+    assert "**" not in render_table([PLAIN, elsewhere], RADII, "paper", "markdown")
+    assert "**" not in render_table(
         [PLAIN, replace(better, records=better.records[:3])], RADII, "paper", "markdown"
     )
     with pytest.raises(InvalidValueError, match=r"plain.*train.*digits"):
-        render_layout([PLAIN, about("train", split="train", sha="c")], RADII, "paper", "markdown")
+        render_table([PLAIN, about("train", split="train", sha="c")], RADII, "paper", "markdown")
 
 
 @pytest.mark.parametrize("format", ["markdown", "csv", "json"])
 def test_the_other_layouts_name_the_data(format: str) -> None:
-    assert "digits" in render_layout([PLAIN], RADII, "best", format)
+    assert "digits" in render_table([PLAIN], RADII, "best", format)
     trained = replace(
         PLAIN,
         manifest=PLAIN.manifest.stating(origin={"split": "test", "trained": {"epochs": 3, "seconds": 9.0}}),
     )
-    assert "digits" in render_layout([trained], RADII, "training", format)
+    assert "digits" in render_table([trained], RADII, "training", format)
     group = SeedGroup("mine", 0.25, (PLAIN,))
-    assert "digits" in render_seed_table([summarise_seeds(group, [0.0, 0.5])], RADII, format)
+    assert "digits" in render(seed_table([summarise_seeds(group, [0.0, 0.5])], RADII), format)
 
 
 def test_a_searched_sigma_is_per_input_even_if_all_found_the_same() -> None:
@@ -151,7 +154,7 @@ def test_a_searched_sigma_is_per_input_even_if_all_found_the_same() -> None:
 
 
 def label_of(*runs: Run) -> list[str]:
-    return labels.run_labels(runs, [summarise(run, [0.0]) for run in runs])[1]
+    return run_labels(runs, [summarise(run, [0.0]) for run in runs])[1]
 
 
 def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +169,7 @@ def test_curves_of_different_data_are_marked(tmp_path: Path, monkeypatch: pytest
     later = about("later", split="train", sha="c")
     assert ["train" in label for label in label_of(PLAIN, later)] == [False, True]
     drawn: list[str] = []
-    monkeypatch.setattr(curves, "_draw", lambda found, *_: drawn.extend(curve.label for curve in found))
+    monkeypatch.setattr(curves, "draw_curves", lambda found, *_: drawn.extend(curve.label for curve in found))
     plot_certified_accuracy([PLAIN, OTHER], tmp_path / "a.svg")
     plot_seed_groups([SeedGroup(run.name, 0.25, (run,)) for run in (PLAIN, OTHER)], tmp_path / "b.svg")
     assert [("digits" in label, "cifar10" in label) for label in drawn] == 2 * [(True, False), (False, True)]

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smoothcert.analysis.ceiling import planned_ceiling
 from smoothcert.analysis.comparison import compare, in_words, planned_radii, shown_p
-from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
+from smoothcert.analysis.evidence import planned_ceiling
+from smoothcert.analysis.intervals import difference_interval, holm, mcnemar, sign_flip_p_value
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Record, Run
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run
 
 from .made_runs import made_run
 from .texts import numbers

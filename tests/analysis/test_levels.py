@@ -12,30 +12,26 @@ import numpy as np
 import pytest
 
 from smoothcert import SmoothedClassifier
-from smoothcert.analysis.about import alpha_of_class, chooser_of, levels_of, sigma_per
-from smoothcert.analysis.ceiling import planned_ceiling, radius_ceiling
 from smoothcert.analysis.comparison import compare
+from smoothcert.analysis.evidence import planned_ceiling, radius_ceiling
+from smoothcert.analysis.facts import alpha_of_class, chooser_of, inputs_depend, levels_of, sigma_per
 from smoothcert.analysis.intervals import acr_interval, statement
-from smoothcert.analysis.levels import decided_levels, levels_used
+from smoothcert.analysis.layouts import render_table
 from smoothcert.analysis.metrics import runtime, summarise
-from smoothcert.analysis.overview import lower_bounds, overview
-from smoothcert.analysis.plots import plot_samples
-from smoothcert.analysis.plots.labels import run_labels
-from smoothcert.analysis.plots.levels import plot_levels, ranked_radii
-from smoothcert.analysis.tables import render_table
-from smoothcert.analysis.tables.naming import differ_in_seed_alone, method_of
-from smoothcert.analysis.tables.paper import paper_table
-from smoothcert.analysis.tables.paper_formats import render_paper_table
+from smoothcert.analysis.overview import decided_levels, levels_used, lower_bounds, overview
+from smoothcert.analysis.plots.kinds import run_labels
+from smoothcert.analysis.plots.sigma import plot_levels, ranked_radii
+from smoothcert.analysis.plots.votes import plot_samples
+from smoothcert.analysis.report.page import ReportOptions, make_payload
+from smoothcert.analysis.report.statements import certify_command
+from smoothcert.analysis.seeds import differ_in_seed_alone, method_of
 from smoothcert.analysis.trained import Departures
-from smoothcert.analysis.votes import inputs_depend
-from smoothcert.commands import main
+from smoothcert.cli import main
 from smoothcert.errors import InvalidValueError
-from smoothcert.evaluation import certify_dataset
-from smoothcert.report.payload import ReportOptions, make_payload
-from smoothcert.report.provenance import certify_command
-from smoothcert.runs import Run, read_run
-from smoothcert.sigma_levels import ConstantChooser
-from smoothcert.sigma_levels.evidence import read_evidence
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.experimental.levels.choosers import ConstantChooser
+from smoothcert.runs.run import Run, read_run
+from smoothcert.runs.side_files import read_evidence
 from tests.analysis.texts import numbers
 from tests.levelled_runs import INPUTS, SIGMAS, certified, dataset, halves
 
@@ -58,14 +54,14 @@ def test_it_is_one_classifier_and_says_so(run: Run) -> None:
     summary = summarise(run, [0.0])
     assert (summary.sigma, summary.sigma_levels, summary.chooser) == (1.0, SIGMAS, "chooser")
     for shape in ("markdown", "latex"):
-        assert re.search(r"\b1\.0 \(.*\b3\b.*\)", render_table([summary], ["0"], shape))
-    csv = render_table([summary], ["0"], "csv").splitlines()[1]
+        assert re.search(r"\b1\.0 \(.*\b3\b.*\)", render_table([run], ["0"], format=shape))
+    csv = render_table([run], ["0"], format="csv").splitlines()[1]
     assert csv.endswith(",level,12,true,0.25 0.5 1,chooser")
-    (row,) = json.loads(render_table([summary], ["0"], "json"))["runs"]
+    (row,) = json.loads(render_table([run], ["0"], format="json"))["runs"]
     assert (row["sigma_per"], row["sigma_levels"], row["chooser"]) == ("level", list(SIGMAS), "chooser")
     assert re.fullmatch(r"run\b.*\b3\b.*σ.*\bchooser\b.*", method_of(run))
     for shape in ("markdown", "latex", "csv", "json"):
-        assert re.search(r"run\b.*\b3\b.*\(chooser\)", render_paper_table(paper_table([run], ["0"]), shape))
+        assert re.search(r"run\b.*\b3\b.*\(chooser\)", render_table([run], ["0"], "paper", shape))
     _, (label,) = run_labels([run], [summary])
     assert re.search(r"σ = 1 \(.*\b3\b.*\)", label)
 

@@ -6,7 +6,7 @@ import math
 import pytest
 from scipy.stats import binom
 
-from smoothcert.analysis import (
+from smoothcert.analysis.metrics import (
     abstention_rate,
     average_certified_radius,
     certified_accuracy,
@@ -28,19 +28,6 @@ def test_rates_by_hand() -> None:
     assert smoothed_accuracy(FIVE_AND_TWO) == 5 / 7
     assert abstention_rate(FIVE_AND_TWO) == 1 / 7
     assert average_certified_radius(FIVE_AND_TWO) == pytest.approx(2.2 / 7, rel=1e-15)
-
-
-def test_summary() -> None:
-    summary = summarise(made_run(), [0.0, 0.5])
-    assert (summary.run, summary.sigma, summary.bound) == ("made", 0.25, "clopper-pearson")
-    assert (summary.n, summary.alpha, summary.norm, summary.inputs) == (1000, 0.001, "l2", 7)
-    assert summary.accuracy == (5 / 7, 3 / 7)
-    assert summary.abstained == 1 / 7
-
-
-def test_what_is_unknown_stays_unknown() -> None:
-    summary = summarise(made_run(bound=None, n=None, alpha=None), [0.0])
-    assert (summary.bound, summary.n, summary.alpha) == (None, None, None)
 
 
 def test_an_empty_run_is_an_error() -> None:

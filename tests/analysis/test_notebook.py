@@ -11,7 +11,7 @@ import smoothcert
 from smoothcert import SmoothedClassifier
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.certification import certify_dataset
 
 
 def sign(batch: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> Path:
 def test_runs_are_read_tabled_and_drawn(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from smoothcert.commands.table import table
+    from smoothcert.cli.reading import table
 
     loaded = smoothcert.load_run(run)
     assert loaded.records.predicted.tolist() == [0, 1, 0]

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from smoothcert.analysis.overview import QUANTILES, by_class, envelope, lower_bounds, overview, top_class
-from smoothcert.bounds import clopper_pearson_lower
+from smoothcert.analysis.overview import QUANTILES, by_class, lower_bounds, overview, top_class
+from smoothcert.bounds.fixed import clopper_pearson_lower
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Record, Run
+from smoothcert.runs.records import Record
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
 from .made_runs import FIVE_AND_TWO, made_run
@@ -75,13 +75,6 @@ def test_classes_add_up_to_the_run() -> None:
     assert sum(c.inputs * c.acr for c in found.classes if c.acr) == pytest.approx(7 * found.summary.acr)
 
 
-def test_the_number_of_classes_of_a_log_can_be_given_but_not_denied() -> None:
-    assert len(by_class(FIVE_AND_TWO, [0.0])) == 9
-    assert len(by_class(FIVE_AND_TWO, [0.0], classes=12)) == 12
-    with pytest.raises(InvalidValueError, match=r"classes.*\b9\b.*\b8\b.*\b3\b"):
-        by_class(FIVE_AND_TWO, [0.0], classes=3)
-
-
 def test_the_top_class_is_the_one_chosen_by_other_votes() -> None:
     # The class chosen got 48 of 100: the class ahead in the estimation votes would flatter it.
     record = replace(voted(0, 1, (52, 48), -1), selection=Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (2, 8)))
@@ -137,39 +130,6 @@ def test_what_a_log_cannot_say_is_none() -> None:
 def test_a_base_class_missing_somewhere_is_missing() -> None:
     records = (*VOTED[:3], replace(VOTED[3], base=None))
     assert overview(made_run(records=records), [0.0]).base_accuracy is None
-
-
-def test_an_envelope_names_the_run_at_each_radius() -> None:
-    small = made_run("small", VOTED)
-    large = made_run("large", tuple(replace(r, radius=4 * r.radius) for r in (VOTED[0], *VOTED[2:])))
-    large = replace(large, records=(large.records[0], replace(VOTED[1], predicted=1), *large.records[1:]))
-    points = envelope([small, large], [0.25, 0.5, 1.0, 9.0])
-    assert [(p.accuracy, p.run) for p in points] == [
-        (0.5, "small"),
-        (0.25, "small"),
-        (0.25, "large"),
-        (0.0, "small"),
-    ]
-
-
-def other_data(run: Run, **data: object) -> Run:
-    return replace(run, manifest=run.manifest.stating(data=data))
-
-
-def test_an_envelope_refuses_what_does_not_compare() -> None:
-    with pytest.raises(InvalidValueError):
-        envelope([], [0.0])
-    with pytest.raises(RunError, match="made"):
-        envelope([made_run(), made_run(records=())], [0.0])
-    with pytest.raises(InvalidValueError, match=r"l2.*l1"):
-        envelope([made_run(), made_run(norm="l1")], [0.0])
-    with pytest.raises(InvalidValueError, match=r"made.*\b3\b.*\b7\b"):
-        envelope([made_run(), made_run(records=FIVE_AND_TWO[:3])], [0.0])
-    with pytest.raises(InvalidValueError, match=r"a{12}.*b{12}"):
-        envelope([other_data(made_run(), sha256="a" * 64), other_data(made_run(), sha256="b" * 64)], [0.0])
-    relabelled = (replace(FIVE_AND_TWO[0], label=9), *FIVE_AND_TWO[1:])
-    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b1\b.*made.*\b9\b.*made"):
-        envelope([made_run(), made_run(records=relabelled)], [0.0])
 
 
 def test_empty_runs_are_refused() -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smoothcert.analysis.plots import certified_accuracy_steps, plot_seed_groups
-from smoothcert.analysis.seeds import SeedGroup, Spread, mean_curve, render_seed_table, summarise_seeds
+from smoothcert.analysis.layouts import seed_table
+from smoothcert.analysis.metrics import certified_accuracy_steps, mean_curve
+from smoothcert.analysis.plots.curves import plot_seed_groups
+from smoothcert.analysis.seeds import SeedGroup, Spread, summarise_seeds
+from smoothcert.analysis.tables import render
 from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Run
+from smoothcert.runs.run import Run
 
 from .made_runs import made_run
 
@@ -73,16 +76,17 @@ def test_runs_that_differ_in_more_than_the_seed_do_not_average() -> None:
 
 def test_tables() -> None:
     summaries = [summarise_seeds(group(1.0, 1.1), [0.0, 0.25])]
-    markdown = render_seed_table(summaries, ["0", "0.25"], "markdown")
+    table = seed_table(summaries, ["0", "0.25"])
+    markdown = render(table, "markdown")
     assert "| mine" in markdown
     assert "±" in markdown
-    csv = render_seed_table(summaries, ["0", "0.25"], "csv").splitlines()
+    csv = render(table, "csv").splitlines()
     assert csv[0] == "method,sigma,seeds,inputs,acr,acr_sd,0,0_sd,0.25,0.25_sd,dataset,split"
     assert float(csv[1].split(",")[4]) == summaries[0].acr.mean
-    rows = json.loads(render_seed_table(summaries, ["0", "0.25"], "json"))["rows"]
+    rows = json.loads(render(table, "json"))["rows"]
     assert rows[0]["certified_accuracy"]["0"]["mean"] == summaries[0].accuracy[0].mean
     with pytest.raises(InvalidValueError, match="markdwon"):
-        render_seed_table(summaries, ["0", "0.25"], "markdwon")
+        render(table, "markdwon")
 
 
 def test_a_picture(tmp_path: Path) -> None:

@@ -6,20 +6,20 @@ import sys
 
 import pytest
 
-from smoothcert.analysis import TABLE_FORMATS, default_radii, parse_radii, render_table, summarise
-from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Record
+from smoothcert.analysis.layouts import LAYOUTS, render_table
+from smoothcert.analysis.tables import FORMATS, default_radii, parse_radii
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs.records import Record
 
-from .made_runs import made_run
+from .made_runs import made_run, trained
 from .texts import cells
 
 RADII = ["0", "0.50", "1.0"]
-VALUES = [float(radius) for radius in RADII]
 
 
 def test_csv_is_exact() -> None:
-    summaries = [summarise(made_run(), VALUES), summarise(made_run('odd,"name', sigma=1), VALUES)]
-    assert render_table(summaries, RADII, "csv") == (
+    runs = [made_run(), made_run('odd,"name', sigma=1)]
+    assert render_table(runs, RADII, format="csv") == (
         "run,sigma,inputs,acr,0,0.50,1.0,dataset,split,sigma_search,sigma_per,planned,complete,sigma_levels,chooser\n"
         "made,0.25,7,0.314,71.4,42.9,14.3,,,,,7,true,,\n"
         '"odd,""name",1.0,7,0.314,71.4,42.9,14.3,,,,,7,true,,\n'
@@ -27,11 +27,7 @@ def test_csv_is_exact() -> None:
 
 
 def test_markdown_states_what_the_figures_rest_on() -> None:
-    summaries = [
-        summarise(made_run(), VALUES),
-        summarise(made_run("a|b", bound=None, n=None, alpha=None), VALUES),
-    ]
-    text = render_table(summaries, RADII, "markdown")
+    text = render_table([made_run(), made_run("a|b", bound=None, n=None, alpha=None)], RADII)
     figures = ["7", "0.314", "71.4", "42.9", "14.3"]
     assert cells(text) == [
         ["run", "data", "σ", "norm", "bound", "n", "α", "inputs", "ACR", *RADII],
@@ -42,7 +38,7 @@ def test_markdown_states_what_the_figures_rest_on() -> None:
 
 
 def test_latex_is_booktabs_with_escaped_names() -> None:
-    text = render_table([summarise(made_run(r"50%_a&b\c", n=None), VALUES)], RADII, "latex")
+    text = render_table([made_run(r"50%_a&b\c", n=None)], RADII, format="latex")
     assert r"\begin{tabular}{llrllrrrrrrr}" in text
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\cmidrule(l){10-12}"))
     assert (
@@ -52,7 +48,7 @@ def test_latex_is_booktabs_with_escaped_names() -> None:
 
 
 def test_json_has_full_precision_and_null() -> None:
-    table = json.loads(render_table([summarise(made_run(alpha=None), VALUES)], RADII, "json"))
+    table = json.loads(render_table([made_run(alpha=None)], RADII, format="json"))
     assert table["norm"] == "l2"
     assert table["radii"] == RADII
     (row,) = table["runs"]
@@ -67,25 +63,31 @@ def test_json_has_full_precision_and_null() -> None:
 )
 def test_ties_fall_as_in_the_published_tables(count: int, printed: str) -> None:
     records = tuple(Record(k, 1, 1 if k < count else 2, 1.0, 0.25, 0.0) for k in range(10_000))
-    table = render_table([summarise(made_run(records=records), [0.5])], ["0.5"], "csv")
+    table = render_table([made_run(records=records)], ["0.5"], format="csv")
     assert table.splitlines()[1].split(",")[4] == printed
 
 
-@pytest.mark.parametrize("format", list(TABLE_FORMATS))
-def test_norms_dont_mix(format: str) -> None:
-    summaries = [summarise(made_run("first"), VALUES), summarise(made_run("second", norm="l1"), VALUES)]
+@pytest.mark.parametrize("layout", ["runs", "paper", "best"])
+def test_norms_dont_mix(layout: str) -> None:
     with pytest.raises(InvalidValueError, match=r"first.*l2.*second.*l1"):
-        render_table(summaries, RADII, format)
+        render_table([made_run("first"), made_run("second", norm="l1")], RADII, layout)
 
 
-def test_refusals() -> None:
-    summary = summarise(made_run(), VALUES)
-    with pytest.raises(InvalidValueError, match=r"'html'.*\bmarkdown\b"):
-        render_table([summary], RADII, "html")
-    with pytest.raises(InvalidValueError, match=r"\b0\b.*\b3\b"):
-        render_table([], RADII, "csv")
-    with pytest.raises(InvalidValueError, match=r"made.*\b3\b.*\b1\b"):
-        render_table([summary], ["0"], "csv")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_in_every_format(layout: str) -> None:
+    run = trained(made_run(), epochs=90, seconds=3600.0)
+    texts = [render_table([run], RADII, layout, format) for format in FORMATS]
+    assert all("0.314" in text for text in texts), "the ACR"
+    assert len(set(texts)) == len(FORMATS)
+    for runs, radii, format, told in (
+        ([run], RADII, "html", r"'html'.*\bmarkdown\b"),
+        ([], RADII, "csv", r"\b0\b.*\b3\b"),
+        ([run], [], "csv", r"\b1\b.*\b0\b"),
+    ):
+        with pytest.raises(InvalidValueError, match=told):
+            render_table(runs, radii, layout, format)
+    with pytest.raises(RunError, match="empty"):
+        render_table([trained(made_run("empty", ()), epochs=90, seconds=1.0)], RADII, layout)
 
 
 def test_radii_are_kept_as_typed() -> None:
@@ -123,7 +125,7 @@ def test_default_radii_reach_just_above_the_largest(largest: float, radii: str) 
 
 @pytest.mark.system
 def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
-    code = "import sys, smoothcert.analysis; print({'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, smoothcert.analysis.notebook; print({'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
@@ -131,18 +133,18 @@ def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
 
 
 def test_a_long_sigma_has_six_digits_but_all_of_them_in_json() -> None:
-    summaries = [summarise(made_run(sigma=sigma), VALUES) for sigma in (0.3047691994105896, 1, 0.125)]
-    rows = render_table(summaries, RADII, "csv").splitlines()[1:]
+    runs = [made_run(sigma=sigma) for sigma in (0.3047691994105896, 1, 0.125)]
+    rows = render_table(runs, RADII, format="csv").splitlines()[1:]
     assert [row.split(",")[1] for row in rows] == ["0.304769", "1.0", "0.125"]
-    assert json.loads(render_table(summaries, RADII, "json"))["runs"][0]["sigma"] == 0.3047691994105896
+    assert json.loads(render_table(runs, RADII, format="json"))["runs"][0]["sigma"] == 0.3047691994105896
 
 
 def test_n_is_a_limit_where_voting_may_end_early() -> None:
-    summaries = [
-        summarise(made_run(stop=["grid:0,0.25", "wrong"]), VALUES),
-        summarise(made_run(stop=["total:9000,100"]), VALUES),  # one input may get 16 n
-        summarise(made_run(), VALUES),
+    runs = [
+        made_run(stop=["grid:0,0.25", "wrong"]),
+        made_run(stop=["total:9000,100"]),  # one input may get 16 n
+        made_run(),
     ]
-    rows = render_table(summaries, RADII, "markdown").splitlines()[-3:]
+    rows = render_table(runs, RADII).splitlines()[-3:]
     assert [row.split("|")[6].strip() for row in rows] == ["≤ 1000", "≤ 16000", "1000"]
-    assert r"& $\leq$ 1000 &" in render_table(summaries, RADII, "latex")
+    assert r"& $\leq$ 1000 &" in render_table(runs, RADII, format="latex")

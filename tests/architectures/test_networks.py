@@ -1,12 +1,73 @@
-"""Sizes and names of the networks, worked out from the papers."""
+"""Every registered architecture keeps the same promises, and ours are the published ones."""
+
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
-from smoothcert.architectures import ARCHITECTURES
-from smoothcert.architectures.residual import Bottleneck
+import smoothcert.architectures
+from smoothcert.architectures.base import ARCHITECTURES
+from smoothcert.architectures.networks import Bottleneck
+from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.errors import InvalidValueError
 from tests.architectures.torchvision_names import resnet50_shapes
+
+HELPERS = {"__init__", "base", "checkpoints", "spec", "weights"}
+
+
+def test_every_family_file_registers_a_builder():
+    files = {path.stem for path in Path(smoothcert.architectures.__file__).parent.glob("*.py")} - HELPERS
+    registered = {ARCHITECTURES[name].__module__.rpartition(".")[2] for name in ARCHITECTURES}
+    assert registered == files
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES.names())
+class TestEveryArchitecture:
+    @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (2, 17, 23)])
+    def test_gives_one_logit_per_class(self, name, shape):
+        network = ARCHITECTURES[name](shape, 7).eval()
+        logits = network(torch.rand(2, *shape))
+        assert logits.shape == (2, 7)
+        assert torch.isfinite(logits).all()
+
+    def test_row_does_not_depend_on_its_neighbours_in_eval_mode(self, name):
+        network = ARCHITECTURES[name]((3, 32, 32), 5)
+        network(torch.rand(4, 3, 32, 32))
+        x, y = torch.rand(3, 3, 32, 32), torch.rand(3, 3, 32, 32) * 9
+        y[1] = x[1]
+        network.eval()
+        assert torch.equal(network(x)[1], network(y)[1])
+        assert not torch.equal(network(x)[0], network(y)[0])
+
+    def test_memory_format_does_not_change_the_answer(self, name):
+        # Untrained, 110 layers make numbers up to 1e8 and lose four digits: float64 has enough.
+        network = ARCHITECTURES[name]((3, 32, 32), 5).eval().double()
+        x = torch.rand(2, 3, 32, 32, dtype=torch.float64)
+        plain = network(x)
+        # A view that took the memory's order for the logical one would scramble the features.
+        last = network.to(memory_format=torch.channels_last)(x.to(memory_format=torch.channels_last))
+        torch.testing.assert_close(last, plain, rtol=1e-6, atol=1e-8)
+
+    def test_impossible_shapes_and_zero_classes_are_named(self, name):
+        for shape in ((28, 28), (1, 3, 28), (1, 28, 3), (0, 28, 28), (1, 1, 28, 28), (1, 28.0, 28)):
+            with pytest.raises(InvalidValueError, match=f"{name}.*{re.escape(str(shape))}"):
+                ARCHITECTURES[name](shape, 10)
+        with pytest.raises(InvalidValueError, match=r"classes.*\b0\b"):
+            ARCHITECTURES[name]((3, 32, 32), 0)
+
+    def test_seed_decides_the_weights_and_global_state_is_left_alone(self, name):
+        spec = ModelSpec(name, (3, 32, 32), ("a", "b"))
+        before = torch.get_rng_state()
+        first, same, other = (initialise(spec, seed).state_dict() for seed in (1, 1, 2))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert all(torch.equal(first[key], same[key]) for key in first)
+        assert not all(torch.equal(first[key], other[key]) for key in first)
+
+    def test_every_parameter_gets_a_gradient(self, name):
+        network = ARCHITECTURES[name]((1, 28, 28), 3)
+        network(torch.rand(2, 1, 28, 28)).square().sum().backward()
+        assert all(parameter.grad is not None for parameter in network.parameters())
 
 
 def parameters(name, shape, classes):
@@ -36,60 +97,65 @@ def basic_resnet_size(widths, blocks, classes):
     return total + linear(widths[-1], classes)
 
 
-def test_lenet_on_mnist():
-    by_hand = conv(1, 20, 5) + conv(20, 50, 5) + linear(4 * 4 * 50, 500) + linear(500, 10)
-    assert parameters("lenet", (1, 28, 28), 10) == by_hand == 431_080
+RESNET18 = basic_resnet_size((64, 128, 256, 512), 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "by_hand", "known"),
+    [
+        (
+            "lenet",
+            (1, 28, 28),
+            conv(1, 20, 5) + conv(20, 50, 5) + linear(4 * 4 * 50, 500) + linear(500, 10),
+            431_080,
+        ),
+        (
+            "small-cnn",
+            (1, 8, 8),
+            conv(1, 16, 3) + conv(16, 32, 3) + linear(4 * 4 * 32, 128) + linear(128, 10),
+            71_754,
+        ),
+        (
+            "nonuniform-cnn",  # 28 → 26 → 24 → 12
+            (1, 28, 28),
+            conv(1, 32, 3) + conv(32, 64, 3) + linear(12 * 12 * 64, 128) + linear(128, 10),
+            1_199_882,
+        ),
+        ("cifar_resnet20", (3, 32, 32), basic_resnet_size((16, 32, 64), 3, 10), 272_474),
+        ("cifar_resnet110", (3, 32, 32), basic_resnet_size((16, 32, 64), 18, 10), 1_730_714),
+        ("cifar_resnet18", (3, 32, 32), RESNET18, 11_173_962),
+        (
+            "cifar_resnet18_7x7",  # 7×7 instead of 3×3, and without the batch norm after it
+            (3, 32, 32),
+            RESNET18 + conv(3, 64, 7, bias=False) - conv(3, 64, 3, bias=False) - 2 * 64,
+            11_181_514,
+        ),
+    ],
+)
+def test_sizes_are_the_published_ones(name, shape, by_hand, known):
+    assert parameters(name, shape, 10) == by_hand == known
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "below"),
+    [
+        ("lenet", (1, 16, 16), (1, 15, 28)),
+        ("small-cnn", (1, 4, 4), (1, 3, 28)),
+        ("nonuniform-cnn", (1, 6, 7), (1, 5, 28)),
+        ("cifar_resnet20", (1, 8, 8), (1, 7, 28)),
+        ("resnet50", (3, 16, 16), (3, 15, 28)),
+    ],
+)
+def test_the_least_sides(name, least, below):
+    assert ARCHITECTURES[name](least, 2).eval()(torch.rand(1, *least)).shape == (1, 2)
+    with pytest.raises(InvalidValueError, match=rf"{name}.*\b{least[1]}\b.*{re.escape(str(below))}"):
+        ARCHITECTURES[name](below, 2)
 
 
 def test_lenet_flattened_size_follows_the_input():
     # 32 → 28 → 14 → 10 → 5 and 16 → 12 → 6 → 2 → 1
     network = ARCHITECTURES["lenet"]((3, 32, 16), 10)
     assert network.fc1.in_features == 50 * 5 * 1
-
-
-def test_lenet_needs_sides_of_16():
-    assert ARCHITECTURES["lenet"]((1, 16, 16), 2)(torch.rand(1, 1, 16, 16)).shape == (1, 2)
-    with pytest.raises(InvalidValueError, match=r"lenet.*\b16\b.*\(1, 15, 28\)"):
-        ARCHITECTURES["lenet"]((1, 15, 28), 2)
-
-
-def test_small_cnn_on_digits():
-    by_hand = conv(1, 16, 3) + conv(16, 32, 3) + linear(4 * 4 * 32, 128) + linear(128, 10)
-    assert parameters("small-cnn", (1, 8, 8), 10) == by_hand == 71_754
-
-
-@pytest.mark.parametrize("side", [4, 5, 8])
-def test_small_cnn_takes_tiny_images(side):
-    assert ARCHITECTURES["small-cnn"]((1, side, side), 3)(torch.rand(2, 1, side, side)).shape == (2, 3)
-
-
-def test_nonuniform_cnn_on_mnist():
-    # 28 → 26 → 24 → 12
-    by_hand = conv(1, 32, 3) + conv(32, 64, 3) + linear(12 * 12 * 64, 128) + linear(128, 10)
-    assert parameters("nonuniform-cnn", (1, 28, 28), 10) == by_hand == 1_199_882
-
-
-def test_nonuniform_cnn_needs_sides_of_6():
-    assert ARCHITECTURES["nonuniform-cnn"]((1, 6, 7), 2)(torch.rand(1, 1, 6, 7)).shape == (1, 2)
-    with pytest.raises(InvalidValueError, match=r"nonuniform-cnn.*\b6\b.*\(1, 5, 28\)"):
-        ARCHITECTURES["nonuniform-cnn"]((1, 5, 28), 2)
-
-
-@pytest.mark.parametrize(("depth", "known"), [(20, 272_474), (110, 1_730_714)])
-def test_narrow_resnet_size(depth, known):
-    by_hand = basic_resnet_size((16, 32, 64), (depth - 2) // 6, 10)
-    assert parameters(f"cifar_resnet{depth}", (3, 32, 32), 10) == by_hand == known
-
-
-def test_resnet18_size():
-    by_hand = basic_resnet_size((64, 128, 256, 512), 2, 10)
-    assert parameters("cifar_resnet18", (3, 32, 32), 10) == by_hand == 11_173_962
-
-
-def test_resnet18_behind_imagenets_first_layers():
-    """7×7 instead of 3×3, and without the batch norm after it."""
-    first = conv(3, 64, 7, bias=False) - conv(3, 64, 3, bias=False) - 2 * 64
-    assert parameters("cifar_resnet18_7x7", (3, 32, 32), 10) == 11_173_962 + first == 11_181_514
 
 
 def test_resnet50_is_torchvisions():
@@ -121,14 +187,6 @@ def test_sides_of_the_stages(name, shape, sides):
             stage.register_forward_hook(lambda module, inputs, output: found.append(output.shape[-1]))
         assert network(torch.rand(2, *shape)).shape == (2, 10)
     assert found == sides
-
-
-def test_resnet50_on_imagenets_images():
-    network = ARCHITECTURES["resnet50"]((3, 224, 224), 4).eval()
-    with torch.no_grad():
-        logits = network(torch.rand(1, 3, 224, 224))
-    assert logits.shape == (1, 4)
-    assert torch.isfinite(logits).all()
 
 
 def test_resnet_names_are_the_published_ones():

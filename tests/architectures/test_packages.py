@@ -8,7 +8,8 @@ import sys
 import pytest
 import torch
 
-from smoothcert.architectures import ModelSpec, build, builder, check_architecture, initialise
+from smoothcert.architectures.base import builder, check_architecture
+from smoothcert.architectures.spec import ModelSpec, build, initialise
 from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.errors import InvalidValueError, ModelError
 from tests.architectures.fake_packages import install_timm, install_torchvision
@@ -123,7 +124,7 @@ class TestNames:
                 assert known in str(caught.value)
 
     def test_registered_names_are_not_shadowed(self, calls):
-        assert builder("resnet50").__module__ == "smoothcert.architectures.imagenet_resnet"
+        assert builder("resnet50").__module__ == "smoothcert.architectures.networks"
 
 
 class TestMissingPackages:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.attacks import ddn, noisy_logits, pgd, pgd_path, smoothed_log_probs
 from smoothcert.errors import InvalidValueError
 from tests.objectives import by_hand

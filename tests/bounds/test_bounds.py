@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import betainccinv
 
-from smoothcert.bounds import (
-    BOUNDS,
+from smoothcert.bounds.base import BOUNDS, ClassBounds
+from smoothcert.bounds.fixed import (
     clopper_pearson_lower,
     clopper_pearson_upper,
     least_prediction_votes,
@@ -160,3 +160,15 @@ def test_beyond_what_scipy_inverts_exactly_the_bounds_give_way(n: int) -> None:
 def test_an_alpha_that_cannot_be_shared_certifies_nothing(name: str) -> None:
     bounds = BOUNDS[name](unanimous(10**6, 2, "hard"), 0, 5e-324)
     assert (bounds.lower, bounds.upper) == (0.0, 1.0)
+
+
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(1e-20, 1))
+def test_a_samplers_error_is_paid_on_both_sides(lower: float, upper: float, error: float) -> None:
+    """Exactly, in rational numbers: rounded outwards, by a hair, and never out of [0, 1]."""
+    paid = ClassBounds(lower, upper).paying(error)
+    exact_lower = max(Fraction(0), Fraction(lower) - Fraction(error))
+    exact_upper = min(Fraction(1), Fraction(upper) + Fraction(error))
+    assert 0 <= exact_lower - Fraction(paid.lower) <= Fraction(1, 2**50)
+    assert 0 <= Fraction(paid.upper) - exact_upper <= Fraction(1, 2**50)
+    assert 0 <= paid.lower <= 1
+    assert 0 <= paid.upper <= 1

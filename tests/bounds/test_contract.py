@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes, unanimous
+from smoothcert.bounds.base import BOUNDS, Bound, ClassBounds
+from smoothcert.bounds.fixed import least_votes, unanimous
 from smoothcert.errors import InvalidValueError
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 
@@ -147,10 +148,14 @@ class TestEveryBound:
             with pytest.raises(InvalidValueError, match=r"soft.*hard"):
                 BOUNDS[name](unanimous(10, 2, "hard"), 0, 0.1)
 
-    def test_one_vote_and_extreme_alpha_give_bounds_in_range(self, name: str) -> None:
-        next_look: Callable[[int], int] | None = BOUNDS[name].next_look
-        for n in (1, 2, 10) if next_look is None else (next_look(0),):
-            for alpha in (1e-300, 0.999):
-                found = BOUNDS[name](unanimous(n, 3, "soft"), 0, alpha)
-                assert 0 <= found.lower <= 1
-                assert 0 <= found.upper <= 1
+    def test_every_tally_has_bounds_at_every_alpha(self, name: str) -> None:
+        bound = BOUNDS[name]
+        for n in (1, 2, 10, 10**9) if bound.next_look is None else (bound.next_look(0), 10**9):
+            for counts in ((n, 0), (0, n), (n - n // 2, n // 2), (n // 2, 0, n - n // 2), (n,)):
+                for alpha in (5e-324, 1e-300, 0.001, 0.999):
+                    found = bound(tally(counts, bound.votes), 0, alpha)
+                    assert 0 <= found.lower <= 1
+                    assert 0 <= found.upper <= 1
+                    if bound.anytime or alpha < 0.5:
+                        assert found.lower <= counts[0] / n
+                        assert max(counts[1:], default=0) / n <= found.upper

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,24 +18,24 @@ from .files import write_cifar_binary, write_mnist
 PACKAGE = Path(datasets.__file__).parent
 
 
-def _mnist(root: Path) -> None:
+def _mnist(root: Path, _: pytest.MonkeyPatch) -> None:
     for split in SPLITS:
         write_mnist(root, split)
 
 
-def _cifar10(root: Path) -> None:
+def _cifar10(root: Path, _: pytest.MonkeyPatch) -> None:
     for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"):
         write_cifar_binary(root / f"{name}.bin")
 
 
-def _svhn(root: Path) -> None:
-    from .test_svhn import write_svhn
+def _svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from .test_small_images import write_svhn
 
     for split in SPLITS:
-        write_svhn(root / f"{split}_32x32.mat")
+        write_svhn(root / f"{split}_32x32.mat", monkeypatch)
 
 
-def _imagenet(root: Path) -> None:
+def _imagenet(root: Path, _: pytest.MonkeyPatch) -> None:
     from .test_imagenet import CRANE, TENCH, write_image
 
     for folder in ("train", "val"):
@@ -42,14 +43,14 @@ def _imagenet(root: Path) -> None:
             write_image(root / folder / name / f"{seed}.JPEG", seed=seed)
 
 
-def _kitti(root: Path) -> None:
+def _kitti(root: Path, _: pytest.MonkeyPatch) -> None:
     from .test_kitti import write_scene
 
     for index in range(12):
         write_scene(root, index, ("Car", "Pedestrian", "Cyclist")[index % 3])
 
 
-WRITERS: dict[str, Callable[[Path], None]] = {
+WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "mnist": _mnist,
     "fashion-mnist": _mnist,
     "cifar10": _cifar10,
@@ -64,9 +65,8 @@ WRITERS: dict[str, Callable[[Path], None]] = {
 def loaded(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], datasets.Dataset]:
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     if request.param in WRITERS:
-        WRITERS[request.param](tmp_path)
+        WRITERS[request.param](tmp_path, monkeypatch)
 
     def read(split: str) -> datasets.Dataset:
         try:
@@ -128,6 +128,26 @@ def test_what_is_handed_out_can_be_written_on_without_harm(loaded: Callable[[str
 def test_missing_files_are_named_with_where_they_were_sought(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     with pytest.raises(DataError, match=str(tmp_path)):
         load(name, "test", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("spec", "packages", "named"),
+    [
+        ("imagenet", ("PIL", "PIL.Image"), r"imagenet.*Pillow.*smoothcert\[images\]"),
+        ("kitti", ("PIL", "PIL.Image"), r"kitti.*Pillow.*smoothcert\[images\]"),
+        ("folder:{}/train", ("PIL", "PIL.Image"), r"Pillow.*smoothcert\[images\]"),
+        ("digits", ("sklearn",), r"digits.*scikit-learn.*smoothcert\[quickstart\]"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(
+    spec: str, packages: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if packages != ("sklearn",):
+        pytest.importorskip("PIL")
+        WRITERS["kitti" if spec == "kitti" else "imagenet"](tmp_path, monkeypatch)
+    for package in packages:
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtraError, match=named):
+        load(spec.format(tmp_path), "train", tmp_path)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.datasets import load
-from smoothcert.errors import DataError, MissingExtraError
+from smoothcert.errors import DataError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -112,10 +111,3 @@ def test_wrong_layouts_are_explained(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     with pytest.raises(DataError, match=f"folder:{tmp_path}"):
         load(f"folder:{tmp_path}", "train")
-
-
-def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_image(tmp_path / "a" / "1.png")
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(MissingExtraError, match=r"Pillow.*smoothcert\[images\]"):
-        load(f"folder:{tmp_path}")

@@ -1,24 +1,18 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.datasets import Dataset, load
-from smoothcert.datasets.lazy_images import LazyImages
-from smoothcert.errors import DataError, MissingExtraError
+from smoothcert.datasets.images import LazyImages
+from smoothcert.errors import DataError
 
 from .pictures import assert_nearly, picture, resized, write_picture
 
 TENCH, CRANE, MACHINE = "n01440764", "n02012849", "n03126707"
 MAPPING = f"{TENCH} tench, Tinca tinca\n{CRANE} crane\n{MACHINE} crane\nn02123045 tabby, tabby cat\n"
-
-
-@pytest.fixture(autouse=True)
-def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
 
 
 def write_image(path: Path, width: int = 40, height: int = 30, seed: int = 0) -> np.ndarray:
@@ -89,15 +83,6 @@ def test_class_outside_the_mapping_is_named(root: Path) -> None:
         load("imagenet", "test", root)
 
 
-def test_nothing_is_decoded_until_it_is_taken(root: Path) -> None:
-    damaged = root / "train" / TENCH / "b.JPEG"
-    damaged.write_bytes(b"no image")
-    dataset = load("imagenet", "train", root)
-    assert dataset.inputs([0, 2]).shape == (2, 3, 224, 224)
-    with pytest.raises(DataError, match=r"b\.JPEG: "):
-        dataset.inputs(slice(0, 2))
-
-
 def test_other_files_are_passed_over(root: Path) -> None:
     (root / "val" / CRANE / "notes.txt").write_text("no image")
     (root / "val" / CRANE / ".hidden.JPEG").write_text("no image")
@@ -133,22 +118,3 @@ def test_class_without_images_is_named(root: Path) -> None:
     (root / "val" / TENCH / f"{TENCH}.tar").write_bytes(b"packed")
     with pytest.raises(DataError, match=f"val/{TENCH}: "):
         load("imagenet", "test", root)
-
-
-def test_fingerprint(root: Path) -> None:
-    original = load("imagenet", "train", root).fingerprint()
-    assert load("imagenet", "train", root).fingerprint() == original
-    write_image(root / "train" / TENCH / "a.JPEG", seed=9)
-    other_pixels = load("imagenet", "train", root).fingerprint()
-    write_image(root / "train" / TENCH / "z.JPEG")
-    other_files = load("imagenet", "train", root).fingerprint()
-    (root / "LOC_synset_mapping.txt").write_text(f"n00000001 thing\n{MAPPING}", encoding="utf-8")
-    other_labels = load("imagenet", "train", root).fingerprint()
-    assert len({original, other_pixels, other_files, other_labels}) == 4
-
-
-def test_missing_pillow_names_the_extra(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(MissingExtraError, match=r"imagenet.*Pillow.*smoothcert\[images\]"):
-        load("imagenet", "train", root)

@@ -1,25 +1,19 @@
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from smoothcert.datasets import Dataset, load
-from smoothcert.datasets.kitti import CLASSES
-from smoothcert.datasets.lazy_images import LazyImages
-from smoothcert.errors import DataError, MissingExtraError
+from smoothcert.datasets.image_folders import KITTI_CLASSES as CLASSES
+from smoothcert.datasets.images import LazyImages
+from smoothcert.errors import DataError
 
 from .pictures import assert_nearly, picture, resized, write_picture
 
 BOX = "0.00 0 -1.57 614.24 181.78 727.31 284.77 1.57 1.73 4.15 1.00 1.75 13.22 -1.62"
 NOWHERE = "-1 -1 -10 503.89 169.71 590.61 190.13 -1 -1 -1 -1000 -1000 -1000 -10"
-
-
-@pytest.fixture(autouse=True)
-def no_data_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
 
 
 def label_text(*kinds: str) -> str:
@@ -112,18 +106,6 @@ def test_too_few_images_are_refused(tmp_path: Path, kinds: tuple[str, ...]) -> N
         load("kitti", "train", tmp_path)
 
 
-def test_nothing_is_decoded_until_it_is_taken(tmp_path: Path) -> None:
-    for index in range(4):
-        write_scene(tmp_path, index, "Car")
-    damaged = ids_of(load("kitti", "train", tmp_path))[1]
-    (tmp_path / "training" / "image_2" / f"{damaged:06}.png").write_bytes(b"no image")
-    (tmp_path / "training" / "image_2" / "notes.txt").write_text("passed over")
-    dataset = load("kitti", "train", tmp_path)
-    assert dataset.input(0).shape == (3, 224, 224)
-    with pytest.raises(DataError, match=rf"{damaged:06}\.png: "):
-        dataset.inputs([0, 1])
-
-
 def test_missing_files_are_explained(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"kitti: .*training/image_2/.*training/label_2/.*--data-dir"):
         load("kitti", "test", tmp_path)
@@ -173,11 +155,3 @@ def test_fingerprint(tmp_path: Path) -> None:
     assert len({original, other_label, other_pixels}) == 3
     write_scene(tmp_path, index, "Car", "DontCare")
     assert load("kitti", "train", tmp_path).fingerprint() == original, "what can't change a label isn't in it"
-
-
-def test_missing_pillow_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_scene(tmp_path, 0, "Car")
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    monkeypatch.setitem(sys.modules, "PIL.Image", None)
-    with pytest.raises(MissingExtraError, match=r"kitti.*Pillow.*smoothcert\[images\]"):
-        load("kitti", "train", tmp_path)

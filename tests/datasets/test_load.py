@@ -71,7 +71,6 @@ def test_unknown_split_is_refused(split: str) -> None:
 def test_name_wins_over_a_folder_called_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mnist").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
     with pytest.raises(DataError, match=r"mnist.*t10k"):
         load("mnist")
 

@@ -9,7 +9,8 @@ from scipy.stats import norm
 from torch import nn
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.empirical.diagnostics import ConfidenceLine, LinePlan, confidence_lines
+from smoothcert.empirical.diagnostics import ConfidenceLine, confidence_lines
+from smoothcert.empirical.results import LinePlan
 from smoothcert.errors import InvalidValueError
 
 SIGMA, MARGIN = 0.5, 1.5

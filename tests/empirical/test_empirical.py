@@ -18,20 +18,15 @@ from smoothcert.analysis.metrics import certified_accuracy
 from smoothcert.architectures.weights import load_model
 from smoothcert.datasets import load
 from smoothcert.datasets.base import Dataset
-from smoothcert.empirical import (
-    ATTACKS,
-    AttackedInput,
-    AttackPlan,
-    AttackProgress,
-    AttackReport,
-    attack_run,
-    strongest_rival,
-)
+from smoothcert.empirical.attacker import attack_run, strongest_rival
+from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport
+from smoothcert.empirical.strategies import ATTACKS
 from smoothcert.errors import DataError, InvalidValueError, ModelError, RunError
-from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.runs import Run, read_run
-from smoothcert.sampling import adapt
-from smoothcert.smoothing import TooFewVotesWarning
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.models.adapt import adapt
+from smoothcert.runs.run import Run, read_run
+from smoothcert.runs.statement import Choice
+from smoothcert.smoothing.plan import TooFewVotesWarning
 from smoothcert.tally import Phase, Stream, Tally
 from tests.conftest import BuildOnce
 
@@ -184,6 +179,7 @@ def digits_run(digits_model: Path, build_once: BuildOnce) -> Run:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ["pgd", "ddn"])
 def test_empirical_accuracy_is_no_less_than_certified(
     digits_model: Path, digits_run: Run, attack: str
@@ -380,7 +376,7 @@ def test_attacks_vote_in_threads_whatever_the_run_was_made_by(
     def started(*_: object) -> None:
         raise AssertionError("processes were started")
 
-    monkeypatch.setattr("smoothcert.sampling.backends.processes._Processes", started)
+    monkeypatch.setattr("smoothcert.engine.backends.processes.ProcessVoters._start", started)
     data = at_distances([0.4])
     run = certified(tmp_path, data)
     report = attack_run(run, half_space(), data, [0.6], execution=Execution(workers=1, backend="processes"))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from smoothcert.evaluation.merging import merge
-from smoothcert.runs import read_run
+from smoothcert.runs.run import read_run
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SHARDS = 2
@@ -45,7 +45,7 @@ def place(tmp_path: Path) -> Path:
     command = tmp_path / "bin" / "smoothcert"
     command.parent.mkdir()
     command.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -m smoothcert "$@" --outputs scores --sigma 0.3 --skip 30 --quiet\n'
+        f'#!/bin/sh\nexec {sys.executable} -m smoothcert "$@" --model-returns scores --sigma 0.3 --every 30 --quiet\n'
     )
     command.chmod(0o755)
     return tmp_path

@@ -1,4 +1,4 @@
-"""Shards certified apart, and the run that is made of them."""
+"""Shards certified apart, with levels too, and the run that is made of them; a published run keeps its votes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ import numpy as np
 import pytest
 
 from smoothcert import SmoothedClassifier
-from smoothcert.checksums import sealed
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.evaluation import Choice, certify_dataset
+from smoothcert.evaluation.certification import certify_dataset
 from smoothcert.evaluation.merging import merge
-from smoothcert.runs import Run, open_run, read_run
+from smoothcert.files import sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.shards import Shard
-from smoothcert.sigma_search import SEARCHES
-from smoothcert.sigma_search.log import read_found
-from smoothcert.verification import verify_run
+from smoothcert.runs.publishing import local_run, publish
+from smoothcert.runs.run import Run, open_run, read_run
+from smoothcert.runs.side_files import read_evidence, read_searches
+from smoothcert.runs.statement import Choice, Shard
+from smoothcert.smoothing.search.base import SEARCHES
+from smoothcert_verify import verify_run
+from tests.levelled_runs import INPUTS as LEVELLED_INPUTS
+from tests.levelled_runs import certified as certified_levels
 
 INPUTS = 23
 
@@ -77,7 +80,7 @@ def test_rules_and_searches_are_of_one_input_each(data: Dataset, tmp_path: Path,
     whole = certified(data, tmp_path / "whole", **plan)
     merged = merge(shards(data, tmp_path, 3, **plan), tmp_path / "merged")
     same(merged, whole)
-    assert read_found(merged.path) == read_found(whole.path)
+    assert read_searches(merged.path) == read_searches(whole.path)
 
 
 def test_the_merged_run_and_each_shard_verify(data: Dataset, tmp_path: Path):
@@ -172,3 +175,30 @@ def _state_version(path: Path, name: str, version: str) -> None:
     del stated["checksum"]
     stated["versions"][name] = version
     file.write_text(json.dumps(sealed(stated)))
+
+
+def test_shards_with_levels_are_the_run_of_one_process(tmp_path: Path) -> None:
+    whole = read_run(certified_levels(tmp_path / "whole"))
+    parts = [certified_levels(tmp_path / f"{k}", choice=Choice(shard=Shard(k, 3))) for k in (3, 1, 2)]
+    assert all(verify_run(part).report.problems == [] for part in parts)
+    merged = merge(parts, tmp_path / "merged")
+    assert merged.records.digest == whole.records.digest
+    assert merged.manifest.identity() == whole.manifest.identity()
+    assert read_evidence(merged.path) == read_evidence(whole.path)
+    assert len(read_evidence(merged.path)) == LEVELLED_INPUTS
+    assert verify_run(merged.path).report.problems == []
+
+
+def test_shards_of_other_choosers_are_refused(tmp_path: Path) -> None:
+    first = certified_levels(tmp_path / "1", choice=Choice(shard=Shard(1, 2)))
+    second = certified_levels(tmp_path / "2", choice=Choice(shard=Shard(2, 2)), chooser_sigma=0.9)
+    with pytest.raises(RunError, match="chooser"):
+        merge([first, second], tmp_path / "merged")
+
+
+def test_a_published_run_keeps_its_votes(tmp_path: Path) -> None:
+    run = certified_levels(tmp_path / "run")
+    publish(run, f"file://{tmp_path / 'store'}")
+    found = local_run(f"file://{tmp_path / 'store'}")
+    assert read_evidence(found) == read_evidence(run)
+    assert verify_run(found).report.problems == []

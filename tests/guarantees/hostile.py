@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import resource
 import signal
-import subprocess
-import sys
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from smoothcert.commands import main
-from smoothcert.runs import Manifest, create_run
-from tests.report.made_reports import statement, toy_records
+from smoothcert.cli import main
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import create_run
+from tests.analysis.report.made_reports import statement, toy_records
 from tests.runs.sealing import without_checksums
 
 ESCAPE = "\x1b]0;owned\x07"
@@ -26,15 +25,6 @@ ESCAPE = "\x1b]0;owned\x07"
 
 LIMIT = 120.0
 """Seconds that opening a file may take before it counts as waiting for ever."""
-
-# Of the program itself: what the operating system says of a child may be what its parent had when it was made.
-_TELL_MEMORY = """
-import re, resource
-from pathlib import Path
-status = Path("/proc/self/status")
-found = re.search(r"VmHWM:\\s+([0-9]+) kB", status.read_text()) if status.exists() else None
-print(found[1] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
 
 
 def toy_run(path: Path, count: int = 12, origin: dict[str, Any] | None = None, **plan: Any) -> Path:
@@ -50,6 +40,15 @@ def edited(run: Path, **parts: Any) -> Path:
         stated[name] = {**stated.get(name, {}), **value} if isinstance(value, dict) else value
     (run / "run.json").write_text(json.dumps(stated))
     return run
+
+
+def exit_code(*words: str | Path) -> int:
+    """How the command ends; a bug would end in another exception."""
+    try:
+        main([str(word) for word in words])
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    return 0
 
 
 def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
@@ -74,12 +73,21 @@ def memory_below(megabytes: int) -> Iterator[None]:
     assert peak < megabytes * 2**20, f"{peak / 2**20:.0f} MB"
 
 
+def _peak() -> int:
+    """Megabytes that this process took at most."""
+    status = Path("/proc/self/status")
+    told = re.search(r"VmHWM:\s+(\d+) kB", status.read_text()) if status.exists() else None
+    return (int(told[1]) if told else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) // 1024
+
+
 @contextmanager
 def process_within(megabytes: int) -> Iterator[None]:
     """What the whole process takes at most grows by less than this, whoever allocates it."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    before = _peak()
     yield
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024
+    grown = _peak() - before
     assert grown < megabytes, f"{grown} MB"
 
 
@@ -97,19 +105,6 @@ def in_time() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-def alone(program: str, cwd: Path, *arguments: str | Path, **environment: str) -> tuple[str, int]:
-    """Output of a Python program in a process of its own, and the megabytes it took at most."""
-    words = [sys.executable, "-P", "-c", program + _TELL_MEMORY, *(str(one) for one in arguments)]
-    given = {**os.environ, **environment}
-    done = subprocess.run(
-        words, cwd=cwd, env=given, capture_output=True, text=True, check=False, timeout=LIMIT
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    said, _, kilobytes = done.stdout.rstrip().rpartition("\n")
-    return said, int(kilobytes) // 1024
 
 
 def manifest_of(run: Path) -> Manifest:

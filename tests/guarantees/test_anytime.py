@@ -14,17 +14,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smoothcert.bounds import (
-    BOUNDS,
-    ClassBounds,
-    clopper_pearson_lower,
-    clopper_pearson_upper,
-    mixture_lower,
-    mixture_upper,
-)
-from smoothcert.bounds.anytime import look
+from smoothcert.bounds.anytime import look, mixture_lower, mixture_upper
+from smoothcert.bounds.base import BOUNDS, ClassBounds
+from smoothcert.bounds.fixed import clopper_pearson_lower, clopper_pearson_upper
 from smoothcert.tally import Tally
-from tests.guarantees.coverage import Rule, TooOftenError, assert_rate_within, hard_tally
+from tests.guarantees.exact import Rule, TooOftenError, assert_rate_within, hard_tally
 
 LowerBound = Callable[[int, int, float], float]
 HORIZON = 250
@@ -110,25 +104,6 @@ def test_the_mixture_is_a_bet_that_gains_nothing_on_average() -> None:
                     assert ratio == pytest.approx(1 / alpha, rel=1e-9)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("p", [0.01, 0.5, 0.9, 0.99, 0.999])
-def test_watching_every_vote_of_thousands_of_paths(p: float) -> None:
-    alpha, votes = 0.1, 3000
-    successes = np.cumsum(np.random.default_rng(5).random((PATHS, votes)) < p, axis=1, dtype=np.int16)
-
-    def ever_wrong(name: str, rate: float, counts: np.ndarray) -> int:
-        limits = np.array([wrong_from(name, n, alpha, rate) for n in range(1, votes + 1)])
-        return int((counts >= limits).any(axis=1).sum())
-
-    failures = np.arange(1, votes + 1) - successes
-    assert_rate_within(ever_wrong("mixture", p, successes), PATHS, alpha)
-    assert_rate_within(ever_wrong("mixture, mirrored", 1 - p, failures), PATHS, alpha)
-    # 3000 votes are too few to be wrong about p = .999 from below more than once; from above there are enough.
-    watched = ever_wrong("Clopper–Pearson, mirrored", 1 - p, failures)
-    with pytest.raises(TooOftenError):
-        assert_rate_within(watched, PATHS, alpha)
-
-
 def exact_rate_wrong_at_a_look(rule: Rule, alpha: float, p: float) -> float:
     """P[L > p or U < 1 − p at a look], two classes: the counts between looks are binomial."""
     alive, wrong, before = np.array([1.0]), 0.0, 0
@@ -196,6 +171,7 @@ def test_the_exact_check_notices_two_class_watched_and_a_rival_chosen_by_hand() 
     assert max(trinomial_rate_ever_wrong(smallest_rival, 0.2, TIES)) > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("p", TIES[:4])
 def test_looks_at_rivals_that_tie(p: tuple[float, float, float]) -> None:
     alpha, rng = 0.5, np.random.default_rng(9)

@@ -1,78 +1,120 @@
-"""“With probability 1−α over the votes, the bounds hold together”, for every bound."""
+"""“With probability 1−α over the votes, the bounds hold together”, for every bound; and broken ones are noticed."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import betaincinv
 
-from smoothcert.bounds import BOUNDS, clopper_pearson_lower, clopper_pearson_upper, top_two_p_value
-from tests.guarantees.coverage import (
+from smoothcert.bounds.base import BOUNDS, Bound, ClassBounds
+from smoothcert.bounds.fixed import (
+    clopper_pearson,
+    clopper_pearson_lower,
+    clopper_pearson_upper,
+    top_two_p_value,
+    two_class,
+)
+from smoothcert.tally import SOFT_UNIT, Tally
+from tests.bounds.test_bounds import test_soft_bounds_equal_their_formulas as check_soft_formulas
+from tests.guarantees.exact import (
+    TooOftenError,
+    WastefulError,
     assert_exact_lower_coverage,
-    assert_rate_within,
-    exact_miss_rate,
+    hard_tally,
+    joint_miss_rate,
+    likely_counts,
     soft_tally,
 )
-from tests.guarantees.exact import joint_miss_rate, likely_counts
 
 
+def mirrored(successes: int, n: int, alpha: float) -> float:
+    """U bounds p from above exactly if 1 − U bounds 1 − p, the success rate of the other votes, from below."""
+    return 1 - clopper_pearson_upper(n - successes, n, alpha)
+
+
+@pytest.mark.parametrize("bound", [clopper_pearson_lower, mirrored])
 @pytest.mark.parametrize(("n", "alpha"), [(1, 0.3), (5, 0.1), (30, 0.05), (100, 0.001)])
-def test_clopper_pearson_lower_misses_alpha_of_the_time_at_worst(n: int, alpha: float) -> None:
-    assert_exact_lower_coverage(partial(clopper_pearson_lower, n=n, alpha=alpha), n, alpha)
+def test_clopper_pearson_misses_alpha_of_the_time_at_worst(
+    bound: Callable[..., float], n: int, alpha: float
+) -> None:
+    assert_exact_lower_coverage(partial(bound, n=n, alpha=alpha), n, alpha)
 
 
-@pytest.mark.parametrize(("n", "alpha"), [(1, 0.3), (5, 0.1), (30, 0.05), (100, 0.001)])
-def test_clopper_pearson_upper_misses_alpha_of_the_time_at_worst(n: int, alpha: float) -> None:
-    # U bounds p from above exactly if 1 − U bounds 1 − p, the success rate of the other votes, from below.
-    assert_exact_lower_coverage(lambda k: 1 - clopper_pearson_upper(n - k, n, alpha), n, alpha)
-
-
-@pytest.mark.parametrize("p", np.linspace(0.05, 0.95, 19))
-def test_clopper_pearson_lower_holds_between_its_jumps_too(p: float) -> None:
-    assert exact_miss_rate(lambda k: clopper_pearson_lower(k, 40, 0.1), 40, p) <= 0.1
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (lambda k: float(betaincinv(k, 30 - k, 0.05)) if k < 30 else 0.05 ** (1 / 29), TooOftenError),
+        (lambda k: max(1e-9, k / 30 - 1.645 * math.sqrt(k / 30 * (1 - k / 30) / 30)), TooOftenError),
+        (lambda k: clopper_pearson_lower(k, 30, 0.02), WastefulError),
+    ],
+    ids=["one vote too few", "normal approximation", "wasteful"],
+)
+def test_broken_lower_bounds_are_noticed(broken: Callable[[int], float], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        assert_exact_lower_coverage(broken, 30, 0.05)
 
 
 @pytest.mark.parametrize("name", ["clopper-pearson", "top-two", "two-class"])
 @pytest.mark.parametrize(
     "p",
     [
-        (0.5, 0.5),
-        (0.5, 0.3, 0.2),
-        (0.4, 0.3, 0.3),
-        (0.3,) + (0.07,) * 10,
-        (0.9, 0.1),
-        (0.02, 0.49, 0.49),
-        (0.45, 0.1, 0.09, 0.09, 0.09, 0.09, 0.09),
+        *[
+            (0.5, 0.5),
+            (0.5, 0.3, 0.2),
+            (0.4, 0.3, 0.3),
+            (0.3,) + (0.07,) * 10,
+            (0.9, 0.1),
+            (0.02, 0.49, 0.49),
+        ],
+        *[(0.45, 0.1, 0.09, 0.09, 0.09, 0.09, 0.09), (0.9, 0.05, 0.05), (0.5, 0.5, 0.0), (0.7, 0.3, 0.0)],
     ],
 )
 def test_hard_bounds_hold_together(name: str, p: tuple[float, ...]) -> None:
-    for n, alpha in ((15, 0.2), (100, 0.1)):
+    for n, alpha in ((15, 0.2), (25, 0.02), (25, 0.3), (100, 0.1)):
         assert joint_miss_rate(BOUNDS[name], p, n, alpha) <= alpha
 
 
-@pytest.mark.parametrize("name", ["top-two", "two-class"])
-@pytest.mark.parametrize("alpha", [0.02, 0.3])
-def test_the_two_bounds_miss_together_with_probability_alpha_at_most(name: str, alpha: float) -> None:
-    cases = [(0.4, 0.3, 0.3), (0.02, 0.49, 0.49), (0.9, 0.05, 0.05), (0.5, 0.5, 0.0), (0.7, 0.3, 0.0)]
-    assert max(joint_miss_rate(BOUNDS[name], p, 25, alpha) for p in cases) <= alpha
-
-
 def test_a_share_of_alpha_that_is_spent_twice_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("smoothcert.bounds.exact.without_part", lambda alpha, part: alpha * (1 + 1 / part))
+    monkeypatch.setattr("smoothcert.bounds.fixed.without_part", lambda alpha, part: alpha * (1 + 1 / part))
     cases = [(k / 200, 1 - k / 200, 0.0) for k in range(20, 190)]
     assert max(joint_miss_rate(BOUNDS["two-class"], p, 9, 0.3) for p in cases) > 0.3
 
 
-def test_two_class_spends_its_alpha() -> None:
+def test_two_class_spends_its_alpha_and_no_more() -> None:
     # One strong rival: both halves of α are at risk, and both are used up to the votes' granularity.
-    assert 0.13 < joint_miss_rate(BOUNDS["two-class"], (0.5, 0.3, 0.2), 1000, 0.2) <= 0.2
+    p = (0.5, 0.3, 0.2)
+    assert 0.13 < joint_miss_rate(BOUNDS["two-class"], p, 1000, 0.2) <= 0.2
+    assert joint_miss_rate(lambda tally, c, alpha: two_class(tally, c, 2 * alpha), p, 1000, 0.2) > 0.2
 
 
-def beta(a: float, b: float) -> Callable[[np.random.Generator, int], np.ndarray]:
-    return lambda rng, n: rng.beta(a, b, size=n)
+def test_a_rival_chosen_by_hand_is_noticed() -> None:
+    def broken(tally: Tally) -> ClassBounds:
+        lower = clopper_pearson_lower(tally.counts[0], tally.n, 0.05)
+        return ClassBounds(lower, clopper_pearson_upper(min(tally.counts[1:]), tally.n, 0.05))
+
+    missed = sum(
+        float(stats.multinomial.pmf((a, b, 100 - a - b), 100, (0.4, 0.3, 0.3)))
+        for a in range(101)
+        for b in range(101 - a)
+        if (bounds := broken(hard_tally((a, b, 100 - a - b)))).lower > 0.4 or bounds.upper < 0.3
+    )
+    assert missed > 0.1
+
+
+def test_votes_that_choose_and_certify_are_noticed() -> None:
+    """Eight equal classes: whichever leads is "certified" above its true probability far too often."""
+    p, n, alpha = (1 / 8,) * 8, 50, 0.05
+    missed = sum(
+        8 * chance  # whichever of the eight leads
+        for chance, counts in likely_counts(n, p)
+        if counts[0] > max(counts[1:]) and clopper_pearson(hard_tally(counts), 0, alpha).lower > p[0]
+    )
+    assert missed > 2 * alpha
 
 
 @pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
@@ -88,29 +130,17 @@ def test_soft_bounds_hold_for_votes_of_two_kinds(name: str, votes: tuple[float, 
             assert stats.binom.pmf(np.arange(n + 1), n, p)[lower > mean].sum() <= alpha
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize("name", ["hoeffding", "bernstein"])
-@pytest.mark.parametrize(
-    ("draw", "mean"),
-    [
-        (lambda rng, n: (rng.random(n) < 0.5).astype(float), 0.5),
-        (lambda rng, n: (rng.random(n) < 0.97).astype(float), 0.97),
-        (beta(0.5, 0.5), 0.5),
-        (beta(8.0, 2.0), 0.8),
-        (lambda rng, n: np.full(n, 0.7), 0.7),
-    ],
-)
-def test_soft_bounds_hold(
-    name: str, draw: Callable[[np.random.Generator, int], np.ndarray], mean: float
-) -> None:
-    rng = np.random.default_rng(7)
-    trials, alpha = 3000, 0.2
-    for n in (2, 30):
-        misses = 0
-        for _ in range(trials):
-            z = draw(rng, n)
-            misses += BOUNDS[name](soft_tally(np.stack([z, 1 - z], axis=1)), 0, alpha).lower > mean
-        assert_rate_within(misses, trials, alpha)
+def test_n_in_place_of_n_minus_one_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+        n, log_term = tally.n, math.log(2 / alpha)
+        mean = tally.sums[chosen] / (n * SOFT_UNIT)
+        variance = max(0.0, tally.squares[chosen] / (n * SOFT_UNIT) - mean**2)
+        lower = max(0.0, mean - math.sqrt(2 * variance * log_term / n) - 7 * log_term / (3 * n))
+        return ClassBounds(lower, 1.0 - lower)
+
+    monkeypatch.setitem(BOUNDS._members, "bernstein", Bound("bernstein", "soft", False, "", broken))
+    with pytest.raises(AssertionError):
+        check_soft_formulas()
 
 
 @pytest.mark.parametrize("p", [(0.501, 0.499), (0.36, 0.34, 0.3), (0.26, 0.25, 0.25, 0.24), (0.1,) * 10])

@@ -1,35 +1,32 @@
-"""Numbers, seeds and loaders as callers give them: their type and their way here change no promise."""
+"""Numbers as callers give them change no promise by their type, and the model gets the very values that are held."""
 
 from __future__ import annotations
 
-import copy
-import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, Sampler, TensorDataset
 
 from smoothcert import (
-    Certification,
-    Certifications,
-    ConstantChooser,
-    HoldingClassifier,
-    LevelledClassifier,
     SmoothedClassifier,
 )
-from smoothcert.analysis.intervals import population_lower_bound, rate_interval
-from smoothcert.bounds import BOUNDS
-from smoothcert.bounds.exact import clopper_pearson_lower, top_two_p_value
+from smoothcert.analysis.intervals import (
+    population_lower_bound,
+    rate_interval,
+)
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.bounds.fixed import clopper_pearson_lower, top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.evaluation import certify_dataset
-from smoothcert.regions import L2Ball
-from smoothcert.sampling import Execution, Numerics, adapt
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.models.numerics import Numerics
+from smoothcert.regions.bodies import L2Ball
+from smoothcert.smoothing.memory import MemoryStatement, RegionMemory
 from smoothcert.smoothing.procedures import predict_procedure
-from smoothcert.stopping.decisions import Decide
+from smoothcert.smoothing.stopping.rules import Decide
 from smoothcert.tally import Phase, Stream, Tally
 
 
@@ -37,7 +34,8 @@ def scores(batch: np.ndarray) -> np.ndarray:
     return np.stack([batch[:, 0], -batch[:, 0]], 1)
 
 
-# Probabilities, radii and counts of NumPy's coarser types: scipy computes in float32 where it is given one
+def always_first(batch: np.ndarray) -> np.ndarray:
+    return np.zeros(len(batch), np.int64)
 
 
 def tally(counts: tuple[Any, ...]) -> Tally:
@@ -49,25 +47,25 @@ def test_a_bound_of_a_float32_alpha_is_that_of_its_value(bound: str) -> None:
     for n, missing in ((1000, 1), (10_000, 3), (1_000_000, 7), (1_000_000, 18)):
         alpha = np.float32(0.001)
         votes = tally((n - missing, missing))
-        assert BOUNDS[bound](votes, 0, alpha) == BOUNDS[bound](votes, 0, float(alpha))  # type: ignore[arg-type]
+        assert BOUNDS[bound](votes, 0, alpha) == BOUNDS[bound](votes, 0, float(alpha))
 
 
 @pytest.mark.parametrize("coarse", [np.float16, np.float32])
 def test_a_plan_keeps_its_numbers_as_float64(coarse: type[np.floating]) -> None:
     alpha, sigma = coarse(0.001), coarse(0.1)
-    given = SmoothedClassifier(scores, sigma=sigma, alpha=alpha, bound="clopper-pearson", n=2000, seed=3)  # type: ignore[arg-type]
+    given = SmoothedClassifier(scores, sigma=sigma, alpha=alpha, bound="clopper-pearson", n=2000, seed=3)
     plain = SmoothedClassifier(
         scores, sigma=float(sigma), alpha=float(alpha), bound="clopper-pearson", n=2000, seed=3
     )
     assert [type(value) for value in (given.plan.alpha, given.plan.noise.sigma)] == [float, float]
     x = np.array([0.2, 0.0])
-    assert given.certify(x).radius == plain.certify(x).radius  # type: ignore[union-attr]
+    assert given.certify(x).radius == plain.certify(x).radius
 
 
 def test_predict_isnt_decided_by_a_rounded_p_value() -> None:
     """What the sampler's error adds to 2⁻⁹ is less than float32 can say."""
     classifier = SmoothedClassifier(scores, sigma=1.0, seed=0)
-    alpha = classifier._settle_prediction(10, np.float32(2.0**-9))  # type: ignore[arg-type]
+    alpha = classifier._settle_prediction(10, np.float32(2.0**-9))
     procedure = predict_procedure(10, alpha, 1e-12)
     next(procedure)
     with pytest.raises(StopIteration) as done:
@@ -90,55 +88,29 @@ def test_statements_and_regions_are_computed_in_float64_whatever_they_are_given(
     exact = float(level)
     assert population_lower_bound(99, 100, level, level) == population_lower_bound(99, 100, exact, exact)
     assert rate_interval(99, 100, share) == rate_interval(99, 100, float(share))
-    ball = L2Ball(np.zeros(1), np.float32(0.1))  # type: ignore[arg-type]
+    ball = L2Ball(np.zeros(1), np.float32(0.1))
     assert not ball.contains([np.nextafter(float(np.float32(0.1)), 1.0)])
-    shrunk = L2Ball(np.zeros(1), 1.0).scaled(np.float32(0.1))  # type: ignore[arg-type]
-    assert shrunk is not None
+    shrunk = L2Ball(np.zeros(1), 1.0).scaled(np.float32(0.1))
     assert shrunk.radius < float(np.float32(0.1))
-    assert type(Decide(np.float32(0.1)).radius) is float  # type: ignore[arg-type]
+    assert type(Decide(np.float32(0.1)).radius) is float
 
 
-# Seeds that nobody gave: one for a classifier and all its copies, or answers to one input could be chosen among
+def test_soft_votes_that_64_bits_cannot_add_are_refused() -> None:
+    """Unanimous probabilities in units of 2**-32: 2**31 of them are 2**63, a negative number."""
+
+    def sure(batch: np.ndarray) -> np.ndarray:
+        return np.tile(np.array([1.0, 0.0]), (len(batch), 1))
+
+    smoothed = SmoothedClassifier(
+        sure, sigma=1.0, n0=20, n=2**31, seed=0, bound="hoeffding", outputs="probabilities"
+    )
+    with pytest.raises(InvalidValueError, match=rf"\b{2**31}\b"):
+        smoothed.certify(np.zeros(1))
+    with pytest.raises(InvalidValueError, match=rf"\b{2**31}\b"):
+        smoothed.predict(np.zeros(1), n=2**31)
 
 
-def copies_of(one: Any) -> list[Any]:
-    made = [copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))]
-    if not isinstance(one, HoldingClassifier):
-        made += [one.on(Execution(workers=2)), copy.copy(one).on(Execution(workers=1))]
-    return made
-
-
-def first_sign(batch: np.ndarray) -> np.ndarray:
-    return (batch[:, 0] > 0).astype(np.int64)
-
-
-def unseeded(kind: str) -> Any:
-    if kind == "levels":
-        model = adapt(first_sign, "hard", "labels", 2)
-        return LevelledClassifier(model, ConstantChooser(0), sigmas=(0.5,), n=200, n0=20)
-    plain = SmoothedClassifier(first_sign, sigma=0.5, n=200, n0=20, outputs="labels", classes=2)
-    return plain.holding([1]) if kind == "held" else plain
-
-
-@pytest.mark.parametrize("kind", ["plain", "held", "levels"])
-def test_copies_made_before_the_first_vote_have_one_seed(kind: str) -> None:
-    one, x = unseeded(kind), np.array([0.25, 0.5])
-    answers = [each.certify(x) for each in [*copies_of(one), one, *copies_of(one)]]
-    assert len({answer.seed for answer in answers}) == 1
-    assert len({answer.estimation.counts for answer in answers}) == 1
-    assert unseeded(kind).certify(x).seed != answers[0].seed
-
-
-def test_a_data_set_still_has_seed_0_whatever_was_drawn(tmp_path: Path) -> None:
-    data = Dataset("two", np.array([[0.5, 0.0], [-0.5, 0.0]]), np.array([1, 0]), ("a", "b"))
-    one = unseeded("plain")
-    for number, each in enumerate([one, *copies_of(one)]):
-        run = certify_dataset(each, data, tmp_path / str(number))
-        assert run.manifest.plan.seed == 0
-        assert each.plan.seed is None
-
-
-# Values that are held: the model gets these very ones
+# Values that are held
 
 
 def odd(batch: np.ndarray) -> np.ndarray:
@@ -170,12 +142,12 @@ def test_the_model_gets_the_very_value_that_is_held(model: Any, value: Any, labe
     x = np.array([value, 0 if isinstance(value, np.integer) else 0.25])
     holding = labelling(model).holding([0])
     answer = holding.certify(x)
-    assert answer.predicted == label  # type: ignore[union-attr]
-    assert holding.predict(x).predicted == label  # type: ignore[union-attr]
+    assert answer.predicted == label
+    assert holding.predict(x).predicted == label
     assert holding.base_class(x) == label
     with pytest.raises(ModelError, match=rf"\b{float(value)!r}\b.*float32.*--dtype float64"):
         labelling(model, numerics=Numerics("float32")).holding([0]).certify(x)
-    assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label  # type: ignore[union-attr]
+    assert labelling(model, numerics=Numerics("float64")).holding([0]).certify(x).predicted == label
 
 
 def test_what_float32_has_is_held_in_float32_as_ever() -> None:
@@ -197,7 +169,7 @@ def test_a_value_that_float64_doesnt_have_isnt_held(dtype: Any) -> None:
     with pytest.raises(InvalidValueError, match=r"\b9007199254740993\b.*float64"):
         labelling(odd).holding([0]).certify(np.array([2**53 + 1, 1], dtype=dtype))
     holding = labelling(odd, numerics=Numerics("float64")).holding([0])
-    assert holding.certify(np.array([2**53 + 2, 1], dtype=dtype)).predicted == 0  # type: ignore[union-attr]
+    assert holding.certify(np.array([2**53 + 2, 1], dtype=dtype)).predicted == 0
 
 
 def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path: Path) -> None:
@@ -211,27 +183,12 @@ def test_a_data_set_whose_held_values_need_float64_is_certified_in_it(tmp_path: 
 @pytest.mark.parametrize("value", [2**53, 2.0**53])
 def test_covers_compares_what_is_held_exactly(value: Any) -> None:
     answer = labelling(above(0.0)).holding([0]).certify(np.array([2.0**53, 1.0]))
-    assert isinstance(answer, Certification)
     assert answer.covers(np.array([value, 1]))
     assert answer.covers(np.array([value, 1], dtype=object))
     others = [np.array([2**53 + 1, 1]), np.array([2**53 + 1, 1], np.uint64), [2**53 + 1, 1]]
     others += [np.array([each, 1], dtype=object) for each in (2**53 + 1, np.int64(2**53 + 1))]
     for other in others:
         assert not answer.covers(other)
-
-
-def test_a_whole_number_isnt_rounded_beside_floats() -> None:
-    """NumPy makes 2⁵³ of 2⁵³ + 1 in such a list, and ``shift`` was that of 2⁵³."""
-    classifier = SmoothedClassifier(
-        scores, sigma=1e4, n=100, seed=0, levels=1, numerics=Numerics("float64"), alpha=0.1
-    )
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"a": np.array([2**53 + 1]), "b": [0.5]})
-    for x in ([2**53 + 1, 0.5], (np.int64(2**53 + 1), 0.5), [[0, 1], [0.5, 2**53 + 1]], table):
-        with pytest.raises(InvalidValueError, match=r"\b9007199254740993\b.*float64"):
-            classifier.certify(x)
-    assert classifier.certify([2**53 + 1, 0]).shift == pytest.approx(1.0)  # type: ignore[union-attr]
-    assert classifier.certify([2**53 + 2, 0.5]).shift == pytest.approx(0.5)  # type: ignore[union-attr]
 
 
 class ByValue:
@@ -248,31 +205,23 @@ class ByValue:
         return np.array([self.told(value) for value in table["v"]], dtype=np.int64)
 
 
-def last_above(value: Any) -> int:
-    return int(np.asarray(value).ravel()[-1] > 0.3) if np.ndim(value) else 0
-
-
 @pytest.mark.parametrize(
     ("values", "told"),
     [
         (np.array([2**53, 2**53 + 1]), lambda v: int(v) % 2),
         (np.array([2**63, 2**63 + 1], np.uint64), lambda v: int(v) % 2),
-        ([np.array([0.3]), np.array([0.3 + 1e-12])], last_above),
-        ([torch.tensor([0.3]), torch.tensor([0.30001])], last_above),
-        ([np.zeros(2000), np.r_[np.zeros(1000), 1.0, np.zeros(999)]], lambda v: int(np.sum(v) > 0)),
     ],
 )
 def test_rows_of_one_table_have_each_their_own_held_value(values: Any, told: Any) -> None:
-    """A number in float64, or what an array prints, stood for both: row 0 was voted on with row 1's value."""
+    """A number in float64 stood for both: row 0 was voted on with row 1's value."""
     pandas = pytest.importorskip("pandas")
     column = values if isinstance(values, np.ndarray) else pandas.Series(values, dtype=object)
     table = pandas.DataFrame({"v": column, "u": [0.25, 0.25]})
     holding = SmoothedClassifier(ByValue(told), sigma=0.5, n=200, seed=0).holding(["v"])
     answers = holding.certify(table)
-    assert isinstance(answers, Certifications)
     assert answers.predicted.tolist() == [0, 1]
     assert len({answer.index for answer in answers}) == 2
-    alone = [holding.certify(table.iloc[[row]])[0] for row in (0, 1)]  # type: ignore[index]
+    alone = [holding.certify(table.iloc[[row]])[0] for row in (0, 1)]
     assert [one.estimation for one in alone] == [one.estimation for one in answers]
     for row, answer in enumerate(answers):
         for other in (0, 1):
@@ -297,14 +246,17 @@ def test_held_values_that_cant_be_told_apart_are_refused() -> None:
         ["v"]
     )
     one = Quiet(1)
-    for values in ([Quiet(0), one], [[np.zeros(2000)], [np.r_[np.zeros(1000), 1.0, np.zeros(999)]]]):
-        table = pandas.DataFrame({"v": pandas.Series(values, dtype=object), "u": [0.25, 0.5]})
-        with pytest.raises(InvalidValueError, match=r"'v'.*\b0\b.*\b1\b"):
+    table = pandas.DataFrame({"v": pandas.Series([Quiet(0), one], dtype=object), "u": [0.25, 0.5]})
+    with pytest.raises(InvalidValueError, match=r"'v'.*\b0\b.*\b1\b"):
+        holding.certify(table)
+    for value in (np.array([0.3]), torch.tensor([0.3]), [np.zeros(2000)], (0.3,), {"a": 1}):
+        table = pandas.DataFrame({"v": pandas.Series(["x", value], dtype=object), "u": [0.25, 0.5]})
+        with pytest.raises(InvalidValueError, match=r"'v'.*\b1\b"):
             holding.certify(table)
     missing = [float("nan"), float("nan")]
     for same in ([one, one], ["x", "x"], missing, [None, None], [pandas.NA, pandas.NA]):
         table = pandas.DataFrame({"v": pandas.Series(same, dtype=object), "u": [0.25, 0.5]})
-        assert holding.certify(table).predicted.tolist() == [int(same[0] is one)] * 2  # type: ignore[union-attr]
+        assert holding.certify(table).predicted.tolist() == [int(same[0] is one)] * 2
 
 
 def test_a_free_column_that_float64_doesnt_have_is_refused() -> None:
@@ -343,93 +295,25 @@ def test_streams_of_ordinary_held_values_stay_what_they_were() -> None:
         answers = SmoothedClassifier(ByValue(lambda _: 0), sigma=0.5, n=20, n0=5, seed=0, alpha=0.1).holding(
             ["v"]
         )
-        found += [answer.index for answer in answers.certify(table)]  # type: ignore[union-attr]
+        found += [answer.index for answer in answers.certify(table)]
     assert found == STREAMS
 
 
-# Loaders: answer i is of input i
+def test_a_memory_keeps_no_certificate_that_holds_coordinates(tmp_path: Path) -> None:
+    """It would answer inputs whose held coordinates differ, of which the certificate says nothing."""
 
+    def both_widths(batch: np.ndarray) -> np.ndarray:
+        kind = batch[:, 2] if batch.shape[1] == 3 else 1.0
+        return np.stack([batch[:, 0] * kind, -batch[:, 0] * kind], 1)
 
-ROWS = torch.tensor([[3.0, 0.0], [-3.0, 1.0], [2.0, 2.0], [-2.0, 3.0], [1.0, 4.0], [-1.0, 5.0]])
-ROWS_OF = TensorDataset(ROWS, torch.arange(6) % 2)
-
-
-class Drawn(Sampler):  # type: ignore[type-arg]
-    """Doesn't say in its name that it draws."""
-
-    def __iter__(self) -> Any:
-        return iter(torch.randperm(6).tolist())
-
-    def __len__(self) -> int:
-        return 6
-
-
-class Backwards(Drawn):
-    def __iter__(self) -> Any:
-        return iter([[5, 4, 3], [2, 1, 0]])
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"batch_size": 2, "shuffle": True},
-        {"batch_sampler": BatchSampler(RandomSampler(ROWS_OF), 2, drop_last=False)},
-        {"batch_sampler": BatchSampler(Drawn(), 2, drop_last=False)},
-        {"batch_sampler": Backwards()},
-        {"sampler": Drawn(), "batch_size": 3},
-        {"sampler": Drawn(), "batch_size": None},
-        {"sampler": [0, 2, 1], "batch_size": 3},
-        {"sampler": [0, 0, 1], "batch_size": 3},
-    ],
-)
-def test_a_loader_in_another_order_is_refused(options: dict[str, Any]) -> None:
-    """Answers had the labels of other inputs: an accuracy of .3 for a model that is always right."""
-    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
-    with pytest.raises(InvalidValueError, match="shuffle=False"):
-        classifier.certify(DataLoader(ROWS_OF, **options))  # type: ignore[arg-type]
-
-
-class Counted(IterableDataset):  # type: ignore[type-arg]
-    def __iter__(self) -> Any:
-        return iter(ROWS)
-
-
-@pytest.mark.parametrize(
-    ("data", "options", "kept"),
-    [
-        (ROWS_OF, {"batch_size": 4}, range(6)),
-        (ROWS_OF, {"batch_size": 4, "drop_last": True}, range(4)),
-        (ROWS_OF, {"batch_sampler": [[0, 1], [2], [3, 4, 5]]}, range(6)),
-        (ROWS_OF, {"batch_size": 2, "sampler": [1, 4, 5]}, [1, 4, 5]),
-        (ROWS_OF, {"batch_size": None}, range(6)),
-        (Counted(), {"batch_size": 4}, range(6)),
-        (Counted(), {"batch_size": None}, range(6)),
-        (ROWS.reshape(3, 2, 2), {"batch_size": None}, range(6)),
-    ],
-)
-def test_a_loader_is_a_batch_in_the_order_of_its_data(data: Any, options: dict[str, Any], kept: Any) -> None:
-    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0, input_shape=(2,))
-    answers = classifier.certify(DataLoader(data, **options))  # type: ignore[arg-type]
-    rows = classifier.certify(ROWS[list(kept)])  # type: ignore[arg-type]
-    assert isinstance(answers, Certifications)
-    assert isinstance(rows, Certifications)
-    assert [one.estimation for one in answers] == [one.estimation for one in rows]
-
-
-def test_inputs_of_a_loader_are_never_joined_to_one() -> None:
-    """Without batches all rows were certified as a single input; so were tables of tables."""
-    classifier = SmoothedClassifier(scores, sigma=0.25, n=200, seed=0)
-    with pytest.raises(InvalidValueError, match="batch_size=None"):
-        classifier.certify(DataLoader(ROWS_OF, batch_size=None))  # type: ignore[arg-type]
-    with pytest.raises(InvalidValueError):
-        classifier.certify(DataLoader(torch.arange(6.0), batch_size=2))  # type: ignore[arg-type]
-    pictures = SmoothedClassifier(lambda batch: scores(batch[:, 0]), sigma=0.25, n=200, seed=0)
-    answers = pictures.certify(DataLoader(ROWS.reshape(6, 1, 2), batch_size=2))  # type: ignore[arg-type]
-    assert isinstance(answers, Certifications)
-    assert len(answers) == 6
-
-
-def test_a_loader_that_gives_batches_as_they_are_ready_is_refused() -> None:
-    loader = DataLoader(ROWS_OF, batch_size=2, num_workers=1, in_order=False)
-    with pytest.raises(InvalidValueError, match="in_order=True"):
-        SmoothedClassifier(scores, sigma=0.25, n=200, seed=0).certify(loader)  # type: ignore[arg-type]
+    classifier = SmoothedClassifier(both_widths, sigma=0.5, n=200, seed=0)
+    statement = MemoryStatement.of(classifier, input_shape=(2,), preprocessing="none")
+    held = classifier.holding([2]).certify(np.array([1.0, 0.0, 1.0]))
+    other = classifier.holding([2]).certify(np.array([1.0, 0.0, -1.0]))
+    assert held.predicted != other.predicted
+    with RegionMemory.open(tmp_path / "memory.sqlite", statement) as memory:
+        with pytest.raises(InvalidValueError):
+            memory.answer(np.array([1.0, 0.0]), lambda _: held)
+        assert not list(memory.answers())
+        free = replace(held, held=None)
+        assert memory.answer(np.array([1.0, 0.0]), lambda _: free).predicted == free.predicted

@@ -6,6 +6,7 @@ refusal is one message.
 
 from __future__ import annotations
 
+import copy
 import gzip
 import hashlib
 import json
@@ -24,29 +25,34 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.architectures import ModelSpec, initialise
-from smoothcert.commands import main
-from smoothcert.noise import DiagonalGaussian
-from smoothcert.runs import create_run, read_run
+from smoothcert.analysis.metrics import summarise
+from smoothcert.analysis.overview import levels_used
+from smoothcert.analysis.plots.sigma import ranked_radii
+from smoothcert.analysis.report.page import ReportOptions, make_payload
+from smoothcert.architectures.spec import ModelSpec, initialise
+from smoothcert.cli import main
+from smoothcert.errors import SmoothcertError
+from smoothcert.evaluation.recertification import recertified
+from smoothcert.files import sealed
+from smoothcert.perturb.gaussian import DiagonalGaussian
 from smoothcert.runs.field_log import write_field_log
-from smoothcert.runs.noise_files import save_sigmas
 from smoothcert.runs.parquet import write_parquet
+from smoothcert.runs.run import create_run, read_run
+from smoothcert.runs.statement import save_sigmas
+from smoothcert_verify import RunError, verify_run
+from tests.analysis.report.made_reports import statement, toy_records
 from tests.conftest import BuildOnce
-from tests.guarantees.hostile import process_within
-from tests.report.made_reports import statement, toy_records
+from tests.guarantees.hostile import exit_code, process_within
+from tests.levelled_runs import certified
+from tests.runs.sealing import without_checksums
 
 MOST_MEGABYTES = 1024
 """What opening small files may add to a process, whatever they claim (SECURITY.md states it)."""
 
-_FORBIDDEN = (
-    "subprocess.Popen",
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.fork",
-    "pickle.find_class",
-    "ctypes.dlopen",
-)
+_FORBIDDEN = {
+    *("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"),
+    *("pickle.find_class", "ctypes.dlopen"),
+}
 _watching: list[str] | None = None
 
 
@@ -80,35 +86,9 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 ODD_VALUES = [
-    *(
-        b"1e999",
-        b"-1",
-        b"0",
-        b"null",
-        b"NaN",
-        b"[]",
-        b"{}",
-        b'""',
-        b"1.5",
-        b"true",
-        b'"cat"',
-        b"=1",
-        b"-",
-        b"1e-320",
-    ),
-    *(
-        b"9" * 400,
-        b"1" * 70,
-        b"[" * 3000,
-        b'"\\u001b]0;x"',
-        b'"../../etc"',
-        b"9223372036854775808",
-        b"\x00",
-        b"\xff\xfe",
-    ),
+    *b'1e999 -1 0 null NaN [] {} "" 1.5 true "cat" =1 - 1e-320 "../../etc" 9223372036854775808'.split(),
+    *(b"9" * 400, b"1" * 70, b"[" * 3000, b'"\\u001b]0;x"', b"\x00", b"\xff\xfe"),
 ]
-
-
 WAYS, WAYS_OF_TEXT = 5, 6
 
 
@@ -147,7 +127,7 @@ def run_with_noise(folder: Path) -> Path:
     run = folder / "run"
     noise = DiagonalGaussian(np.array([0.4, 0.5, 0.6]))
     about = statement(**noise.describe(), stop=["wrong"]).stating(
-        origin={"model": "theirs:model", "dataset": "folder:/nowhere", "method": "gaussian"},
+        origin={"model": "theirs:model", "dataset": "folder:/nowhere", "method": "gaussian"}
     )
     create_run(run, about, [replace(r, sigma=noise.sigma) for r in toy_records(12)])
     save_sigmas(run, noise)
@@ -183,22 +163,13 @@ def drawing(run: Path, out: Path) -> list[list[str | Path]]:
     return [["plot", run, "--kind", kind, "--out", out / f"{kind}.svg"] for kind in kinds]
 
 
-def exit_code(words: list[str | Path]) -> int:
-    """How the command ends; a bug would end in another exception."""
-    try:
-        main([str(word) for word in words])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
-
-
 def try_all(theirs: Path, out: Path, commands: list[list[str | Path]]) -> list[int]:
     """Exit codes of the commands; anything but a clean end or a refusal fails, and so does a trace left behind."""
     before = tree(theirs)
     codes = []
     for words in commands:
         with nothing_runs():
-            codes.append(exit_code(words))
+            codes.append(exit_code(*words))
         assert codes[-1] in (0, 2), words
         assert tree(theirs) == before, words
         shutil.rmtree(out, ignore_errors=True)
@@ -249,33 +220,34 @@ def explore(
             (theirs / name).write_bytes(originals[name])
 
 
-FEW = pytest.param(2, 12, id="few")
-MORE = pytest.param(0, 25, id="more", marks=pytest.mark.slow)
-MANY = pytest.param(1, 40, id="many", marks=pytest.mark.campaign)
-
-
+AMOUNTS = pytest.mark.parametrize(
+    ("seed", "tries"),
+    [
+        pytest.param(2, 12, id="few"),
+        pytest.param(0, 25, id="more", marks=pytest.mark.slow),
+        pytest.param(1, 40, id="many", marks=pytest.mark.campaign),
+    ],
+)
 VOTES = ["--n", "20", "--max", "1", "--workers", "1", "--chunk", "8"]
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
-def test_runs(tmp_path: Path, seed: int, tries: int) -> None:
-    explore(tmp_path, plain_run, ["run/run.json", "run/journal.sqlite"], reading, tries, seed)
-
-
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
-def test_runs_with_files_beside_them(tmp_path: Path, seed: int, tries: int) -> None:
-    names = ["run/run.json", "run/sigmas.npy", "run/sigma_search.jsonl"]
-    explore(tmp_path, run_with_noise, names, reading, tries, seed)
-
-
-@pytest.mark.parametrize(("seed", "tries"), [pytest.param(2, 6, id="few"), MORE, MANY])
-def test_drawings_of_runs(tmp_path: Path, seed: int, tries: int) -> None:
+@pytest.mark.slow
+@AMOUNTS
+@pytest.mark.parametrize(
+    ("make", "names", "commands"),
+    [
+        (plain_run, ["run.json", "journal.sqlite"], reading),
+        (run_with_noise, ["run.json", "sigmas.npy", "sigma_search.jsonl"], reading),
+        (run_with_noise, ["run.json", "journal.sqlite", "sigmas.npy"], drawing),
+    ],
+    ids=["plain", "files beside it", "drawings"],
+)
+def test_runs(tmp_path: Path, make: Any, names: list[str], commands: Any, seed: int, tries: int) -> None:
     pytest.importorskip("matplotlib")
-    names = ["run/run.json", "run/journal.sqlite", "run/sigmas.npy"]
-    explore(tmp_path, run_with_noise, names, drawing, tries, seed)
+    explore(tmp_path, make, [f"run/{name}" for name in names], commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
+@AMOUNTS
 def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
     pytest.importorskip("pyarrow")
 
@@ -298,7 +270,8 @@ def test_logs(tmp_path: Path, seed: int, tries: int) -> None:
     explore(tmp_path, make, ["log.tsv", "log.gz", "log.parquet"], commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
+@pytest.mark.slow
+@AMOUNTS
 def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     def make(folder: Path) -> Path:
         shutil.copytree(digits_model, folder / "model")
@@ -329,18 +302,13 @@ def test_models(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> No
         data = {"digits": "digits", "npz": f"npz:{tmp_path / 'data.npz'}"}
         return [["predict", folder / name, "-d", data[kind], *few] for name, kind in named.items()]
 
-    names = [
-        "model/model.json",
-        "model/model.safetensors",
-        "model/recipe.toml",
-        "new.pth",
-        "old.pth",
-        "model.onnx",
-    ]
+    names = [f"model/{name}" for name in ("model.json", "model.safetensors", "recipe.toml")]
+    names += ["new.pth", "old.pth", "model.onnx"]
     explore(tmp_path, make, names, commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
+@pytest.mark.slow
+@AMOUNTS
 def test_fits(tmp_path: Path, digits_model: Path, build_once: BuildOnce, seed: int, tries: int) -> None:
     pytest.importorskip("matplotlib")
 
@@ -364,7 +332,7 @@ def test_fits(tmp_path: Path, digits_model: Path, build_once: BuildOnce, seed: i
     explore(tmp_path, make, names, commands, tries, seed)
 
 
-@pytest.mark.parametrize(("seed", "tries"), [FEW, MORE, MANY])
+@AMOUNTS
 def test_pictures_and_arrays(tmp_path: Path, digits_model: Path, seed: int, tries: int) -> None:
     image = pytest.importorskip("PIL.Image")
     endings = ("png", "jpg", "bmp", "webp", "ppm", "tif")
@@ -395,3 +363,84 @@ def test_the_checks_notice(tmp_path: Path) -> None:
     before = tree(tmp_path)
     (tmp_path / "b").write_text("")
     assert tree(tmp_path) != before
+
+
+# ------------------------------------------------- runs with σ levels: odd values with the right checksums
+
+
+ODD_JSON: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1, 2, 1.5, 64, 2**63, 10**30, 10**400, 1e308, -1e-320, float("nan"), float("inf")),
+    *("", "cat", "constant", [], [0], [1, 2, 3], [-5, 3, 1], [10**9, 0, 0], {}, {"constant": 1}),
+)
+
+READ_LEVELS: tuple[Callable[[Path], object], ...] = (
+    lambda run: verify_run(run),
+    lambda run: recertified(read_run(run)),
+    lambda run: recertified(read_run(run), alpha=0.01),
+    lambda run: levels_used(read_run(run)),
+    lambda run: summarise(read_run(run), [0.25]),
+    lambda run: ranked_radii(read_run(run)),
+    lambda run: make_payload([read_run(run)], ReportOptions(inputs=0)),
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something can be put in the place of something else."""
+    if path:
+        yield path
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, one in inside:
+        yield from places(one, (*path, key))
+
+
+def with_odd_value(fields: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    changed = copy.deepcopy(fields)
+    changed.pop("checksum", None)
+    *way, last = chance.choice(list(places(changed)))
+    parent: Any = changed
+    for key in way:
+        parent = parent[key]
+    if chance.random() < 0.15:
+        del parent[last]
+    else:
+        parent[last] = chance.choice(ODD_JSON)
+    return sealed(changed)
+
+
+@pytest.fixture(scope="module")
+def levelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return certified(tmp_path_factory.mktemp("hostile") / "run", n=100, chooser_n=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["levels.jsonl", "run.json"])
+@pytest.mark.parametrize("tries", [40, pytest.param(600, marks=pytest.mark.campaign)])
+def test_runs_with_sigma_levels(levelled: Path, tmp_path: Path, name: str, tries: int) -> None:
+    run = without_checksums(Path(shutil.copytree(levelled, tmp_path / "run")))
+    path = run / name
+    text = (levelled / name).read_text()
+    for number in range(tries):
+        chance = random.Random(f"{name} {number}")
+        if name == "run.json":
+            fields = json.loads(text)
+            part = chance.choice(["sigma_levels", "chooser", "chooser", "chooser", "plan"])
+            plan = fields["plan"]
+            chosen = plan if part == "plan" else {part: plan[part]}
+            fields.pop("checksum")
+            changed = with_odd_value(chosen, chance)
+            changed.pop("checksum")
+            fields["plan"] = {**({} if part == "plan" else plan), **changed}
+            path.write_text(json.dumps(sealed(fields)))
+        else:
+            lines = [json.loads(line) for line in text.splitlines()]
+            place = chance.randrange(len(lines))
+            lines[place] = with_odd_value(lines[place], chance)
+            path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        for read in READ_LEVELS:
+            try:
+                read(run)
+            except (SmoothcertError, RunError):
+                continue
+            except BaseException:
+                print(f"try {number}: {path.read_text()[:3000]}")
+                raise

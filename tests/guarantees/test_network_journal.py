@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import re
-import signal
 import sqlite3
-import time
 from pathlib import Path
 
 import pytest
 
-from smoothcert import mounts, platforms
+from smoothcert import databases, platforms
 from smoothcert.errors import RunError
-from smoothcert.region_memory.errors import StoreError
-from smoothcert.region_memory.statement import MemoryStatement
-from smoothcert.region_memory.stores.sqlite import SqliteStore
-from smoothcert.runs import Journal, open_run, read_run
-from smoothcert.verification import verify_run
+from smoothcert.runs.journal import Journal
+from smoothcert.runs.run import open_run, read_run
+from smoothcert.smoothing.stores.base import MemoryStatement, StoreError
+from smoothcert.smoothing.stores.sqlite import SqliteStore
+from smoothcert_verify import verify_run
+from tests.analysis.report.made_reports import toy_records
 from tests.guarantees.hostile import manifest_of, toy_run
-from tests.guarantees.kills import LIMIT, ended
-from tests.report.made_reports import toy_records
+from tests.guarantees.kills import ended
 from tests.runs.test_journal import record
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -34,7 +31,7 @@ def network(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str = "nfs4", o
     made.mkdir(exist_ok=True)
     table = folder / "mountinfo"
     table.write_text(f"1 0 8:1 / / rw - ext4 a rw\n2 1 0:9 / {made.resolve()} rw - {kind} b {options}\n")
-    monkeypatch.setattr(mounts, "TABLE", table)
+    monkeypatch.setattr(databases, "MOUNTS", table)
     return made
 
 
@@ -93,40 +90,6 @@ def test_a_writer_that_ends_without_a_word_loses_no_record(
         assert journal.indices() == set(range(done + 1))
 
 
-@pytest.mark.system
-def test_a_kill_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A record that was acknowledged is there, for readers and for whoever goes on, whenever the writer was killed."""
-    path, acknowledged = network(tmp_path, monkeypatch) / "journal.sqlite", tmp_path / "acknowledged"
-    acknowledged.touch()
-    chance, done = random.Random(0), 0
-    for kill in range(10):
-        process = os.fork()
-        if not process:
-            with Journal(path, writable=True) as journal, acknowledged.open("ab", buffering=0) as told:
-                for index in range(done, done + 10_000):
-                    journal.append(record(index))
-                    told.write(b"x")
-            os._exit(0)
-        deadline = time.monotonic() + LIMIT
-        while acknowledged.stat().st_size < done + min(kill, 2):  # the first may be hit before it has begun
-            assert time.monotonic() < deadline
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.02))
-        os.kill(process, signal.SIGKILL)
-        ended(process)
-        if path.exists():
-            before = files(path.parent)
-            with Journal(path) as journal:
-                found = len(journal.records())
-            assert acknowledged.stat().st_size <= found
-            assert files(path.parent) == before
-            acknowledged.write_bytes(b"x" * found)
-            done = found
-    assert done >= 17
-    with Journal(path, writable=True) as journal:
-        assert journal.indices() == set(range(done))
-
-
 def test_a_journal_left_hot_is_read_in_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = network(tmp_path, monkeypatch) / "journal.sqlite"
     with Journal(path, writable=True) as journal:
@@ -153,7 +116,7 @@ def test_a_run_begun_on_a_local_disk_goes_on_without_shared_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shared = network(tmp_path, monkeypatch)
-    monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
+    monkeypatch.setattr(databases, "MOUNTS", tmp_path / "none")
     source = tmp_path / "local.sqlite"
     with Journal(source, writable=True) as journal:
         journal.append(record(1))
@@ -206,10 +169,7 @@ def test_a_lock_that_is_refused_is_told_from_one_that_is_held(
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(platforms, "lock", no_locks)
-    with (
-        pytest.raises(RunError, match=re.escape(os.strerror(errno.ENOLCK))),
-        open_run(run, manifest_of(run)),
-    ):
+    with pytest.raises(RunError, match=re.escape(os.strerror(errno.ENOLCK))), open_run(run, manifest_of(run)):
         pass
 
 

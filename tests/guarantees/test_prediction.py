@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.integrate import quad
 
-from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
-from smoothcert.errors import InvalidValueError
-from smoothcert.smoothing import decide, predict_procedure
-from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
-from tests.guarantees.exact import likely_counts
+from smoothcert import SmoothedClassifier
+from smoothcert.bounds.anytime import anytime_mean_p_value, anytime_top_two_p_value
+from smoothcert.smoothing.procedures import predict_procedure
+from smoothcert.tally import Phase, Stream, Tally
+from tests.guarantees.exact import likely_counts, soft_tally
 
 
 def split_opinion(batch: np.ndarray) -> np.ndarray:
@@ -31,20 +35,15 @@ def test_predict_and_certify_speak_of_one_classifier() -> None:
     assert hard.certify(x).predicted == hard.predict(x, n=20_000).predicted == 1
 
 
+PREDICTION = Stream(0, 0, Phase.PREDICTION)
+
+
 def answer(tally: Tally, alpha: float, error: float = 0.0) -> int:
     procedure = predict_procedure(tally.n, alpha, error)
     next(procedure)
     with pytest.raises(StopIteration) as stopped:
         procedure.send(tally)
     return int(stopped.value.value.predicted)
-
-
-def soft_votes(rows: np.ndarray) -> Tally:
-    counts = np.bincount(rows.argmax(1), minlength=rows.shape[1])
-    sums = np.floor(rows * SOFT_UNIT).astype(np.int64).sum(0)
-    squares = np.ceil(rows**2 * SOFT_UNIT).astype(np.int64).sum(0)
-    values = (tuple(int(v) for v in part) for part in (counts, sums, squares))
-    return Tally(Stream(0, 0, Phase.PREDICTION), 0, len(rows), *values)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -58,7 +57,7 @@ def test_soft_answers_are_wrong_with_probability_alpha_at_most(classes: int) -> 
         if counts[0] > max(counts[1:]):
             led_by_another = [counts[1], counts[0], *counts[2:]]
             rows = np.repeat(np.eye(classes), led_by_another, axis=0)
-            wrong += (classes - 1) * chance * (answer(soft_votes(rows), alpha) == 1)
+            wrong += (classes - 1) * chance * (answer(soft_tally(rows, PREDICTION), alpha) == 1)
     assert wrong + 1e-6 <= alpha
 
 
@@ -66,12 +65,12 @@ def test_clear_soft_votes_are_answered() -> None:
     rng = np.random.default_rng(0)
     first = rng.uniform(0.5, 0.9, 2000)
     rows = np.stack([1 - first, first], axis=1)
-    assert answer(soft_votes(rows), 0.001) == 1
-    assert answer(soft_votes(rows[:20]), 0.001) == -1
+    assert answer(soft_tally(rows, PREDICTION), 0.001) == 1
+    assert answer(soft_tally(rows[:20], PREDICTION), 0.001) == -1
 
 
 def test_the_samplers_error_is_paid() -> None:
-    tally = Tally(Stream(0, 0, Phase.PREDICTION), 0, 20, (20, 0))
+    tally = Tally(PREDICTION, 0, 20, (20, 0))
     p = 2.0**-19
     assert stats.binomtest(20, 20).pvalue == pytest.approx(p)
     assert answer(tally, p * 1.01) == 0
@@ -79,39 +78,44 @@ def test_the_samplers_error_is_paid() -> None:
     assert answer(tally, p * 2.02, error=p / 20) == 0
 
 
-PLAN = CertifyPlan(Gaussian(1.0), n0=10, n=100, seed=3)
+def wrong_at_any_look(p_value: Callable[[int, int], float], alpha: float, most: int) -> float:
+    """Exactly, for two classes that are equally likely: the probability that the first is ever named."""
+    reached = np.zeros(most + 2)
+    reached[0] = 1.0
+    ended = 0.0
+    for n in range(1, most + 1):
+        reached[1:] = 0.5 * reached[1:] + 0.5 * reached[:-1]
+        reached[0] *= 0.5
+        for k in range(n + 1):
+            if 2 * k > n and p_value(k, n - k) <= alpha:
+                ended += reached[k]
+                reached[k] = 0.0
+    return ended
 
 
-def votes(phase: Phase, counts: tuple[int, ...], index: int = 0, seed: int = 3, start: int = 0) -> Tally:
-    return Tally(Stream(seed, index, phase), start, start + sum(counts), counts)
+def test_a_prediction_that_goes_on_until_it_is_decided_is_wrong_as_seldom_as_it_says() -> None:
+    assert wrong_at_any_look(lambda a, b: anytime_top_two_p_value(a, b, 2), 0.05, 400) <= 0.05
+    integral, _ = quad(lambda q: 2 * (2 * q) ** 60 * (2 * (1 - q)) ** 40, 0.5, 1)
+    assert anytime_top_two_p_value(60, 40, 2) == pytest.approx(1 / integral, rel=1e-5)
+    assert anytime_top_two_p_value(60, 40, 2) >= 1 / integral
+    assert anytime_top_two_p_value(60, 40, 5) == pytest.approx(min(1, 4 / integral), rel=1e-5)
+    assert anytime_top_two_p_value(40, 60, 2) == 1
+    assert anytime_top_two_p_value(10**6, 0, 2) < 1e-200
 
 
-@pytest.mark.parametrize(
-    ("selection", "estimation", "values"),
-    [
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (53, 0)), "100.*53"),
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (101, 0)), "100.*101"),
-        (votes(Phase.SELECTION, (9, 0)), votes(Phase.ESTIMATION, (100, 0)), "10.*9"),
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (100, 0), seed=4), "4"),
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (100, 0), start=5), "5 to 105"),
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (100, 0), index=1), "0.*1"),
-        (votes(Phase.SELECTION, (10, 0, 0)), votes(Phase.ESTIMATION, (100, 0)), "3"),
-        (votes(Phase.SELECTION, (10, 0)), votes(Phase.ESTIMATION, (0, 0)), "0"),
-    ],
-)
-def test_votes_that_were_not_asked_for_are_refused(selection: Tally, estimation: Tally, values: str) -> None:
-    with pytest.raises(InvalidValueError, match=values):
-        decide(np.zeros(2), PLAN, selection, estimation)
+def test_so_is_one_by_mean_probabilities() -> None:
+    mixed, _ = quad(
+        lambda t: 2 * math.exp(30 * t - 100 * t * t / 2 - t * t / 0.02) / math.sqrt(2 * math.pi * 0.01), 0, 3
+    )
+    assert anytime_mean_p_value(30.0, 100, 2) == pytest.approx(1 / mixed, rel=1e-5)
+    assert wrong_at_any_look(lambda a, b: anytime_mean_p_value(a - b, a + b, 2), 0.05, 400) <= 0.05
 
 
-def test_a_seed_that_nobody_gave_is_drawn_and_stated() -> None:
-    def model(batch: np.ndarray) -> np.ndarray:
-        return (batch[:, 0] > 0).astype(np.int64)
+def test_votes_end_when_the_answer_is_there() -> None:
+    def above(batch: np.ndarray) -> np.ndarray:
+        return (batch[:, 0] > 0.5).astype(np.int64)
 
-    classifiers = [SmoothedClassifier(model, sigma=1.0, n=100, outputs="labels", classes=2) for _ in range(4)]
-    seeds = {c.certify(np.ones(2)).seed for c in classifiers}
-    assert len(seeds) == 4
-    assert 0 not in seeds
-    for c in classifiers:
-        assert c.plan.seed in seeds
-        assert c.predict(np.ones(2), n=50).tally.stream.seed == c.plan.seed
+    smoothed = SmoothedClassifier(above, sigma=0.5, n=200, seed=0, outputs="labels", classes=2)
+    sure, close = smoothed.predict(np.array([[3.0, 0.0], [0.5, 0.0]]), until_decided=2000, index=0)
+    assert (sure.predicted, sure.tally.n, close.tally.n) == (1, 64, 2000)
+    assert smoothed.predict(np.array([0.7, 0.0]), until_decided=20000).predicted == 1

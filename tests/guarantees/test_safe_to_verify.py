@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,21 +10,29 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from smoothcert.errors import RunError, SmoothcertError
-from smoothcert.runs import open_run
-from smoothcert.sigma_search import EllipsoidSearch
-from smoothcert.verification import verify_run
-from smoothcert.verification.levels import read_levels
-from smoothcert.verification.reading import read_scales
-from smoothcert.verification.votes import UnreadableError
+from smoothcert.engine.execution import Execution
+from smoothcert.models.adapt import adapt
+from smoothcert.replay import Replay
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import create_run, open_run, read_run
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
+from smoothcert_verify import RunError, verify_run
+from smoothcert_verify.noise import Grid, Noise, read_scales
+from smoothcert_verify.reading import UnreadableError
+from smoothcert_verify.votes import read_levels
 from tests.conftest import BuildOnce
-from tests.guarantees.hostile import in_time, manifest_of, memory_below, refusal
+from tests.guarantees.hostile import exit_code, in_time, manifest_of, memory_below, refusal
 from tests.runs.sealing import without_checksums
-from tests.verification.runs import Linear, certified, stretched
+from tests.verification.runs import Linear, bands, certified, dataset, edit_plan, edit_record, stretched
 
 SPARSE = 2**31
 
@@ -42,6 +51,11 @@ def made(build_once: BuildOnce) -> Path:
             assert verify_run(run).report.holds
 
     return build_once("safe-to-verify", build)
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made / "plain", tmp_path / "run"))
 
 
 def listed(run: Path) -> dict[str, bytes]:
@@ -94,6 +108,8 @@ def test_only_plain_files_are_opened(
         change(run / name)
         with in_time(), memory_below(100):
             assert name in refusal(capsys, "verify", run)
+        if name == "run.json" and change is a_folder:
+            assert name in refusal(capsys, "table", run)
 
 
 READ_WHOLE = [(kind, name) for kind, name in FILES if "journal" not in name]  # SQLite reads pages
@@ -105,21 +121,21 @@ def test_a_sparse_file_takes_no_memory(made: Path, tmp_path: Path, kind: str, na
     shutil.copytree(made / kind, run)
     with (run / name).open("r+b" if (run / name).exists() else "wb") as file:
         file.truncate(SPARSE)
-    with memory_below(100), pytest.raises(SmoothcertError, match=rf"{re.escape(name)}.*\b{SPARSE}\b"):
+    with memory_below(100), pytest.raises(RunError, match=rf"{re.escape(name)}.*\b{SPARSE}\b"):
         verify_run(run)
 
 
 def test_a_folder_of_scales_that_is_a_link(made: Path, tmp_path: Path) -> None:
     shutil.copytree(made / "searched", tmp_path / "run")
     linked(tmp_path / "run" / "sigmas")
-    with pytest.raises(SmoothcertError, match=re.escape(str(tmp_path / "run" / "sigmas"))):
+    with pytest.raises(RunError, match=re.escape(str(tmp_path / "run" / "sigmas"))):
         verify_run(tmp_path / "run")
 
 
 def test_lines_of_levels_that_are_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     linked(tmp_path / "run" / "levels.jsonl")
-    with pytest.raises(SmoothcertError, match=r"levels\.jsonl"):
+    with pytest.raises(RunError, match=r"levels\.jsonl"):
         read_levels(tmp_path / "run")
 
 
@@ -145,15 +161,11 @@ ENDLESS = "WITH RECURSIVE more(k) AS (SELECT 1 UNION ALL SELECT k + 1 FROM more)
             ],
         ),
         ("records", ["ALTER TABLE records ADD COLUMN big TEXT AS (hex(zeroblob(400000000)))"]),
-        ("more", ["CREATE TRIGGER more AFTER INSERT ON records BEGIN UPDATE records SET radius = 99; END"]),
-        ("other", ["CREATE TABLE other (a)"]),
     ],
 )
 def test_a_journal_with_anything_else_in_it_is_refused(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, commands: list[str]
+    run: Path, capsys: pytest.CaptureFixture[str], name: str, commands: list[str]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(made / "plain", run)
     with closing(sqlite3.connect(run / "journal.sqlite")) as connection, connection:
         for command in commands:
             connection.execute(command)
@@ -162,10 +174,9 @@ def test_a_journal_with_anything_else_in_it_is_refused(
 
 
 @pytest.mark.parametrize("index", [False, True])
-def test_a_run_under_way_is_left_as_it_is(made: Path, tmp_path: Path, index: bool) -> None:
+def test_a_run_under_way_is_left_as_it_is(run: Path, tmp_path: Path, index: bool) -> None:
     """Copied with its write-ahead file, with the index beside that or without."""
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    shutil.copytree(made / "plain", run)
+    copy = tmp_path / "copy"
     with open_run(run, manifest_of(run)) as journal:
         journal.drop([7])
         assert (run / "journal.sqlite-wal").stat().st_size
@@ -181,9 +192,8 @@ def test_a_run_under_way_is_left_as_it_is(made: Path, tmp_path: Path, index: boo
     assert listed(copy) == before
 
 
-def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(made: Path, tmp_path: Path) -> None:
-    run, copy = tmp_path / "run", tmp_path / "copy"
-    shutil.copytree(made / "plain", run)
+def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
     without_checksums(run)
     with closing(sqlite3.connect(run / "journal.sqlite", isolation_level=None)) as connection:
         connection.execute("PRAGMA cache_size = 1")
@@ -199,29 +209,15 @@ def test_what_a_killed_writer_left_half_done_is_rolled_back_in_a_copy(made: Path
     assert listed(copy) == before
 
 
-def test_a_journal_that_never_rests_is_not_half_read(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(made / "plain", run)
+def test_a_journal_that_never_rests_is_not_half_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (run / "journal.sqlite-wal").write_bytes(b"")
-    monkeypatch.setattr("smoothcert.verification.journal._PAUSE", 0.0)
+    monkeypatch.setattr("smoothcert_verify.reading._PAUSE", 0.0)
     moments = iter(range(10**6))
-    monkeypatch.setattr("smoothcert.verification.journal._moment", lambda *_: next(moments))
+    monkeypatch.setattr("smoothcert_verify.reading._moment", lambda *_: next(moments))
     with pytest.raises(RunError, match=r"journal\.sqlite"):
         verify_run(run)
-    monkeypatch.setattr("smoothcert.verification.journal._moment", lambda *_: 0)
+    monkeypatch.setattr("smoothcert_verify.reading._moment", lambda *_: 0)
     assert verify_run(run).report.holds
-
-
-@pytest.mark.parametrize("text", ["[" * 200_000, '{"format": 1, "format": 2}', '{"format": 1e999}', "\x00"])
-def test_statements_that_make_no_sense(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(made / "plain", run)
-    (run / "run.json").write_text(text)
-    assert "run.json" in refusal(capsys, "verify", run)
 
 
 @pytest.mark.parametrize("name", ["sigma_search.jsonl", "votes"])
@@ -236,11 +232,84 @@ def test_nesting_without_end(made: Path, tmp_path: Path, name: str) -> None:
     assert not verify_run(run).report.holds
 
 
-@pytest.mark.parametrize("command", ["verify", "table"])
-def test_a_folder_is_named_and_not_its_number(
-    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(made / "plain", run)
-    a_folder(run / "run.json")
-    assert "run.json" in refusal(capsys, command, run)
+# ------------------------------------------------------------------------------------------------------- forged runs
+
+
+def edit_data(run: Path, **fields: Any) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["data"] |= fields
+    (run / "run.json").write_text(json.dumps(content))
+
+
+def holds(run: Path) -> bool:
+    try:
+        return verify_run(run).report.holds
+    except RunError:
+        return False
+
+
+@pytest.mark.parametrize("search", ["", 0, False, [], {}, 0.0, ["x"], True, 3])
+def test_a_search_that_is_none_excuses_no_sigma(run: Path, search: Any) -> None:
+    """Readers of runs took it for no search at all, verification for one: radii a thousand times too large passed."""
+    records = read_run(run).records
+    edit_plan(run, sigma_search=search)
+    lines = []
+    for record in records:
+        edit_record(run, record.index, sigma=500.0, radius=record.radius * 1000 * (1 - 1e-9))
+        lines.append(json.dumps({"index": record.index, "sigma": 500.0}))
+    (run / "sigma_search.jsonl").write_text("\n".join(lines))
+    assert not holds(run)
+
+
+def test_a_dimension_that_is_not_the_inputs_is_found_by_casting_again(run: Path) -> None:
+    plan = CertifyPlan.from_statement(read_run(run).manifest.plan.but(dimension=1), run)
+    edit_plan(run, dimension=1, sampler_error=plan.sampler_error)
+    for record in read_run(run).records:
+        answer = decide(np.zeros(1), plan, record.selection, record.estimation)
+        edit_record(run, record.index, radius=answer.radius)
+    checked = verify_run(run, keep_records=True)
+    model = adapt(bands, "hard", "labels", 3)
+    replay = Replay(run, checked.statement, model, dataset(), Execution())
+    replay.check(checked.records, checked.report)
+    assert not checked.report.holds
+
+
+@pytest.mark.parametrize(("levels", "cells"), [(1, 1), (255, 7), (2**25, 64), (16, 256)])
+def test_a_grid_that_no_votes_are_drawn_on(run: Path, levels: int, cells: int) -> None:
+    distance = float(Grid(levels, cells, 3).distance(Noise("gaussian", (0.5,))))
+    edit_plan(run, levels=levels, cells_per_sigma=cells, sampler_error=distance * (1 + 1e-9))
+    assert not holds(run)
+
+
+def test_inputs_chosen_by_their_radii(run: Path) -> None:
+    """No certification lists the inputs it was asked for; a list made afterwards would call the run complete."""
+    connection = sqlite3.connect(without_checksums(run) / "journal.sqlite")
+    connection.execute("DELETE FROM records WHERE radius < 0.3")
+    connection.commit()
+    connection.close()
+    edit_data(run, planned=[record.index for record in read_run(run).records])
+    assert read_run(run).complete
+    assert not holds(run)
+
+
+@pytest.mark.parametrize("planned", [3, "all", -1, 2.0, True])
+def test_records_of_inputs_that_were_not_asked_for(run: Path, planned: Any) -> None:
+    edit_data(run, planned=planned)
+    assert not holds(run)
+
+
+def forged(source: Path, out: Path, **plan: Any) -> str:
+    """The run with another plan and ten times its radii, and checksums that fit."""
+    run = read_run(source)
+    stated = run.manifest.as_json()
+    manifest = Manifest.of(**stated | {"plan": stated["plan"] | plan})
+    create_run(out, manifest, [replace(record, radius=10 * record.radius) for record in run.records])
+    return str(out)
+
+
+def test_what_cant_be_recomputed_has_an_exit_code_of_its_own(run: Path, tmp_path: Path) -> None:
+    assert exit_code("verify", run) == 0
+    assert exit_code("verify", forged(run, tmp_path / "radii")) == 4
+    memory = {"stateful": True, "memory": {"head": "0" * 64, "results_sha256": "0" * 64}}
+    assert exit_code("verify", forged(run, tmp_path / "memory", **memory)) == 5
+    assert exit_code("verify", forged(run, tmp_path / "theirs", noise="theirs")) == 5

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import signal
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,69 +11,40 @@ import torch
 
 from smoothcert import Execution, SmoothedClassifier
 from smoothcert.architectures.weights import load_model
-from smoothcert.commands import main
+from smoothcert.cli import main
 from smoothcert.datasets import load
-from smoothcert.runs import read_run
-from smoothcert.runs.records import results_digest
-from smoothcert.training import Recipe, TrainPlan, train_into
-from tests.processes import Command, run_command
-
-
-def certifying(model: Path, out: Path, *more: str) -> list[str | Path]:
-    return ["certify", model, "--dataset", "digits", "--sigma", "0.25", "--quiet", "--out", out, *more]
-
-
-def begun(out: Path) -> bool:
-    """Whether there is a journal with its tables: the file is there, and empty, a moment before."""
-    journal = out / "journal.sqlite"
-    return journal.exists() and (journal.stat().st_size > 0 or (out / "journal.sqlite-wal").exists())
-
-
-def kill_until_done(words: list[str | Path], out: Path, most_kills: int, seed: int) -> int:
-    """Start the command, kill -9 it at a random moment, start it again …; returns the number of kills."""
-    rng = random.Random(seed)
-    for kills in range(most_kills):
-        before = len(read_run(out).records) if begun(out) else 0
-        process = Command(*words)
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-            if not begun(out):
-                continue
-            if len(read_run(out).records) >= before + 3:
-                time.sleep(rng.uniform(0, 0.15))
-                break
-        process.kill()
-        ended = process.wait()
-        if ended.returncode == 0:  # before the kill
-            return kills
-        assert ended.returncode == -signal.SIGKILL, ended.stderr
-    run_command(*words, check=True)
-    return most_kills
+from smoothcert.training.plan import TrainPlan
+from smoothcert.training.recipe import Recipe
+from smoothcert.training.runs import train_into
+from tests.guarantees.kills import JOBS, campaign
 
 
 @pytest.mark.system
-def test_a_run_killed_again_and_again_ends_with_the_same_bits(digits_model: Path, tmp_path: Path) -> None:
-    options = ("--n", "4000", "--max", "24", "--chunk", "64")
-    run_command(*certifying(digits_model, tmp_path / "whole", *options, "--workers", "1"), check=True)
-    kills = kill_until_done(certifying(digits_model, tmp_path / "cut", *options), tmp_path / "cut", 2, seed=1)
-    assert kills >= 1
-    whole, cut = read_run(tmp_path / "whole"), read_run(tmp_path / "cut")
-    assert results_digest(whole.records) == results_digest(cut.records)
-    assert whole.manifest.identity() == cut.manifest.identity()
+def test_killed_owners_lose_nothing(tmp_path: Path) -> None:
+    """Workers of processes are killed in tests/engine/backends and tests/sweeps, and in the campaign."""
+    commands = dict.fromkeys(("certify plain", "remember", "recertify", "import-log"), 3)
+    outcome = campaign(tmp_path, commands | {"command": 2, "threads": 2, "network": 2, "shards": 2}, seed=1)
+    assert not outcome.wrong
+    assert outcome.kills.total() == 20
 
 
+@pytest.mark.campaign
+def test_killed_owners_and_workers_lose_nothing(tmp_path: Path) -> None:
+    """``python -m tests.guarantees.kills`` does it for longer, and on Ray."""
+    names = [name for name in JOBS if name != "ray"]
+    outcome = campaign(tmp_path, dict.fromkeys(names, 5), seed=2)
+    assert not outcome.wrong
+    assert outcome.kills.total() >= 4 * len(names)
+
+
+@pytest.mark.slow
 def test_speed_options_do_not_change_the_digest(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     digests = set()
-    for number, speed in enumerate(
-        (["--workers", "1"], ["--batch", "1"], ["--workers", "3", "--batch", "5000"])
-    ):
-        words = certifying(
-            digits_model, tmp_path / str(number), "--n", "1000", "--max", "8", *speed, "--json"
-        )
-        main([str(word) for word in words])
+    for number, speed in enumerate(("--workers 1", "--batch 1", "--workers 3 --batch 5000")):
+        words = f"--dataset digits --sigma 0.25 --n 1000 --max 8 --quiet --json {speed} --out".split()
+        main(["certify", str(digits_model), *words, str(tmp_path / str(number))])
         digests.add(json.loads(capsys.readouterr().out)["results_sha256"])
     assert len(digests) == 1
 
@@ -103,14 +71,6 @@ def test_mnist_lenet_counts_are_the_same_for_every_execution(shared: Path, tmp_p
     expected = tallies[1, None]
     assert all(found == expected for found in tallies.values())
     assert [backwards[i] for i in range(30)] == expected
-    words = [
-        "certify", tmp_path / "lenet", "--dataset", "mnist", "--data-dir", root, "--sigma", "0.5", "--n", "500",
-        "--max", "30", "--quiet", "--out", tmp_path / "run",
-    ]  # fmt: skip
-    assert kill_until_done(words, tmp_path / "run", 3, seed=2) >= 1
-    assert [record.estimation for record in read_run(tmp_path / "run").records] == expected
-    accuracy = np.mean([record.correct for record in read_run(tmp_path / "run").records])
-    assert accuracy > 0.6
 
 
 def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_path: Path) -> None:

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from smoothcert.sampling import Finished, Job, Numerics
-from smoothcert.sampling.numerics import Layout
+from smoothcert.engine.schedule import Finished, Job
+from smoothcert.models.numerics import Layout, Numerics
 from smoothcert.service import engine as service_engine
 from smoothcert.service.engine import VotingEngine
-from smoothcert.service.randomness import Secret
-from smoothcert.service.waiting_room import EngineLimits
-from smoothcert.stopping import Decide
+from smoothcert.service.limits import EngineLimits
+from smoothcert.service.secrets import Secret
+from smoothcert.smoothing.stopping.rules import Decide
 from smoothcert.tally import Phase, Stream, Tally
-from tests.guarantees.coverage import TooOftenError, assert_rate_within
+from tests.guarantees.exact import TooOftenError, assert_rate_within
 from tests.service.made import SHAPE, Edge, asked, smoothed
 
 ALPHA, POINTS = 0.2, 30
@@ -36,6 +36,10 @@ class Coins:
 
     def __init__(self, *_: Any) -> None:
         self.passes = SimpleNamespace(layout=Layout(BLOCK, BLOCK))
+        self.engine = SimpleNamespace(close=lambda: None)
+
+    def job(self, index: int, x: Any, noise: Any, procedure: Any, drawn: Any) -> Job[Tally]:
+        return Job((SimpleNamespace(index=index),), procedure, drawn)
 
     def run(self, jobs: Iterable[Job[Tally]], on_votes: Any = None) -> Iterator[Finished[Tally]]:
         for job in jobs:
@@ -60,7 +64,7 @@ def coins(monkeypatch: pytest.MonkeyPatch) -> None:
         found.seed = plan.known_seed
         return found
 
-    monkeypatch.setattr(service_engine, "engine_for", made)
+    monkeypatch.setattr(service_engine, "noisy_model", made)
 
 
 def claims_too_much(engine: VotingEngine, place: int, questions: int) -> bool:

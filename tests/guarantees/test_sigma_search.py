@@ -10,24 +10,18 @@ import torch
 from scipy.special import ndtr, ndtri
 from torch import nn
 
-from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
-from smoothcert.bounds import clopper_pearson_lower
-from smoothcert.errors import InvalidValueError
-from smoothcert.noise import NOISES
-from smoothcert.regions import Ellipsoid
-from smoothcert.sampling.streams import BlockBits, stream_words
-from smoothcert.sigma_search import EllipsoidSearch, GradientSearch, GridSearch, LadderSearch, SigmaSearch
-from smoothcert.smoothing import decide
+from smoothcert import CertifyPlan, SmoothedClassifier
+from smoothcert.bounds.fixed import clopper_pearson_lower
+from smoothcert.perturb.base import NOISES
 from smoothcert.smoothing.procedures import certify_procedure
-from smoothcert.tally import Phase, Stream, Tally
+from smoothcert.smoothing.search.base import SigmaSearch
+from smoothcert.smoothing.search.by_gradient import EllipsoidSearch, GradientSearch
+from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch
 from tests.guarantees.closed_forms import HalfSpace
-from tests.guarantees.coverage import TooOftenError, assert_rate_within
-from tests.guarantees.exact import exact_answers, probability
-from tests.sigma_search.problems import problem
+from tests.guarantees.exact import TooOftenError, assert_rate_within, exact_answers, probability
 
 ALPHA = 0.1
 TRIALS = 600
-
 SMALL_LADDER = LadderSearch(rungs=5, votes=8, rounds=1, round_votes=12)
 SMALL_GRID = GridSearch(budget=24, samples=4, top=2.0, check_votes=8)
 
@@ -44,10 +38,8 @@ class Linear(nn.Module):
         return torch.stack([score, -score], 1)
 
 
-def false_certificates(
-    model: Any, edge: float, search: SigmaSearch, inputs: int = TRIALS, **options: Any
-) -> tuple[int, set[float]]:
-    """How many certificates of the origin claim more than the true margin, and the σ they were given at."""
+def chosen_sigmas(model: Any, search: SigmaSearch, **options: Any) -> set[float]:
+    """The σ that searches for 24 inputs, all of them the origin, end at."""
     plan: dict[str, Any] = {
         "sigma": 0.5,
         "n0": 10,
@@ -57,9 +49,7 @@ def false_certificates(
         "input_shape": (2,),
     }
     classifier = SmoothedClassifier(model, **(plan | options))
-    answers = list(classifier.certify_each((i, np.zeros(2)) for i in range(inputs)))
-    assert len(answers) == inputs
-    return sum(a.radius > edge for a in answers), {a.sigma for a in answers}
+    return {answer.sigma for answer in classifier.certify_each((i, np.zeros(2)) for i in range(24))}
 
 
 ASCENT = GradientSearch(steps=10, lr=0.05, check_votes=8)
@@ -89,10 +79,9 @@ def false_rate_at(sigma: float, noise: str, edge: float) -> float:
 
 def check_certificates(model: Any, search: SigmaSearch, **options: Any) -> None:
     """At every σ that the search ends at. That no vote of the search certifies is a test of its own."""
-    edge, noise = 0.4, options.get("noise", "gaussian")
-    _, sigmas = false_certificates(model, edge, search, inputs=24, **options)
+    sigmas = chosen_sigmas(model, search, **options)
     assert len(sigmas) > 1, "the search must have chosen, or nothing was tested"
-    assert max(false_rate_at(sigma, noise, edge) for sigma in sigmas) <= ALPHA
+    assert max(false_rate_at(sigma, options.get("noise", "gaussian"), 0.4) for sigma in sigmas) <= ALPHA
 
 
 @pytest.mark.parametrize(("search", "noise"), BY_VOTES)
@@ -107,22 +96,6 @@ def test_certificates_hold_at_a_sigma_found_by_scores(search: SigmaSearch) -> No
     check_certificates(Linear(0.4), search)
 
 
-@pytest.mark.campaign
-@pytest.mark.parametrize(("search", "noise"), BY_VOTES)
-def test_searched_by_votes_from_bits_to_radius(search: SigmaSearch, noise: str) -> None:
-    false, sigmas = false_certificates(HalfSpace(0.4), 0.4, search, noise=noise, outputs="labels", classes=2)
-    assert len(sigmas) > 3
-    assert_rate_within(false, TRIALS, ALPHA)
-
-
-@pytest.mark.campaign
-@BY_SCORES
-def test_searched_by_scores_from_bits_to_radius(search: SigmaSearch) -> None:
-    false, sigmas = false_certificates(Linear(0.4), 0.4, search)
-    assert len(sigmas) > 3
-    assert_rate_within(false, TRIALS, ALPHA)
-
-
 def test_certifying_the_votes_that_chose_sigma_would_not_hold() -> None:
     """The check has teeth: the forbidden short cut fails it."""
     rng, n, edge = np.random.default_rng(0), 60, 0.4
@@ -133,76 +106,6 @@ def test_certifying_the_votes_that_chose_sigma_would_not_hold() -> None:
     ]
     with pytest.raises(TooOftenError):
         assert_rate_within(sum(radius > edge for radius in claimed), TRIALS, ALPHA)
-
-
-def test_search_votes_can_not_certify() -> None:
-    selection = Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (10, 0))
-    searched = Tally(Stream(0, 0, Phase.SEARCH), 0, 10, (10, 0))
-    plan = CertifyPlan(Gaussian(1.0))
-    for first, second in ((selection, searched), (searched, Tally(selection.stream, 0, 10, (10, 0)))):
-        with pytest.raises(InvalidValueError, match="search"):
-            decide(np.zeros(2), plan, first, second)
-
-
-def test_streams_of_the_search_are_its_own() -> None:
-    blocks = [*range(50), *(1 << 40 | step for step in range(50))]
-    states = {
-        stream_words(Stream(0, index, phase), block).tobytes()
-        for index in range(10)
-        for phase in Phase
-        for block in blocks
-    }
-    assert len(states) == 10 * len(Phase) * len(blocks)
-
-
-@pytest.mark.parametrize("search", [SMALL_LADDER, SMALL_GRID], ids=["ladder", "grid"])
-def test_no_draw_of_the_search_certifies(search: SigmaSearch) -> None:
-    seen: list[np.ndarray] = []
-
-    def model(batch: np.ndarray) -> np.ndarray:
-        first = np.where(batch[:, :1] == 0, 1.0, batch[:, :1])
-        seen.append(np.unique(batch / first, axis=0))  # directions: the same whatever σ multiplies
-        return (batch[:, 0] >= 0.4).astype(np.int64)
-
-    options: dict[str, Any] = {"sigma": 1.0, "outputs": "labels", "classes": 2, "n0": 64, "n": 128}
-    asked = problem(model, (6,), **options)
-    classifier = SmoothedClassifier(model, **options)
-    classifier.prepare((6,))
-
-    def directions() -> set[tuple[float, ...]]:
-        found = {tuple(row) for batch in seen for row in batch.round(4)[:, 1:].tolist()}
-        seen.clear()
-        return found
-
-    directions()
-    search.search(asked, [(3, np.zeros(6))])
-    searched = directions()
-    classifier.certify_batch(np.zeros((1, 6)), index=3)
-    certified = directions()
-    assert len(searched) >= 8
-    assert len(certified) >= 192
-    assert not searched & certified
-
-
-@pytest.mark.parametrize(
-    "search",
-    [SMALL_LADDER, SMALL_GRID, ASCENT, PUBLISHED_GRID, EllipsoidSearch(steps=3, lr=0.1, check_votes=8)],
-    ids=["ladder", "grid", "ascent", "published grid", "ellipsoid"],
-)
-def test_a_search_draws_from_streams_of_its_own_alone(
-    search: SigmaSearch, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: set[Phase] = set()
-    seek = BlockBits.seek
-
-    def noting(self: BlockBits, stream: Stream, block: int) -> Any:
-        drawn.add(stream.phase)
-        return seek(self, stream, block)
-
-    asked = problem(Linear(0.4), (2,), n0=10, n=60)
-    monkeypatch.setattr(BlockBits, "seek", noting)
-    search.search(asked, [(3, np.zeros(2))])
-    assert drawn == {Phase.SEARCH}
 
 
 class Tilted(nn.Module):
@@ -252,20 +155,3 @@ def test_ellipsoids_hold_at_scales_found_by_gradients() -> None:
         plan = CertifyPlan(noise, n0=10, n=60, alpha=ALPHA)
         found = exact_answers(lambda plan=plan: certify_procedure(np.zeros(2), plan), p, selected=0)
         assert probability(found, crosses) <= ALPHA
-
-
-@pytest.mark.campaign
-def test_ellipsoids_from_bits_to_region() -> None:
-    trials = TRIALS // 2  # each finds scales of its own, whose tables take as long as its votes
-    answers = certified_ellipsoids(trials)
-    assert sum(isinstance(answer.region, Ellipsoid) for answer in answers) > trials // 4
-    assert_rate_within(sum(map(crosses, answers)), trials, ALPHA)
-
-
-def test_the_ellipsoid_s_comparison_sees_samples_that_its_ladder_has_not() -> None:
-    from smoothcert.sigma_search import ellipsoid
-
-    most = LadderSearch().votes + LadderSearch().rounds * LadderSearch().round_votes
-    assert most < ellipsoid._FRESH
-    # Samples share a random state in blocks; the steps of the ascent draw blocks beyond all of them.
-    assert ellipsoid._FRESH + 10**9 < ellipsoid._STEPS_FROM

@@ -1,4 +1,7 @@
-"""Statements about other inputs are false no more often than they say: of complete runs alone, of logs as printed."""
+"""Statements about other inputs are false no more often than they say, and about the classifier that they name.
+
+Of complete runs alone, of logs as printed; a σ per input and a memory are never sold as one classifier.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy.stats import binom, norm
+from scipy.stats import norm
 
 from smoothcert.analysis.comparison import compare
+from smoothcert.analysis.evidence import radius_ceiling
 from smoothcert.analysis.intervals import (
     acr_interval,
     population_lower_bound,
     robust_radius_lower_bound,
     statement,
 )
-from smoothcert.errors import RunError
-from smoothcert.report.statements import HeadlineRadius, headline
-from smoothcert.runs import Manifest, Record, Run, create_run, read_run
-from smoothcert.runs.field_log import import_manifest, read_field_log
-from smoothcert.runs.printed import Printed
+from smoothcert.analysis.report.statements import HeadlineRadius, guarantee, headline
+from smoothcert.empirical.attacker import check_attackable
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.runs.field_log import Printed, import_manifest, read_field_log
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, create_run, read_run
+from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 
 PLAN = {
     "noise": "gaussian",
@@ -40,6 +47,9 @@ def quickest_first(seed: int, inputs: int = 200) -> list[Record]:
     return [Record(index, 1, 1, 0.6 if robust[index] else 0.1, 0.25, 1.0) for index in done]
 
 
+FIGURES = [lambda run: statement(run, 0.5), acr_interval, lambda run: robust_radius_lower_bound(run, 0.01)]
+
+
 def run_of(records: list[Record], planned: int) -> Run:
     data = {"name": "drawn", "sha256": "d" * 64, "inputs": planned, "skip": 1, "planned": planned}
     ordered = tuple(sorted(records, key=lambda record: record.index))
@@ -49,58 +59,37 @@ def run_of(records: list[Record], planned: int) -> Run:
 @pytest.mark.parametrize("done", [1, 20, 60, 199])
 def test_nothing_is_stated_of_a_run_under_way(done: int) -> None:
     records = quickest_first(0)
-    begun = run_of(records[:done], 200)
+    begun, whole = run_of(records[:done], 200), run_of(records, 200)
     # What would be stated of those done is false: half of all inputs are robust.
     if done in (20, 60):
         share = sum(record.radius >= 0.5 for record in begun.records)
         assert population_lower_bound(share, done, 0.001, 0.01) > 0.5
-    whole = run_of(records, 200)
-    for refused in (
-        lambda: statement(begun, 0.5),
-        lambda: acr_interval(begun),
-        lambda: robust_radius_lower_bound(begun, 0.01),
-        lambda: compare(begun, whole, [0.5], common=True),
-        lambda: compare(whole, begun, [0.5], common=True),
-    ):
+    compared = (
+        lambda run: compare(run, whole, [0.5], common=True),
+        lambda run: compare(whole, run, [0.5], common=True),
+    )
+    for figure in (*FIGURES, *compared):
         with pytest.raises(RunError, match=rf"\b{done}\b.*\b200\b"):
-            refused()
-    said = headline(begun, HeadlineRadius.fixed(0.5))
-    assert not said.proved
-    assert "%" not in said.text()
+            figure(begun)
+    told = headline(begun, HeadlineRadius.fixed(0.5))
+    assert not told.proved
+    assert "%" not in told.text()
     assert headline(whole, HeadlineRadius.fixed(0.5)).proved
 
 
 def test_nothing_is_stated_of_inputs_that_the_model_may_have_learnt() -> None:
     """A model that knows its training inputs by heart is right on all of them, and on half of the others."""
-    records = [Record(index, 1, 1, 0.6, 0.25, 1.0) for index in range(200)]
-    learnt = run_of(records, 200)
-    learnt = replace(learnt, manifest=learnt.manifest.stating(origin={"split": "train"}))
-    for refused in (
-        lambda: statement(learnt, 0.5),
-        lambda: acr_interval(learnt),
-        lambda: robust_radius_lower_bound(learnt, 0.01),
-    ):
-        with pytest.raises(RunError, match=r"\btrain\b"):
-            refused()
-    said = headline(learnt, HeadlineRadius.fixed(0.5))
-    assert not said.proved
-    assert "99 %" not in said.text()
-    assert statement(replace(learnt, manifest=learnt.manifest.stating(origin={"split": "test"})), 0.5)
-
-
-def test_statements_of_complete_runs_hold() -> None:
-    trials, level = 300, 0.01
-    false = sum(
-        population_lower_bound(
-            sum(record.radius >= 0.5 for record in run_of(quickest_first(seed), 200).records),
-            200,
-            0.001,
-            level,
-        )
-        > 0.5
-        for seed in range(trials)
+    run = run_of([Record(index, 1, 1, 0.6, 0.25, 1.0) for index in range(200)], 200)
+    learnt, tested = (
+        replace(run, manifest=run.manifest.stating(origin={"split": split})) for split in ("train", "test")
     )
-    assert false <= binom.ppf(0.9999, trials, level)
+    for figure in FIGURES:
+        with pytest.raises(RunError, match=r"\btrain\b"):
+            figure(learnt)
+        figure(tested)
+    told = headline(learnt, HeadlineRadius.fixed(0.5))
+    assert not told.proved
+    assert "99 %" not in told.text()
 
 
 @pytest.mark.parametrize(
@@ -196,3 +185,67 @@ def test_a_log_states_its_own_inputs_and_a_cut_one_none(tmp_path: Path) -> None:
     gaps = tmp_path / "gaps.tsv"
     gaps.write_text("".join(line for k, line in enumerate(log.read_text().splitlines(True)[:-1]) if k != 3))
     assert imported(tmp_path / "gaps", gaps).complete
+
+
+RECORDS = tuple(replace(record, radius=0.2 * record.radius) for record in FIVE_AND_TWO)  # as the plan allows
+PLAIN, SEARCHED, REMEMBERED = (
+    made_run("plain", RECORDS, votes="hard"),
+    made_run("searched", RECORDS, votes="hard", sigma_search="ladder", stateful=False),
+    made_run("remembered", RECORDS, votes="hard", sigma_search="ladder", stateful=True),
+)
+
+
+def names_sigma(text: str) -> bool:
+    return re.search("σ|sigma", text) is not None
+
+
+def test_a_run_says_which_classifier_it_speaks_of() -> None:
+    subjects = [run.manifest.subject for run in (PLAIN, SEARCHED, REMEMBERED)]
+    assert subjects == ["one classifier", "frozen sigma", "memory"]
+    assert not names_sigma(statement(PLAIN, 0.25))
+    assert names_sigma(statement(SEARCHED, 0.25))
+
+
+def test_nothing_follows_from_a_memory_for_other_inputs() -> None:
+    for figure in (
+        lambda run: statement(run, 0.25),
+        lambda run: acr_interval(run, ceiling=2.0),
+        lambda run: robust_radius_lower_bound(run, 0.01, ceiling=2.0),
+    ):
+        figure(PLAIN)
+        figure(SEARCHED)
+        with pytest.raises(RunError, match="remembered"):
+            figure(REMEMBERED)
+    with pytest.raises(InvalidValueError, match="remembered"):
+        compare(PLAIN, REMEMBERED, [0.25])
+    with pytest.raises(RunError, match="remembered"):
+        check_attackable(REMEMBERED)
+
+
+def test_the_page_says_so_too() -> None:
+    """Of a memory nothing follows with any probability: neither that of the headline nor that of a certificate."""
+
+    def page(run: Run) -> tuple[str, str, str]:
+        told = headline(run, HeadlineRadius.fixed(0.25))
+        return told.text(), guarantee(run), " ".join(told.notes)
+
+    text, promise, notes = page(PLAIN)
+    assert not names_sigma(text + promise + notes)
+    assert "99 %" in text
+    assert "99.9 %" in promise
+    assert all(map(names_sigma, page(SEARCHED)))
+    text, promise, _ = page(REMEMBERED)
+    assert "99 %" not in text
+    assert "%" not in promise
+
+
+@pytest.mark.parametrize("figure", [*FIGURES[1:]])
+def test_a_search_that_moved_nothing_could_have_moved_everything(figure) -> None:
+    """The range of radii follows from the plan, not from what was found: σ might have been four times as large."""
+    records = (Record(0, 1, 1, 0.5, 0.25, 1.0), Record(1, 2, 2, 0.4, 0.25, 1.0))
+    figure(made_run("plain", records))
+    assert radius_ceiling(made_run("plain", records)) is not None
+    searched = made_run("searched", records, sigma_search="ladder")
+    assert radius_ceiling(searched) is None
+    with pytest.raises(RunError, match="ceiling="):
+        figure(searched)

@@ -1,11 +1,10 @@
 """“Stop when you like: a certificate is wrong no more often than α”; with a bound not made for it, it would be.
 
-Exactly, over every path that votes can take through the looks of a rule; the campaign simulates longer ones.
+Exactly, over every path that votes can take through the looks of a rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,16 +13,20 @@ import pytest
 from scipy.special import ndtr
 
 from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
-from smoothcert.bounds import BOUNDS
-from smoothcert.errors import InvalidValueError
-from smoothcert.sampling import Numerics, Procedure
-from smoothcert.smoothing import Certification, CertifyState, decide, stopping_procedure
-from smoothcert.smoothing.adaptive import allocated_procedure, forecast_for, piloting_procedure, shares_of
-from smoothcert.stopping import allocate
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.engine.schedule import Procedure
+from smoothcert.models.numerics import Numerics
+from smoothcert.smoothing.procedures import (
+    allocated_procedure,
+    forecast_for,
+    piloting_procedure,
+    shares_of,
+    stopping_procedure,
+)
+from smoothcert.smoothing.stopping.forecasts import allocate
 from smoothcert.tally import ABSTAIN, Phase, Stream, Tally
 from tests.guarantees.closed_forms import HalfSpace
-from tests.guarantees.coverage import TooOftenError, assert_rate_within
-from tests.guarantees.exact import Answers, exact_answers, probability
+from tests.guarantees.exact import Answers, TooOftenError, assert_rate_within, exact_answers, probability
 
 ALPHA, TRIALS = 0.1, 800
 SIGMA, TRUE_RADIUS = 1.0, 0.5
@@ -65,17 +68,6 @@ def voted(procedure: Procedure[Any], index: int, p: tuple[float, ...], rng: np.r
         return stop.value
 
 
-def answers(stopping: CertifyPlan, p: tuple[float, ...], seed: int = 0) -> Iterator[Certification]:
-    rng, forecast = np.random.default_rng(seed), forecast_for(stopping)
-    for index in range(TRIALS):
-        procedure = stopping_procedure(np.zeros(1), stopping, label=0, forecast=forecast)
-        yield voted(procedure, index, p, rng)
-
-
-def false_ones(found: Iterator[Certification], true_radius: float) -> int:
-    return sum(answer.radius > true_radius for answer in found)
-
-
 def every_answer(stopping: CertifyPlan, p: float) -> tuple[Answers, float]:
     """Every answer about an input whose votes are for its class with probability p."""
     forecast = forecast_for(stopping)
@@ -111,23 +103,6 @@ def test_certificates_hold_with_every_anytime_bound(bound: str) -> None:
         target = max(true_radius, 1e-9) * 1.0001
         stopping = plan(f"decide:{target}@0.000001", bound=bound, n=178)
         assert exact_false_rate(stopping, p, true_radius) <= ALPHA
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("rule", TEMPTING)
-def test_longer_paths_hold_under_every_rule(rule: str) -> None:
-    found = list(answers(plan(rule, "wrong"), (P, 1 - P)))
-    assert len({answer.estimation.n for answer in found}) > 1
-    assert_rate_within(false_ones(iter(found), TRUE_RADIUS), TRIALS, ALPHA)
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize("bound", ANYTIME)
-def test_longer_paths_hold_with_every_anytime_bound(bound: str) -> None:
-    for p, true_radius in (((P, 1 - P), TRUE_RADIUS), ((0.5, 0.5), 0.0), ((0.4, 0.4, 0.2), 0.0)):
-        target = max(true_radius, 1e-9) * 1.0001
-        found = answers(plan(f"decide:{target}@0.000001", bound=bound), p, seed=1)
-        assert_rate_within(false_ones(found, true_radius), TRIALS, ALPHA)
 
 
 @pytest.fixture
@@ -168,13 +143,7 @@ def test_choosing_n_by_the_votes_that_certify_would_not_hold() -> None:
         assert_rate_within(false, TRIALS, ALPHA)
 
 
-def test_pilot_votes_can_not_certify() -> None:
-    selection = Tally(Stream(0, 0, Phase.SELECTION), 0, 10, (10, 0))
-    piloted = Tally(Stream(0, 0, Phase.PILOT), 0, 10, (10, 0))
-    with pytest.raises(InvalidValueError, match="pilot"):
-        decide(np.zeros(1), plan(), selection, piloted)
-
-
+@pytest.mark.slow
 def test_allocated_certificates_hold() -> None:
     """n follows from everybody's pilots and from no vote that certifies."""
     rng = np.random.default_rng(3)
@@ -206,7 +175,6 @@ def test_a_stream_shows_the_bounds_of_its_votes_at_every_moment() -> None:
     for index in range(3):
         states = list(classifier.certify_stream(np.zeros(2), index=index))
         last = states[-1].certification
-        assert last is not None
         certificate = classifier.plan.certificate
         for state in states:
             assert state.radius == certificate.radius(state.bounds)
@@ -216,30 +184,3 @@ def test_a_stream_shows_the_bounds_of_its_votes_at_every_moment() -> None:
         for state in states[:-1:3]:
             (shorter,) = streaming("mixture-top-two", state.votes).certify_each([(index, np.zeros(2))])
             assert (shorter.bounds, shorter.radius) == (state.bounds, state.radius)
-
-
-def leave_when(impressed: Callable[[CertifyState], bool], bound: str) -> int:
-    """How often the last radius a caller saw, who left when he liked, is more than the true margin."""
-    false, classifier = 0, streaming(bound)
-    for index in range(150):
-        last = None
-        for state in classifier.certify_stream(np.zeros(2), index=index):
-            last = state
-            if impressed(state):
-                break
-        assert last is not None
-        false += last.radius > TRUE_RADIUS and last.chosen == 0
-    return false
-
-
-@pytest.mark.campaign
-def test_a_caller_may_leave_a_stream_when_he_likes() -> None:
-    false = leave_when(lambda state: state.radius > TRUE_RADIUS, "mixture-top-two")
-    assert_rate_within(false, 150, ALPHA)
-
-
-@pytest.mark.campaign
-def test_a_caller_who_leaves_a_fixed_n_bound_would_be_fooled(peeking: str) -> None:
-    false = leave_when(lambda state: state.radius > TRUE_RADIUS, peeking)
-    with pytest.raises(TooOftenError):
-        assert_rate_within(false, 150, ALPHA)

@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from smoothcert import SmoothedClassifier
-from smoothcert.sampling import Execution, Numerics
+from smoothcert.engine.execution import Execution
+from smoothcert.models.numerics import Numerics
 
 SECONDS = 60.0  # after which a thread counts as stuck
 POINTS = np.array([[2.0, 0.0], [-2.0, 0.0]] * 4, dtype=np.float32)

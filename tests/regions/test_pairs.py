@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.regions import CrossPolytope, Ellipsoid, L1Ball, L2Ball
-from smoothcert.regions.gauge import GaugeBody
-from smoothcert.regions.pairs import inside_scale, outside_scale
+from smoothcert.regions.bodies import CrossPolytope, Ellipsoid, GaugeBody, L1Ball, L2Ball
+from smoothcert.regions.geometry import inside_scale, outside_scale
 from tests.regions.witnesses import cross_inside, cross_outside, most_inside, most_outside
 
 Kind = type[Ellipsoid] | type[CrossPolytope]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from smoothcert.regions.gauge import GaugeBody
+from smoothcert.regions.bodies import GaugeBody
 
 Long = np.longdouble
 MARGIN = Long(2e-17)  # relative; long doubles carry 64 bits

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from smoothcert.errors import RunError
-from smoothcert.runs import Manifest
-from smoothcert.runs.epochs import EpochMetrics, read_epochs, trained_on, write_epochs
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.side_files import EpochMetrics, read_epochs, trained_on, write_epochs
 
 HISTORY = (
     EpochMetrics(1, 2.5, 0.1, "test", 0.01, 3.0),

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smoothcert.errors import DataError, InvalidValueError
-from smoothcert.runs import Record
 from smoothcert.runs.field_log import FieldLog, import_manifest, read_field_log, write_field_log
+from smoothcert.runs.records import Record
 
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 LINES = "0\t7\t7\t0.953\t1\t0:00:01.303068\n20\t2\t-1\t0.0\t0\t0:00:00.5\n40\t1\t3\t1.2e-05\t0\t1:02:03\n"
@@ -28,10 +28,6 @@ def read(tmp_path: Path, content: str | bytes, name: str = "log.tsv") -> FieldLo
     return read_field_log(path, 0.25)
 
 
-def test_plain_log(tmp_path: Path) -> None:
-    assert read(tmp_path, HEADER + LINES) == FieldLog(RECORDS, None)
-
-
 @pytest.mark.parametrize("name", ["log.tsv.gz", "log"])
 def test_gzipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
     assert read(tmp_path, gzip.compress((HEADER + LINES).encode()), name).records == RECORDS
@@ -40,13 +36,14 @@ def test_gzipped_log_whatever_its_name(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        HEADER + LINES,
         (HEADER + LINES).replace("\n", "\r\n"),
         "\ufeff" + HEADER + LINES,
         HEADER + LINES.replace("\n", "\t \n") + "\n  \n\t\n",
         (HEADER + LINES).rstrip("\n"),
         (HEADER + LINES) + "   ",
     ],
-    ids=["crlf", "bom", "trailing whitespace", "no last newline", "spaces after the last newline"],
+    ids=["plain", "crlf", "bom", "trailing whitespace", "no last newline", "spaces after the last newline"],
 )
 def test_variants_of_text(tmp_path: Path, text: str) -> None:
     assert read(tmp_path, text) == FieldLog(RECORDS, None)
@@ -68,12 +65,9 @@ def test_times(tmp_path: Path, text: str, seconds: float) -> None:
     assert read(tmp_path, f"{HEADER}0\t1\t1\t0.5\t1\t{text}\n").records[0].seconds == seconds
 
 
-def test_header_without_time(tmp_path: Path) -> None:
+def test_time_may_be_missing_other_columns_are_ignored_and_order_is_free(tmp_path: Path) -> None:
     log = read(tmp_path, "idx\tlabel\tpredict\tradius\tcorrect\n5\t1\t1\t0.1234\t1\n")
     assert log.records == [Record(5, 1, 1, 0.1234, 0.25, 0.0)]
-
-
-def test_other_columns_are_ignored_and_order_is_free(tmp_path: Path) -> None:
     text = "idx\tradius_proxy\tmin_sigma\tpredict\tlabel\tcorrect\tradius\ttime\n3\tx\t0.1\t4\t4\t1\t0.5\t2\n"
     assert read(tmp_path, text).records == [Record(3, 4, 4, 0.5, 0.25, 2.0)]
 
@@ -145,12 +139,9 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes, named: str) -> None
         read(tmp_path, content)
 
 
-def test_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_sigma_that_is_none_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\.tsv"):
         read_field_log(tmp_path / "none.tsv", 0.25)
-
-
-def test_sigma_must_be_positive(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"sigma.*-1"):
         read_field_log(tmp_path / "none.tsv", -1.0)
 
@@ -207,66 +198,35 @@ def test_round_trip_keeps_all_but_digits(
         assert before.radius - 2e-4 < after.radius <= before.radius
 
 
-def test_import_manifest_marks_what_is_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "log.tsv"
-    path.write_text(HEADER + LINES)
-    manifest = import_manifest(path, 0.25)
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    (tmp_path / "log.tsv").write_text(HEADER + LINES)
+    return tmp_path / "log.tsv"
+
+
+def test_import_manifest_marks_what_is_unknown(log: Path) -> None:
+    manifest = import_manifest(log, 0.25)
     assert manifest.kind == "import"
-    assert manifest.plan.as_json() == {
-        "noise": "gaussian",
-        "sigma": 0.25,
-        "norm": "l2",
-        "bound": None,
-        "n0": None,
-        "n": None,
-        "alpha": None,
-    }
-    assert manifest.model.as_json() == {}
-    assert manifest.data.as_json() == {
-        "name": None,
-        "log": "log.tsv",
-        "log_sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-    }
+    unknown = dict.fromkeys(("bound", "n0", "n", "alpha"))
+    assert manifest.plan.as_json() == {"noise": "gaussian", "sigma": 0.25, "norm": "l2"} | unknown
+    assert (manifest.model.as_json(), manifest.origin.as_json()) == ({}, {})
+    sha256 = hashlib.sha256(log.read_bytes()).hexdigest()
+    assert manifest.data.as_json() == {"name": None, "log": "log.tsv", "log_sha256": sha256}
 
 
-def test_a_long_bad_line_is_cut_in_the_message(tmp_path: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        read(tmp_path, HEADER + "0\t7\t7\t0.953\t1\t1\n" + "x" * 500 + "\n")
-    assert repr("x" * 80 + "…") in str(caught.value)
-
-
-def test_import_manifest_keeps_the_method(tmp_path: Path) -> None:
-    path = tmp_path / "log.tsv"
-    path.write_text(HEADER + LINES)
-    assert import_manifest(path, 0.25).origin.as_json() == {}
-    assert import_manifest(path, 0.25, method="macer").origin.as_json() == {"method": "macer"}
-
-
-def test_import_manifest_keeps_what_is_given(tmp_path: Path) -> None:
-    path = tmp_path / "log.tsv"
-    path.write_text(HEADER + LINES)
-    manifest = import_manifest(
-        path, 0.5, noise="uniform", bound="clopper-pearson", n0=100, n=1000, alpha=0.01, data_name="mnist"
-    )
-    assert manifest.plan.as_json() == {
-        "noise": "uniform",
-        "sigma": 0.5,
-        "norm": "l1",
-        "bound": "clopper-pearson",
-        "n0": 100,
-        "n": 1000,
-        "alpha": 0.01,
-    }
+def test_import_manifest_keeps_what_is_given(log: Path) -> None:
+    given = {"noise": "uniform", "bound": "clopper-pearson", "n0": 100, "n": 1000, "alpha": 0.01}
+    manifest = import_manifest(log, 0.5, data_name="mnist", method="macer", **given)  # type: ignore[arg-type]
+    assert manifest.plan.as_json() == given | {"sigma": 0.5, "norm": "l1"}
     assert manifest.data.name == "mnist"
+    assert manifest.origin.as_json() == {"method": "macer"}
 
 
 @pytest.mark.parametrize(
     "wrong",
     [{"noise": "laplace"}, {"bound": "none"}, {"n": 0}, {"n0": 0}, {"alpha": 1.0}, {"sigma": 0.0}],
 )
-def test_import_manifest_refuses(tmp_path: Path, wrong: dict[str, object]) -> None:
-    path = tmp_path / "log.tsv"
-    path.write_text(HEADER + LINES)
+def test_import_manifest_refuses(log: Path, wrong: dict[str, object]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(InvalidValueError, match=rf"\b{name}\b.*{value}"):
-        import_manifest(path, **{"sigma": 0.25, **wrong})  # type: ignore[arg-type]
+        import_manifest(log, **{"sigma": 0.25, **wrong})  # type: ignore[arg-type]

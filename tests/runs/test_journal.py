@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sqlite3
 from dataclasses import replace
@@ -10,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.errors import RunError
-from smoothcert.runs import Journal, Record
-from smoothcert.runs.journal import DamagedJournalError
-from smoothcert.runs.records import results_digest
+from smoothcert.errors import RunError, SmoothcertError
+from smoothcert.runs.journal import DamagedJournalError, Journal
+from smoothcert.runs.records import Record, results_digest
 from smoothcert.tally import Phase, Stream, Tally
+from smoothcert_verify import RunError as UnreadableRunError
+from smoothcert_verify.reading import opened_journal
 
 
 def record(index: int) -> Record:
@@ -127,6 +129,21 @@ def test_a_torn_tail_loses_only_what_was_not_committed(path: Path) -> None:
         assert found == [record(i) for i in range(len(found))]
         assert len(found) >= 18
         journal.append(record(100))
+
+
+@pytest.mark.parametrize("companion", ["-wal", "-journal"])
+def test_a_companion_larger_than_the_disk_is_refused_before_it_is_copied(path: Path, companion: str) -> None:
+    """A sparse file claims any size, and a copy of it would fill the disk."""
+    with Journal(path, writable=True) as journal:
+        journal.append(record(1))
+    beside = path.with_name(path.name + companion)
+    beside.write_bytes(bytes.fromhex("377f0682" if companion == "-wal" else "d9d505f920a163d7"))
+    os.truncate(beside, 2**43)
+    named = re.escape(beside.name)
+    with pytest.raises(UnreadableRunError, match=named), opened_journal(path.parent):
+        pass
+    with pytest.raises(SmoothcertError, match=named), Journal(path) as journal:
+        journal.records()
 
 
 def test_a_full_disk_is_said_to_be_full_and_keeps_what_was_there(path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.runs.json_lines import append_sealed, read_sealed, write_lines
+from smoothcert.runs.side_files import append_sealed, read_sealed, write_lines
 
 ROWS = [{"index": 1, "name": "sigma"}, {"index": 2, "values": [0.1, None]}]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from smoothcert.errors import DataError, RunError
-from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.experimental.levels.choosers import write_chooser_statement
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.publishing import publish
-from smoothcert.sigma_levels.fitted import write_chooser_statement
 from tests.guarantees.damages import _classifier, certified_specimens, other_specimens, points
 
 WEIGHTS = {"model.json", "model.safetensors"}

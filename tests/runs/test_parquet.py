@@ -15,19 +15,21 @@ import pytest
 import torch
 
 from smoothcert import CertifyPlan, SmoothedClassifier
-from smoothcert.commands import main
+from smoothcert.cli import main
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, MissingExtraError, OutputError
-from smoothcert.evaluation import certify_dataset
+from smoothcert.evaluation.certification import certify_dataset
 from smoothcert.evaluation.recertification import recertify
-from smoothcert.noise import DiagonalGaussian
-from smoothcert.region_memory.runs import remember
-from smoothcert.runs import Manifest, Record, Run, create_run, read_run
+from smoothcert.evaluation.remembering import remember
+from smoothcert.perturb.gaussian import DiagonalGaussian
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.parquet import is_parquet, read_parquet, write_parquet
-from smoothcert.runs.records import results_digest
-from smoothcert.sigma_search import EllipsoidSearch
-from smoothcert.sigma_search.log import read_found
+from smoothcert.runs.records import Record, results_digest
+from smoothcert.runs.run import Run, create_run, read_run
+from smoothcert.runs.side_files import read_searches
+from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
+from tests.guarantees.hostile import process_within, refusal
 
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -64,16 +66,17 @@ def run(tmp_path: Path) -> Run:
     return read_run(tmp_path / "run")
 
 
-def test_there_and_back(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", [RECORDS, ()], ids=len)
+def test_there_and_back(run: Run, tmp_path: Path, records: tuple[Record, ...]) -> None:
     out = tmp_path / "run.parquet"
-    write_parquet(run, out)
-    assert read_parquet(out) == (MANIFEST, list(RECORDS), {})
+    write_parquet(replace(run, records=records), out)
+    assert read_parquet(out) == (MANIFEST, list(records), {})
 
 
 def test_the_commands_make_an_identical_run(run: Run, tmp_path: Path) -> None:
     out, back = tmp_path / "log", tmp_path / "back"
-    main(["export-log", str(run.path), "--format", "parquet", "--out", str(out)])
-    main(["import-log", str(out), "--out", str(back)])
+    main(["run", "export", str(run.path), "--format", "parquet", "--out", str(out)])
+    main(["run", "import", str(out), "--out", str(back)])
     again = read_run(back)
     assert (again.manifest, again.records) == (run.manifest, run.records)
     assert results_digest(again.records) == results_digest(run.records)
@@ -89,44 +92,26 @@ def test_others_read_it_as_a_table(run: Run, tmp_path: Path) -> None:
     assert table["estimation_sums"].to_pylist() == [None, None, list(SUMS)]
     assert table["base"].to_pylist() == [3, None, None]
     assert json.loads(table.schema.metadata[b"smoothcert.manifest"])["plan"] == MANIFEST.plan.as_json()
-
-
-def test_every_field_of_a_record_is_kept(run: Run, tmp_path: Path) -> None:
-    write_parquet(run, tmp_path / "a.parquet")
-    columns = set(parquet.read_schema(tmp_path / "a.parquet").names)
-    for field in fields(Record):
-        assert field.name in columns or f"{field.name}_counts" in columns, field.name
-
-
-def test_a_run_without_records(run: Run, tmp_path: Path) -> None:
-    write_parquet(replace(run, records=()), tmp_path / "a.parquet")
-    assert read_parquet(tmp_path / "a.parquet") == (MANIFEST, [], {})
+    columns = {name.removesuffix("_counts") for name in table.column_names}
+    assert {field.name for field in fields(Record)} <= columns
 
 
 def test_a_method_may_be_given(run: Run, tmp_path: Path) -> None:
     write_parquet(run, tmp_path / "a.parquet")
-    main(["import-log", str(tmp_path / "a.parquet"), "--method", "other", "--out", str(tmp_path / "back")])
+    main(["run", "import", str(tmp_path / "a.parquet"), "--method", "other", "--out", str(tmp_path / "back")])
     assert read_run(tmp_path / "back").manifest.origin.as_json() == {"method": "other"}
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    assert left.value.code == 2
-    return " ".join(capsys.readouterr().err.split())
 
 
 def test_commands_refuse(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, back = tmp_path / "a.parquet", tmp_path / "back"
-    assert "--out" in refusal(capsys, "export-log", run.path, "--format", "parquet")
+    assert "--out" in refusal(capsys, "run", "export", run.path, "--format", "parquet")
     write_parquet(run, out)
-    told = refusal(capsys, "import-log", out, "--sigma", 0.5, "--n", 10, "--out", back)
+    told = refusal(capsys, "run", "import", out, "--sigma", 0.5, "--n", 10, "--out", back)
     assert "--sigma, --n" in told
     log = tmp_path / "log.tsv"
-    main(["export-log", str(run.path), "--out", str(log)])
-    assert "--sigma" in refusal(capsys, "import-log", log, "--out", back)
-    assert "none.tsv" in refusal(capsys, "import-log", tmp_path / "none.tsv", "--out", back)
+    main(["run", "export", str(run.path), "--out", str(log)])
+    assert "--sigma" in refusal(capsys, "run", "import", log, "--out", back)
+    assert "none.tsv" in refusal(capsys, "run", "import", tmp_path / "none.tsv", "--out", back)
     assert not back.exists()
 
 
@@ -180,17 +165,9 @@ class Linear(torch.nn.Module):
 
 
 def there_and_back(folder: Path) -> Path:
-    main(["export-log", str(folder / "run"), "--out", str(folder / "run.parquet")])
-    main(["import-log", str(folder / "run.parquet"), "--out", str(folder / "back")])
+    main(["run", "export", str(folder / "run"), "--out", str(folder / "run.parquet")])
+    main(["run", "import", str(folder / "run.parquet"), "--out", str(folder / "back")])
     return folder / "back"
-
-
-def files_of(directory: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(directory).as_posix(): path.read_bytes()
-        for path in directory.rglob("*")
-        if path.is_file() and not path.name.startswith((".", "results"))
-    }
 
 
 def test_the_scales_of_diagonal_noise_come_along(tmp_path: Path) -> None:
@@ -208,8 +185,8 @@ def test_searches_come_along(tmp_path: Path) -> None:
     classifier = SmoothedClassifier(Linear(), sigma=0.25, n=500, seed=0, input_shape=(2,), search=search)
     run = certify_dataset(classifier, POINTS, tmp_path / "run")
     back = read_run(there_and_back(tmp_path))
-    assert read_found(back.path) == read_found(run.path)
-    assert any(one.noise is not None for one in read_found(back.path).values())
+    assert read_searches(back.path) == read_searches(run.path)
+    assert any(one.noise is not None for one in read_searches(back.path).values())
     first, second = (
         remember(one, POINTS, tmp_path / f"memory{k}", tmp_path / f"out{k}")[0]
         for k, one in enumerate((run, back))
@@ -231,35 +208,55 @@ def test_whatever_a_run_keeps_comes_along_and_nothing_else(run: Run, tmp_path: P
     assert all(value.decode() for value in parquet.read_schema(out).metadata.values())
 
 
-def with_file(source: Path, out: Path, name: str, content: bytes) -> Path:
-    table = parquet.read_table(source)
-    stated = table.schema.metadata | {f"smoothcert.file:{name}".encode(): content}
-    parquet.write_table(table.replace_schema_metadata(stated), out)
-    return out
+@pytest.mark.parametrize("name", ["stopped", "selection_phase"])
+def test_a_long_text_that_few_bytes_repeat_takes_no_memory(name: str, run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "a.parquet"
+    write_parquet(replace(run, records=RECORDS[:1] * 500), out)
+    table = parquet.read_table(out)
+    texts = pyarrow.array(["x" * 50_000] * 500)
+    table = table.set_column(table.column_names.index(name), name, texts)
+    with parquet.ParquetWriter(out, table.schema) as writer:
+        for _ in range(30):
+            writer.write_table(table)
+    assert out.stat().st_size < 500_000
+    with process_within(200), pytest.raises(DataError, match=r"a\.parquet") as caught:
+        read_parquet(out)
+    assert len(str(caught.value)) < 1000 + len(str(out))
+
+
+PACKED = base64.b64encode(zlib.compress(b"x"))
+BAD_NAMES = (
+    "../sigmas.npy",
+    "/tmp/sigmas.npy",
+    "sigmas/../1.npy",
+    "run.json",
+    "sigmas/a.npy",
+    "sigmas.npy\n",
+    "",
+)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["../sigmas.npy", "/tmp/sigmas.npy", "sigmas/../1.npy", "run.json", "sigmas/a.npy", "sigmas.npy\n", ""],
+    ("name", "content", "named"),
+    [
+        *((name, PACKED, re.escape(repr(name))) for name in BAD_NAMES),
+        ("sigmas.npy", b"no base64!", r"b\.parquet"),
+        ("sigmas.npy", base64.b64encode(b"not compressed"), r"b\.parquet"),
+    ],
 )
-def test_names_that_no_run_has_are_refused(name: str, run: Run, tmp_path: Path) -> None:
-    write_parquet(run, tmp_path / "a.parquet")
-    bad = with_file(
-        tmp_path / "a.parquet", tmp_path / "b.parquet", name, base64.b64encode(zlib.compress(b"x"))
-    )
-    with pytest.raises(DataError, match=re.escape(repr(name))):
+def test_files_that_no_run_has_are_refused(
+    name: str, content: bytes, named: str, run: Run, tmp_path: Path
+) -> None:
+    bad = tmp_path / "b.parquet"
+    write_parquet(run, bad)
+    table = parquet.read_table(bad)
+    stated = table.schema.metadata | {f"smoothcert.file:{name}".encode(): content}
+    parquet.write_table(table.replace_schema_metadata(stated), bad)
+    with pytest.raises(DataError, match=named):
         read_parquet(bad)
     with pytest.raises(SystemExit):
-        main(["import-log", str(bad), "--out", str(tmp_path / "back")])
+        main(["run", "import", str(bad), "--out", str(tmp_path / "back")])
     assert not (tmp_path / "back").exists()
-
-
-@pytest.mark.parametrize("content", [b"no base64!", base64.b64encode(b"not compressed")])
-def test_damaged_files_are_refused(content: bytes, run: Run, tmp_path: Path) -> None:
-    write_parquet(run, tmp_path / "a.parquet")
-    bad = with_file(tmp_path / "a.parquet", tmp_path / "b.parquet", "sigmas.npy", content)
-    with pytest.raises(DataError, match=r"b\.parquet"):
-        read_parquet(bad)
 
 
 def test_files_that_are_there_already_stay(
@@ -270,8 +267,9 @@ def test_files_that_are_there_already_stay(
     back = tmp_path / "back"
     back.mkdir()
     (back / "sigmas.npy").write_bytes(b"mine")
-    assert "sigmas.npy" in refusal(capsys, "import-log", tmp_path / "a.parquet", "--out", back)
-    assert files_of(back) == {"sigmas.npy": b"mine"}
+    assert "sigmas.npy" in refusal(capsys, "run", "import", tmp_path / "a.parquet", "--out", back)
+    kept = {path.name: path.read_bytes() for path in back.iterdir() if path.name != ".lock"}
+    assert kept == {"sigmas.npy": b"mine"}
 
 
 def test_too_large_for_metadata(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,11 +296,11 @@ def test_the_name_says_the_format(run: Run, tmp_path: Path, capsys: pytest.Captu
         ("f.pq", "parquet", True),
         ("g.gz", "tsv", False),
     ]:
-        words = ["export-log", str(run.path), "--out", str(tmp_path / name)]
+        words = ["run", "export", str(run.path), "--out", str(tmp_path / name)]
         main(words if format is None else [*words, "--format", format])
         assert is_parquet(tmp_path / name) == expected, name
     for name, format in (("x.parquet", "tsv"), ("x.tsv", "parquet"), ("x.csv", "parquet")):
-        words = ["export-log", str(run.path), "--out", str(tmp_path / name), "--format", format]
+        words = ["run", "export", str(run.path), "--out", str(tmp_path / name), "--format", format]
         told = refusal(capsys, *words)
         assert f"--format {format}" in told
         assert "--out" in told

@@ -15,15 +15,14 @@ from typing import Any
 import pytest
 
 from smoothcert.analysis.notebook import load_run
-from smoothcert.checksums import sealed
-from smoothcert.commands import main
+from smoothcert.cli import main
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.runs import read_run
-from smoothcert.runs.object_store import ObjectStore, Place, scrubbed
-from smoothcert.runs.publishing import DamagedListError, local_run, publish
-from smoothcert.runs.shards import Shard
-from smoothcert.training import train_into
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.files import sealed
+from smoothcert.runs.publishing import DamagedListError, ObjectStore, Place, local_run, publish, scrubbed
+from smoothcert.runs.run import read_run
+from smoothcert.runs.statement import Choice, Shard
+from smoothcert.training.runs import train_into
 from tests.guarantees.damages import _classifier, points
 from tests.guarantees.hostile import refusal, toy_run
 from tests.processes import _FORKSERVER as FORKSERVER
@@ -40,21 +39,18 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
+def files_of(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
 # Addresses.
 
 
+CHAINS = ("simplecache::s3://bucket/run", "zip://run.zip::s3://bucket/run", "github://owner:repo@main/run")
+
+
 @pytest.mark.parametrize(
-    "address",
-    [
-        "simplecache::s3://bucket/run",
-        "zip://run.zip::s3://bucket/run",
-        "reference://x/y",
-        "github://owner:repo@main/run",
-        "http://host/run",
-        "memory://a/b",
-        "python://a/b",
-        "ssh://host/run",
-    ],
+    "address", [*CHAINS, *(f"{kind}://a/b" for kind in ("reference", "http", "memory", "python", "ssh"))]
 )
 def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(capsys, "show", address)
@@ -63,19 +59,19 @@ def test_only_stores_that_are_listed_are_opened(address: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "s3://key:hunter2@bucket/run",
-        "s3://hunter2@bucket/run",
-        "s3://bucket/run?sig=hunter2",
-        "gs://b/r#hunter2",
-    ],
+    [f"s3://{text}" for text in ("key:hunter2@b/r", "hunter2@b/r", "b/r?sig=hunter2", "b/r#hunter2")],
 )
 def test_credentials_in_an_address_are_refused_and_not_repeated(
     address: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InvalidValueError):
         Place.parse(address)
-    for words in (["show", address], ["table", address], ["publish", run, address], ["verify", address]):
+    for words in (
+        ["show", address],
+        ["table", address],
+        ["run", "publish", run, address],
+        ["verify", address],
+    ):
         assert "hunter2" not in refusal(capsys, *words)
 
 
@@ -103,7 +99,7 @@ def test_a_finished_run_and_nothing_else(run: Path, tmp_path: Path) -> None:
     (run / "checkpoint.pt").write_text("weights")
     there = tmp_path / "store" / "run"
     done = publish(run, f"file://{there}")
-    assert {one.name for one in there.iterdir()} == {"run.json", "journal.sqlite", "published.json"}
+    assert set(files_of(there)) == {"run.json", "journal.sqlite", "published.json"}
     assert done.uploaded
     assert not publish(run, f"file://{there}").uploaded
     assert read_run(local_run(f"file://{there}")).records.digest == read_run(run).records.digest
@@ -127,36 +123,33 @@ def test_another_run_is_replaced_only_when_that_is_asked_for(run: Path, tmp_path
 
 
 def test_a_run_is_not_published_onto_itself(run: Path) -> None:
-    before = {one.name: one.read_bytes() for one in run.iterdir()}
+    before = files_of(run)
     for place in (run, run / "inside"):
         with pytest.raises(RunError, match=re.escape(f"file://{place}")):
             publish(run, f"file://{place}", replace=True)
-    assert {one.name: one.read_bytes() for one in run.iterdir()} == before
+    assert files_of(run) == before
 
 
-def test_weights_are_published_only_when_that_is_asked_for(tmp_path: Path) -> None:
+def test_weights_are_published_only_when_that_is_asked_for(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="--with-model"):
+        publish(run, f"file://{tmp_path / 'store'}", with_model=True)  # it has none
     path = tmp_path / "model"
     train_into(path, recipe(epochs=1), halves(10))
     publish(path, f"file://{tmp_path / 'plain'}")
     publish(path, f"file://{tmp_path / 'whole'}", with_model=True)
-    plain, whole = ({one.name for one in (tmp_path / name).iterdir()} for name in ("plain", "whole"))
-    assert whole - plain == {"model.safetensors", "model.json", "checkpoint.pt"}
+    plain, whole = (files_of(tmp_path / name) for name in ("plain", "whole"))
+    assert whole.keys() - plain == {"model.safetensors", "model.json", "checkpoint.pt"}
     (path / "model.safetensors").unlink()
     with pytest.raises(RunError, match=re.escape(str(path))):
         publish(path, f"file://{tmp_path / 'again'}")
 
 
-def test_a_certification_has_no_weights_to_publish(run: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="--with-model"):
-        publish(run, f"file://{tmp_path / 'store'}", with_model=True)
-
-
 def test_a_run_that_lies_there_unpublished_is_not_written_over(run: Path, tmp_path: Path) -> None:
     other = toy_run(tmp_path / "store", 40)
-    before = {one.name: one.read_bytes() for one in other.iterdir()}
+    before = files_of(other)
     with pytest.raises(RunError, match="--replace"):
         publish(run, f"file://{other}")
-    assert {one.name: one.read_bytes() for one in other.iterdir()} == before
+    assert files_of(other) == before
 
 
 def test_what_the_store_alters_is_noticed_before_it_is_a_run(
@@ -204,7 +197,7 @@ ADDRESS = f"s3://{BUCKET}/some/run"
 def test_a_run_is_read_where_it_was_published(
     run: Path, s3: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(["publish", str(run), ADDRESS])
+    main(["run", "publish", str(run), ADDRESS])
     said = capsys.readouterr()
     assert ADDRESS in said.out
     assert re.search(r"\b2\b", said.out)
@@ -217,7 +210,7 @@ def test_a_run_is_read_where_it_was_published(
     main(["verify", ADDRESS])
     main(["show", ADDRESS])
     main(["compare", ADDRESS, str(run)])
-    main(["export-log", ADDRESS, "--out", str(tmp_path / "log.tsv")])
+    main(["run", "export", ADDRESS, "--out", str(tmp_path / "log.tsv")])
     main(["report", ADDRESS, "--out", str(tmp_path / "page")])
     told = capsys.readouterr()
     for secret in (KEY, SECRET):
@@ -234,7 +227,7 @@ def test_shards_are_merged_from_a_bucket(s3: Any, tmp_path: Path) -> None:
         certify_dataset(_classifier("plain"), points(), shard, Choice(shard=Shard(number, 2)))
         publish(shard, f"s3://{BUCKET}/shards/{number}")
     words = [f"s3://{BUCKET}/shards/{number}" for number in (1, 2)]
-    main(["merge", *words, "--out", str(tmp_path / "merged"), "--quiet"])
+    main(["run", "merge", *words, "--out", str(tmp_path / "merged"), "--quiet"])
     assert read_run(tmp_path / "merged").records.digest == read_run(tmp_path / "whole").records.digest
 
 
@@ -324,11 +317,11 @@ def test_a_store_that_refuses_or_is_not_there_is_told_in_a_line(
     run: Path, s3: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    assert "s3://no-such-bucket/run" in refusal(capsys, "publish", run, "s3://no-such-bucket/run")
+    assert "s3://no-such-bucket/run" in refusal(capsys, "run", "publish", run, "s3://no-such-bucket/run")
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))  # taken, and nobody listens
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*silent.getsockname()))
-        for words in (["show", ADDRESS], ["publish", run, ADDRESS]):
+        for words in (["show", ADDRESS], ["run", "publish", run, ADDRESS]):
             said = refusal(capsys, *words)
             assert ADDRESS in said
             assert SECRET not in said

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from smoothcert.errors import OutputError, RunError
-from smoothcert.runs import Manifest, create_run, open_run, read_run
-from smoothcert.runs.manifest import current_versions
+from smoothcert.runs.manifest import Manifest, current_versions
+from smoothcert.runs.run import create_run, open_run, read_run
 from tests.runs.test_journal import record
 
 MANIFEST = Manifest.of(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from smoothcert.errors import RunError
-from smoothcert.noise import DiagonalGaussian, Gaussian, Uniform
-from smoothcert.runs import Manifest
-from smoothcert.runs.noise_files import save_sigmas
-from smoothcert.runs.statement import DataStatement, PlanStatement
-from smoothcert.sampling import Numerics
-from smoothcert.sigma_search import SEARCHES
-from smoothcert.smoothing import CertifyPlan
+from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.models.numerics import Numerics
+from smoothcert.perturb.gaussian import DiagonalGaussian, Gaussian
+from smoothcert.perturb.uniform import Uniform
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.statement import DataStatement, PlanStatement, save_sigmas
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.search.base import SEARCHES
 
 PLANS = [
     CertifyPlan(Gaussian(0.5), seed=0),
@@ -45,6 +46,10 @@ def test_a_search_that_is_not_registered_here_is_left_out(tmp_path: Path) -> Non
     # A knob of an earlier version takes no part.
     old = PlanStatement(stated | {"sigma_search.gone": 3})
     assert CertifyPlan.from_statement(old, tmp_path).search == SEARCHES["ladder"]()
+    for odd in ("4", None, True, [4.0], {}):
+        edited = PlanStatement(stated | {"sigma_search.factor": odd})
+        with pytest.raises(InvalidValueError, match=rf"sigma_search\.factor.*{re.escape(repr(odd))}"):
+            CertifyPlan.from_statement(edited, tmp_path)
 
 
 def test_what_is_unknown_is_none_and_says_so_where_it_is_needed() -> None:

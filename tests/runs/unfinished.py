@@ -6,8 +6,9 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
-from smoothcert.runs import Manifest, open_run
 from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import open_run
 from tests.runs.sealing import without_checksums
 
 

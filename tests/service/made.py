@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from smoothcert import SmoothedClassifier
-from smoothcert.sampling import Execution, Numerics
-from smoothcert.service.asks import Ask
+from smoothcert.engine.execution import Execution
+from smoothcert.models.numerics import Numerics
 from smoothcert.service.engine import Question, VotingEngine
-from smoothcert.service.randomness import Secret
-from smoothcert.service.waiting_room import EngineLimits
+from smoothcert.service.limits import EngineLimits
+from smoothcert.service.secrets import Secret
+from smoothcert.service.voting import Ask
 
 SHAPE = (2,)
 NUMERICS = Numerics("float32", "eager", 64, 16)

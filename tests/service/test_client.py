@@ -15,9 +15,8 @@ pytest.importorskip("uvicorn")
 
 from smoothcert.client import AsyncClient, Client, ServedAnswer, ServiceError
 from smoothcert.errors import InvalidValueError
-from smoothcert.service.keys import Keys, new_key
-from smoothcert.service.limits import Limits
-from smoothcert.service.waiting_room import EngineLimits
+from smoothcert.service.limits import EngineLimits, Limits
+from smoothcert.service.secrets import Keys, new_key
 from tests.service.made import Edge, Live, live
 from tests.waiting import join, unanswered, until
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.sampling import Numerics
-from smoothcert.service.asks import ClosedError, QueueFullError
+from smoothcert.models.numerics import Numerics
 from smoothcert.service.engine import Question, VotingEngine
-from smoothcert.service.randomness import Secret
-from smoothcert.service.waiting_room import EngineLimits
-from smoothcert.smoothing import decide
-from smoothcert.stopping import Decide, Grid
+from smoothcert.service.limits import ClosedError, EngineLimits, QueueFullError
+from smoothcert.service.secrets import Secret
+from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.stopping.rules import Decide, RadiusGrid
 from smoothcert.tally import Phase
 from tests.service.made import SHAPE, Edge, asked, running, smoothed
 from tests.waiting import join, until
@@ -26,7 +25,12 @@ FAR = np.array([-1.0, 0.0])
 def settled(engine: VotingEngine) -> tuple[object, ...]:
     """What the engine holds: nothing but kept votes, once it is idle."""
     with engine._lock:
-        return dict(engine._asks), dict(engine._votings), dict(engine._room.held), len(engine._schedule)
+        return (
+            dict(engine._asks),
+            dict(engine._votings),
+            dict(engine._waiting.by_caller),
+            len(engine._schedule),
+        )
 
 
 def wait_until_idle(engine: VotingEngine) -> None:
@@ -192,7 +196,7 @@ def test_rules_end_an_ask_early() -> None:
         assert hopeless.reason is not None
         assert "2" in hopeless.reason
         assert hopeless.standing.radius < 2.0
-        tie = asked(engine, "a", np.array([0.5, 0.0]), rule=Grid((0.0,)), votes=256)
+        tie = asked(engine, "a", np.array([0.5, 0.0]), rule=RadiusGrid((0.0,)), votes=256)
         assert tie.wait(30)
         assert tie.standing.predicted == -1
 
@@ -339,7 +343,7 @@ def test_two_servers_that_start_at_once_have_one_secret(tmp_path, monkeypatch: p
     path = tmp_path / "secret"
     path.touch(mode=0o600)  # the other has made it and not written it yet
     key = "ab" * 32
-    monkeypatch.setattr("smoothcert.service.randomness.time.sleep", lambda _: path.write_text(key))
+    monkeypatch.setattr("smoothcert.service.secrets.time.sleep", lambda _: path.write_text(key))
     assert Secret.in_file(path).key.hex() == key
 
 

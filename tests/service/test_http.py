@@ -16,9 +16,8 @@ pytest.importorskip("uvicorn")
 
 from smoothcert.service import server as server_module
 from smoothcert.service.gate import HEADERS
-from smoothcert.service.keys import Keys, new_key
-from smoothcert.service.limits import Limits
-from smoothcert.service.waiting_room import EngineLimits
+from smoothcert.service.limits import EngineLimits, Limits
+from smoothcert.service.secrets import Keys, new_key
 from tests.service.made import Edge, Live, live
 from tests.waiting import join, until
 
@@ -234,11 +233,51 @@ def test_malformed_requests_get_400_or_an_end(served: Live) -> None:
         b"GET / HTTP/1.1\r\nNo colon\r\n\r\n",
         HEAD + b"Content-Length: nine\r\n\r\n",
         HEAD + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
-        HEAD + b"X: " + b"a" * 70_000,  # without its end: a whole one may arrive at once, and is one then
+        HEAD + b"X: " + b"a" * 70_000,  # without its end
+        HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{    \r\n0\r\n\r\n",
     ):
         found = raw(served, content)
         assert not found or found.startswith(b"HTTP/1.1 400"), found[:100]
     assert served.ask("GET", "/healthz")[0] == 200
+
+
+def test_a_head_that_is_too_long_gets_431(served: Live) -> None:
+    found = raw(served, HEAD + b"X: " + b"a" * 20_000 + b"\r\nContent-Length: 0\r\n\r\n")
+    assert found.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))  # whole in one piece, or in several
+    assert served.ask("GET", "/healthz", X="a" * 17_000)[0] in (400, 431)
+
+
+def test_half_sent_heads_keep_nobody_out() -> None:
+    """More of them than there may be connections, held for longer than the test takes."""
+    with live(limits=Limits(connections=8)) as server:
+        lines = []
+        try:
+            for _ in range(30):
+                lines.append(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+                lines[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
+                assert server.ask("GET", "/healthz")[0] == 200
+            assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
+            assert len(server.server.server_state.connections) <= 9
+        finally:
+            for line in lines:
+                line.close()
+
+
+def test_an_address_has_a_quarter_of_the_requests_under_way() -> None:
+    model = Edge()
+    with live(model, limits=Limits(connections=8)) as server:
+        model.open.clear()
+        held = [
+            threading.Thread(target=server.post, args=("/v1/certify", {"inputs": [FAR]})) for _ in range(2)
+        ]
+        for each in held:
+            each.start()
+        until(lambda: server.service.engine.load().inputs >= 1)
+        until(lambda: server.post("/v1/certify", {"inputs": [FAR]})[0] == 429)
+        assert server.ask("GET", "/healthz")[0] == 200
+        model.open.set()
+        for each in held:
+            join(each)
 
 
 def test_a_slow_body_gets_408(served: Live) -> None:
@@ -299,7 +338,7 @@ def test_a_broken_engine_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> Non
         def run(*_: object) -> None:
             raise RuntimeError("a fault of ours")
 
-        monkeypatch.setattr(server.service.engine._engine, "run", run)
+        monkeypatch.setattr(server.service.engine._model, "run", run)
         server.service.engine._counted = run  # what is under way fails, too
         status, _, _ = server.post("/v1/certify", {"inputs": [FAR]})
         assert status in (422, 503)

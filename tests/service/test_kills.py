@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +20,8 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.client import Client, ServedAnswer, ServiceError
-from tests.region_memory.postgres_server import postgres_server
-from tests.waiting import join
+from tests.smoothing.memory.postgres_server import postgres_server
+from tests.waiting import join, until
 
 pytestmark = pytest.mark.campaign
 
@@ -41,7 +42,7 @@ Told = tuple[np.ndarray, ServedAnswer]
 def serving(folder: Path, memory: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     (folder / "toy.py").write_text(MODEL)
     words = (
-        "serve toy:scores --outputs scores --classes 2 --input-shape 2 --sigma 0.5 --n 256 --n0 32 --workers 1 "
+        "serve toy:scores --model-returns scores --classes 2 --input-shape 2 --sigma 0.5 --n 256 --n0 32 --workers 1 "
         "--port 0 --json --sigma-search ladder:rungs=3,votes=16 --max-requests 1000000 --memory"
     )
     process = subprocess.Popen(
@@ -62,9 +63,19 @@ def serving(folder: Path, memory: str) -> Iterator[tuple[subprocess.Popen[str], 
         process.communicate(timeout=60)
 
 
-def load(urls: list[str], callers: int, batches: int, size: int, enough: int | None = None) -> list[Told]:
-    """What callers were told, until the servers are gone or everybody has asked; after ``enough``, one is killed."""
-    told: list[Told] = []
+def load(
+    urls: list[str],
+    callers: int,
+    batches: int,
+    size: int,
+    enough: int | None = None,
+    told: list[Told] | None = None,
+) -> list[Told]:
+    """What callers were told, until the servers are gone, all have asked, or there are more than ``enough`` answers.
+
+    Answers are appended to ``told`` as they come.
+    """
+    told = [] if told is None else told
     refused: list[int] = []
 
     def caller(number: int) -> None:
@@ -110,12 +121,22 @@ def test_the_check_sees_contradictions() -> None:
 
 
 def check_kill(folder: Path, memory: str) -> None:
+    before: list[Told] = []
+
+    def kill(process: subprocess.Popen[str]) -> None:
+        """In the middle of the load: on a slow machine the first answers take longer than the two seconds."""
+        try:
+            until(lambda: len(before) > 64, limit=300)
+            time.sleep(2.0)
+        finally:
+            process.send_signal(signal.SIGKILL)
+
     with serving(folder, memory) as (process, url):
-        killer = threading.Timer(2.0, lambda: process.send_signal(signal.SIGKILL))
+        killer = threading.Thread(target=kill, args=(process,))
         killer.start()
-        before = load([url], callers=8, batches=10_000, size=4)
+        load([url], callers=8, batches=10_000, size=4, told=before)
         join(killer)
-    assert len(before) > 8, "it was killed before it had said anything"
+    assert len(before) > 64, "it was killed before it had said anything"
     with serving(folder, memory) as (_, url):
         after = load([url], callers=4, batches=2, size=4)
         for start in range(0, len(before), 64):

@@ -13,12 +13,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import MemoryStatement, RegionMemory, StoreError
-from smoothcert.service.asks import QueueFullError
-from smoothcert.service.limits import Limits
+from smoothcert.service.limits import EngineLimits, Limits, QueueFullError
 from smoothcert.service.service import Service, Wanted
-from smoothcert.service.waiting_room import EngineLimits
-from smoothcert.sigma_search.parsing import parse_search
+from smoothcert.smoothing.memory import MemoryStatement, RegionMemory
+from smoothcert.smoothing.search.base import parse_search
+from smoothcert.smoothing.stores.base import StoreError
 from tests.service import made
 from tests.service.made import SHAPE, Edge, live, smoothed
 from tests.waiting import join, until
@@ -110,7 +109,7 @@ def test_what_callers_are_told_of_a_memory_that_fails_says_nothing_of_where_it_i
             raise StoreError("postgresql://user@secret-host/answers: the disk is full")
 
         assert server.ask("GET", "/readyz")[0] == 200
-        monkeypatch.setattr(server.service, "_remember", fail)
+        monkeypatch.setattr(server.service.memory, "offer", fail)
         status, _, found = server.post("/v1/certify", {"inputs": [[-1.0, 0.0]]})
         assert status == 503
         assert "secret-host" not in str(found)

@@ -14,11 +14,11 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.architectures.weights import load_model
-from smoothcert.sampling import Execution
+from smoothcert.engine.execution import Execution
 from smoothcert.service.limits import Limits
-from smoothcert.service.randomness import Secret
+from smoothcert.service.secrets import Secret
 from smoothcert.service.service import Service
-from smoothcert.smoothing import SmoothedClassifier
+from smoothcert.smoothing.classifier import SmoothedClassifier
 from tests.service.made import Live, live
 
 pytestmark = pytest.mark.system

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from smoothcert.datasets import load
+from smoothcert.engine.execution import Execution
 from smoothcert.errors import InvalidValueError
-from smoothcert.evaluation import Choice
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
-from smoothcert.sampling import Execution
+from smoothcert.runs.statement import Choice
 from smoothcert.sweeps import Trial, plan_cells
 
 COMMON = {"dataset": "digits", "epochs": 2}

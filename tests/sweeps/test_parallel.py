@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -13,14 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from smoothcert import datasets
-from smoothcert.commands import main
+from smoothcert import datasets, sweeps
+from smoothcert.cli import main
+from smoothcert.engine.execution import Execution
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.evaluation import Choice
-from smoothcert.runs import read_run
-from smoothcert.sampling import Execution
-from smoothcert.sweeps import Trial, plan_cells, run_cells
-from smoothcert.sweeps.parallel import _Job
+from smoothcert.runs.run import read_run
+from smoothcert.runs.statement import Choice
+from smoothcert.sweeps import Trial, _Job, plan_cells, run_cells
 from tests.conftest import BuildOnce
 
 pytest.importorskip("sklearn")
@@ -97,25 +97,19 @@ def test_processes_have_the_bits_of_one_after_another_though_one_is_killed(
     assert not workers("spawn_main")
 
 
-def test_a_worker_that_dies_over_and_over_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from smoothcert.sweeps import parallel
-
-    losses = parallel._Losses()
+def test_a_worker_that_dies_over_and_over_is_an_error(tmp_path: Path) -> None:
+    losses: Counter[str] = Counter()
     job = _Job(CELLS[0], TRIAL, tmp_path, str(tmp_path), 1)
     for _ in range(3):
-        losses.note(job, "-9")
+        sweeps._count_loss(losses, job, "-9")
     with pytest.raises(RunError, match=r"gaussian-sigma0\.25-seed0.*\b4\b.*\(-9\).*--workers 1"):
-        losses.note(job, "-9")
+        sweeps._count_loss(losses, job, "-9")
 
 
 def test_what_a_cell_refuses_ends_the_sweep_with_its_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smoothcert.sweeps import parallel
-
-    monkeypatch.setattr(parallel, "_processes", lambda jobs, _: ((job, job()) for job in jobs))
+    monkeypatch.setattr(sweeps, "_processes", lambda jobs, _: ((job, job()) for job in jobs))
     trial = replace(TRIAL, execution=Execution(workers=2, backend="processes"))
     path = CELLS[1].model(tmp_path)
     path.mkdir(parents=True)
@@ -127,9 +121,7 @@ def test_what_a_cell_refuses_ends_the_sweep_with_its_message(
 
 
 def test_workers_elsewhere_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from smoothcert.sweeps import parallel
-
-    monkeypatch.setattr(parallel, "_ray", lambda jobs, _: ((job, ("done", "")) for job in jobs))
+    monkeypatch.setattr(sweeps, "_ray", lambda jobs, _: ((job, ("done", "")) for job in jobs))
     with pytest.raises(RunError, match=r"gaussian-sigma0\.25-seed0/certified.*--out"):
         run_cells(CELLS, replace(TRIAL, execution=Execution(backend="ray")), tmp_path)
 
@@ -168,13 +160,11 @@ class _FakeRay:
 def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from smoothcert.sweeps import parallel
-
     fake = _FakeRay()
-    monkeypatch.setattr(parallel, "require", lambda *_: fake)
+    monkeypatch.setattr(sweeps, "require", lambda *_: fake)
     cells = plan_cells(["gaussian"], [0.25], [0, 1, 2], {"dataset": "digits"})
     jobs = [_Job(cell, TRIAL, tmp_path, str(tmp_path), 1) for cell in cells]
-    done = [job.cell for job, _ in parallel._ray(jobs, Execution(workers=2, backend="ray"))]
+    done = [job.cell for job, _ in sweeps._ray(jobs, Execution(workers=2, backend="ray"))]
     assert sorted(cell.seed for cell in done) == [0, 1, 2]
     assert (fake.most, fake.lost) == (2, 1)
 
@@ -182,7 +172,7 @@ def test_on_ray_no_more_cells_at_once_than_workers_and_lost_ones_again(
 @pytest.mark.slow
 def test_shards_make_the_table_that_one_command_makes(tmp_path: Path) -> None:
     words = ["sweep", "digits", "--methods", "gaussian", "consistency:lam=1", "--sigmas", "0.25"]
-    words += ["--epochs", "1", "--train-inputs", "64", "--n", "100", "--skip", "200", "--quiet", "--out"]
+    words += ["--epochs", "1", "--train-inputs", "64", "--n", "100", "--every", "200", "--quiet", "--out"]
     main([*words, str(tmp_path / "whole")])
     for number in (2, 1):
         main([*words, str(tmp_path / "parts"), "--shard", f"{number}/2"])

@@ -10,12 +10,14 @@ from torch import nn
 
 from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, ModelError, RunError
-from smoothcert.noise import Uniform
 from smoothcert.objectives import OBJECTIVES
-from smoothcert.training import Ramp, Recipe, TrainPlan, read_recipe, train, train_into
-from smoothcert.training.batches import Shard
-from smoothcert.training.checkpoint import load_state
-from smoothcert.training.data_dependent import SigmaTable
+from smoothcert.perturb.uniform import Uniform
+from smoothcert.training.batches import BatchShard
+from smoothcert.training.loop import train
+from smoothcert.training.plan import Ramp, TrainPlan
+from smoothcert.training.recipe import Recipe, read_recipe
+from smoothcert.training.runs import load_state, train_into
+from smoothcert.training.steps import SigmaTable
 from tests.training.test_resume import check_same, three_epochs_both_ways
 from tests.training.toys import InDouble, Meeting, Recorder, flat, halves, new_model, numbers, plan
 
@@ -88,7 +90,7 @@ def test_as_released_the_step_of_sigma_sees_the_model_in_training_mode():
         model = nn.Sequential(nn.BatchNorm1d(1), nn.Linear(1, 3)).train()
         nn.init.constant_(model[1].weight, 0.3)
         table = SigmaTable(8, dependent(sigma_lr=1e-4, sigma_training_mode=released))
-        shard = Shard(0, torch.arange(8.0).reshape(8, 1), torch.zeros(8).long(), 1.0, np.arange(8))
+        shard = BatchShard(0, torch.arange(8.0).reshape(8, 1), torch.zeros(8).long(), 1.0, np.arange(8))
         radii.append(table.step(model, shard, torch.Generator().manual_seed(0)))
         assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
         assert model.training
@@ -121,7 +123,7 @@ def test_the_step_is_the_papers_and_leaves_the_model_alone():
     model = Sure().train()
     before = copy.deepcopy(model.state_dict())
     table = SigmaTable(5, dependent(sigma_lr=1e-4, sigma_steps=3))
-    shard = Shard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([1, 4]))
+    shard = BatchShard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([1, 4]))
     sigma = table.step(model, shard, torch.Generator().manual_seed(0))
     assert sigma == pytest.approx([0.25 + 3e-4 * 2.0537489] * 2, rel=1e-5)  # Φ⁻¹(0.98)
     assert (table.values == 0.25).tolist() == [True, False, True, True, False]
@@ -136,7 +138,7 @@ def test_a_gradient_that_is_no_number_moves_nothing_and_sigma_stays_in_range():
             bad = torch.sqrt(0 * x[:, 0])
             return torch.stack([5 + bad, -5 + bad], 1)
 
-    shard = Shard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([0, 1]))
+    shard = BatchShard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([0, 1]))
     table = SigmaTable(2, dependent())
     table.step(Odd(), shard, torch.Generator().manual_seed(0))
     assert table.values.tolist() == [0.25, 0.25]
@@ -249,7 +251,7 @@ def test_under_uniform_noise_the_l1_radius_is_climbed():
             return torch.tensor([2.0, 0.0]) + 0 * x
 
     table = SigmaTable(2, dependent(sigma_lr=1e-2, sigma_steps=1, noise="uniform"))
-    shard = Shard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([0, 1]))
+    shard = BatchShard(0, torch.rand(2, 1), torch.zeros(2).long(), 1.0, np.array([0, 1]))
     sigma = table.step(Sure(), shard, torch.Generator().manual_seed(0))
     # R = √3σ(E_A − E_B), and E_A − E_B = tanh(1) whatever σ is.
     assert sigma == pytest.approx([0.25 + 1e-2 * np.sqrt(3) * np.tanh(1.0)] * 2, rel=1e-6)

@@ -1,16 +1,49 @@
+"""Plans of training: their fields, schedules and ramps, and settings without effect."""
+
+from __future__ import annotations
+
 import math
+import re
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
 from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import OBJECTIVES
 from smoothcert.objectives.consistency import Consistency
-from smoothcert.objectives.gaussian import Gaussian
+from smoothcert.objectives.gaussian import GaussianAugmentation
 from smoothcert.objectives.macer import Macer
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
-from smoothcert.training import Ramp, TrainPlan
-from tests.training.toys import Recorder
+from smoothcert.training.plan import Ramp, TrainPlan, check_learns, without_effect
+from smoothcert.training.recipe import shipped_recipes
+from smoothcert.training.runs import RunFiles, train_into
+from tests.training.toys import Recorder, halves, plan, recipe
+
+
+def test_what_the_command_line_makes_options_of_does_not_import_torch():
+    modules = (
+        "architectures.base",
+        "datasets",
+        "objectives",
+        "service.limits",
+        "training.plan",
+        "training.recipe",
+    )
+    lines = [
+        "import sys",
+        *(f"import smoothcert.{module}" for module in modules),
+        "from smoothcert.datasets import DATASETS",
+        "from smoothcert.objectives import OBJECTIVES",
+        "assert 'mnist' in DATASETS",
+        "assert 'gaussian' in OBJECTIVES",
+        "from smoothcert.training.recipe import descriptions",
+        "assert descriptions()",
+        "assert 'torch' not in sys.modules",
+    ]
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=120)
 
 
 def ramped(*texts, **fields):
@@ -19,7 +52,7 @@ def ramped(*texts, **fields):
 
 def test_defaults_are_the_shared_recipe_of_the_mnist_experiments():
     plan = TrainPlan(sigma=0.25)
-    assert (plan.objective, plan.epochs, plan.batch_size, plan.lr) == (Gaussian(), 90, 256, 0.01)
+    assert (plan.objective, plan.epochs, plan.batch_size, plan.lr) == (GaussianAugmentation(), 90, 256, 0.01)
     assert (plan.momentum, plan.weight_decay, plan.schedule, plan.step_epochs) == (0.9, 1e-4, "step", 30)
 
 
@@ -30,7 +63,7 @@ def test_defaults_are_the_shared_recipe_of_the_mnist_experiments():
         ("sigma", math.nan),
         ("sigma", math.inf),
         ("objective", "gausian"),
-        ("objective", Gaussian),
+        ("objective", GaussianAugmentation),
         ("epochs", 0),
         ("epochs", 2.5),
         ("epochs", True),
@@ -146,16 +179,16 @@ def test_several_ramps_work_together():
     ("text", "objective", "named"),
     [
         ("epsilom:10", SmoothAdv(), "'epsilom'.*'epsilon'"),
-        ("epsilon:10", Gaussian(), "'epsilon'.*lr, sigma$"),
+        ("epsilon:10", GaussianAugmentation(), "'epsilon'.*lr, sigma$"),
         ("copies:3", Macer(), "'copies'.*lr, sigma, lam"),
         ("attack:3", SmoothAdv(), "'attack'.*lr, sigma, epsilon"),
         ("clip:3", SmoothAdv(), "'clip'.*lr, sigma, epsilon"),
-        ("loss:3", Gaussian(), "'loss'.*lr, sigma$"),
-        ("epochs:3", Gaussian(), "'epochs'.*lr, sigma$"),
+        ("loss:3", GaussianAugmentation(), "'loss'.*lr, sigma$"),
+        ("epochs:3", GaussianAugmentation(), "'epochs'.*lr, sigma$"),
         ("one_step_norm:3", SmoothMix(), "one_step_norm:3"),
         ("gamma:0@3", Macer(), r"\bgamma\b.*\b0\b"),
-        ("lr=-1:5", Gaussian(), "ramps.*lr=-1:5"),
-        ("sigma=-1:5@2", Gaussian(), "ramps.*sigma=-1:5@2"),
+        ("lr=-1:5", GaussianAugmentation(), "ramps.*lr=-1:5"),
+        ("sigma=-1:5@2", GaussianAugmentation(), "ramps.*sigma=-1:5@2"),
     ],
 )
 def test_a_ramp_that_cannot_be_is_refused_before_training(text, objective, named):
@@ -170,7 +203,12 @@ def test_two_ramps_of_one_knob_contradict_each_other():
 
 @pytest.mark.parametrize(
     ("objective", "inputs"),
-    [(Gaussian(), 100), (Consistency(copies=2), 50), (SmoothMix(copies=4), 25), (SmoothAdv(copies=8), 12)],
+    [
+        (GaussianAugmentation(), 100),
+        (Consistency(copies=2), 50),
+        (SmoothMix(copies=4), 25),
+        (SmoothAdv(copies=8), 12),
+    ],
 )
 def test_a_step_takes_as_many_inputs_as_its_rows_allow(objective, inputs):
     assert TrainPlan(0.25, objective=objective, batch_size=100).inputs_per_step == inputs
@@ -195,3 +233,167 @@ def test_the_objective_goes_by_its_registered_name(name):
 
 def test_an_unregistered_objective_goes_by_its_class():
     assert TrainPlan(0.25, objective=Recorder()).objective_name == "Recorder"
+
+
+@pytest.mark.parametrize(
+    ("text", "ramp"),
+    [
+        ("epsilon:10", Ramp("epsilon", 10)),
+        ("lr=0.001:5", Ramp("lr", 5, start=0.001)),
+        ("lam:0@60", Ramp("lam", 0, after=60)),
+        ("one_step_norm=0.5:3@2", Ramp("one_step_norm", 3, start=0.5, after=2)),
+        ("lr=0.0012345678901:5", Ramp("lr", 5, start=0.0012345678901)),
+        ("sigma=3:1", Ramp("sigma", 1, start=3.0)),
+    ],
+)
+def test_text_and_back(text, ramp):
+    assert Ramp.parse(text) == ramp
+    assert str(ramp) == text
+
+
+@pytest.mark.parametrize("start", [1e-300, 1 / 3, 12345678.9, -2.0, 1e22])
+def test_every_start_survives_the_round_trip(start):
+    ramp = Ramp("lam", 4, start, 1)
+    assert Ramp.parse(str(ramp)) == ramp
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "eps",
+        "eps:",
+        ":10",
+        "eps:ten",
+        "eps:-1",
+        "eps:1.5",
+        "eps:10@",
+        "eps@3",
+        "eps=:10",
+        "eps=x:10",
+        " eps:10",
+        "eps:10@-2",
+        "e s:3",
+        "eps=1=2:3",
+    ],
+)
+def test_a_text_of_another_form_shows_the_form(text):
+    with pytest.raises(InvalidValueError, match=r"\[=START\]:EPOCHS\[@AFTER\]") as caught:
+        Ramp.parse(text)
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("start", ["nan", "inf", "-inf"])
+def test_a_start_that_is_no_number_is_refused(start):
+    with pytest.raises(InvalidValueError, match=rf"\blr\b.*{start}"):
+        Ramp.parse(f"lr={start}:5")
+
+
+@pytest.mark.parametrize("field", ["epochs", "after"])
+@pytest.mark.parametrize("value", [-1, 1.5, True])
+def test_epochs_are_counted(field, value):
+    with pytest.raises(InvalidValueError, match=f"(epochs|{field}).*{value}"):
+        Ramp(**{"knob": "lr", "epochs": 1, field: value})
+
+
+def test_the_first_epoch_of_a_rise_over_ten_is_a_tenth():
+    values = [Ramp("epsilon", 10).value(2.0, epoch) for epoch in range(12)]
+    assert values == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.0, 2.0])
+    assert values[9:] == [2.0, 2.0, 2.0]
+
+
+def test_a_rise_from_a_start_after_some_epochs():
+    values = [Ramp("lam", 4, start=1.0, after=2).value(3.0, epoch) for epoch in range(8)]
+    assert values == pytest.approx([1.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.0, 3.0])
+
+
+def test_a_ramp_may_fall():
+    assert [Ramp("sigma", 2, start=1.0).value(0.5, epoch) for epoch in range(3)] == [0.75, 0.5, 0.5]
+
+
+def test_a_rise_over_no_epochs_is_a_jump():
+    assert [Ramp("lam", 0, after=2).value(6.0, epoch) for epoch in range(4)] == [0.0, 0.0, 6.0, 6.0]
+    assert Ramp("lam", 0).value(6.0, 0) == 6.0
+
+
+@pytest.mark.parametrize(
+    ("text", "share", "scaled"),
+    [
+        ("epsilon:10", 0.5, "epsilon:5"),
+        ("epsilon:10", 0.01, "epsilon:1"),
+        ("lam:0@30", 6 / 90, "lam:0@2"),  # what waited a third of the time still does
+        ("lam:0@30", 0.001, "lam:0@1"),
+        ("one_step_norm=0.5:30@60", 2 / 3, "one_step_norm=0.5:20@40"),
+    ],
+)
+def test_a_shorter_schedule_has_shorter_ramps_that_begin_earlier(text, share, scaled):
+    assert str(Ramp.parse(text).scaled(share)) == scaled
+
+
+@pytest.mark.parametrize(
+    ("typed", "more", "named"),
+    [
+        ({"ramps": (Ramp("lr", 9999999999),)}, {}, r"--ramp lr:9999999999\b.*\b4\b"),
+        ({"ramps": (Ramp("lr", 3, after=2),)}, {}, r"--ramp lr:3@2\b.*\b4\b.*\b2\b.*\b3\b"),
+        (
+            {"ramps": (Ramp("sigma", 0, 0.5, after=4),)},
+            {},
+            r"--ramp sigma=0\.5:0@4\b.*\b4\b.*\b0\.5\b",
+        ),
+        ({"ramps": (Ramp("lr", 1),)}, {}, r"--ramp lr:1\b"),
+        ({"milestones": (2, 4, 50)}, {}, r"--milestones\b.*\b4, 50\b.*\b4\b"),
+        ({"milestones": (2,)}, {"schedule": "cosine"}, "--milestones .*--schedule cosine"),
+        ({"step_epochs": 2}, {"schedule": "cosine"}, "--step-epochs .*--schedule cosine"),
+        ({"step_epochs": 2}, {"milestones": (2,)}, "--step-epochs .*--milestones"),
+        ({"sigma_lr": 0.1}, {}, "--sigma-lr .*--data-dependent"),
+        ({"nesterov": False}, {"optimizer": "adam"}, "--nesterov .*--optimizer adam"),
+        ({"momentum": 0.5}, {"optimizer": "adadelta"}, "--momentum .*--optimizer adadelta"),
+    ],
+)
+def test_what_was_typed_and_does_nothing_is_said(
+    typed: dict[str, Any], more: dict[str, Any], named: str
+) -> None:
+    (warning,) = without_effect(plan(**typed, **more), typed)
+    assert re.search(named, warning)
+    assert without_effect(plan(**typed, **more), ()) == [], "what nobody typed says nothing"
+
+
+@pytest.mark.parametrize(
+    ("typed", "more"),
+    [
+        ({"ramps": (Ramp("lr", 4),)}, {}),
+        ({"ramps": (Ramp("lr", 0, after=3),)}, {}),
+        ({"milestones": (1, 3)}, {}),
+        ({"step_epochs": 90}, {}),
+        ({"sigma_lr": 0.1}, {"data_dependent": True}),
+        ({"momentum": 0.5}, {"optimizer": "adam"}),
+    ],
+)
+def test_what_takes_effect_says_nothing(typed: dict[str, Any], more: dict[str, Any]) -> None:
+    assert without_effect(plan(**typed, **more), typed) == []
+
+
+def test_no_shipped_recipe_says_anything_of_its_own() -> None:
+    for name, shipped in shipped_recipes().items():
+        short = shipped.changed({"epochs": 60})
+        assert without_effect(short.plan, {"epochs": 60}) == [], name
+
+
+@pytest.mark.parametrize("knob", ["sigma", "lr"])
+def test_a_new_run_that_would_learn_nothing_is_refused(knob: str, tmp_path: Any) -> None:
+    idle = recipe(ramps=(Ramp(knob, 0, after=5),))
+    with pytest.raises(InvalidValueError, match=rf"{knob}:0@5.*\b2\b"):
+        train_into(tmp_path / "run", idle, halves())
+    assert not (tmp_path / "run").exists()
+    check_learns(plan(sigma=0.0))
+    check_learns(plan(ramps=(Ramp(knob, 0, after=3),)))
+    check_learns(plan(ramps=(Ramp(knob, 0, 0.125, after=5),)))
+
+
+def test_one_that_was_begun_before_goes_on(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = recipe(ramps=(Ramp("sigma", 0, after=5),))
+    with monkeypatch.context() as before:
+        before.setattr("smoothcert.training.runs.check_learns", lambda _: None)
+        history = train_into(tmp_path, idle, halves())
+    assert RunFiles(tmp_path).statement.exists()
+    assert train_into(tmp_path, idle, halves()) == history

@@ -1,18 +1,25 @@
-"""Several processes, or one that takes all shards: the same training. Real ones are in test_torchrun."""
+"""Several processes, or one that takes all shards: the same training (real ones: test_torchrun); and kept memory."""
+
+from __future__ import annotations
 
 import copy
 import dataclasses
 import os
+import subprocess
+import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import torch
 from torch import nn
 
+from smoothcert.cli import main
 from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import Objective
 from smoothcert.objectives.smoothadv import SmoothAdv
-from smoothcert.training import train
+from smoothcert.training import processes
+from smoothcert.training.loop import train
 from smoothcert.training.processes import Processes, connect
 from tests.training.toys import InDouble, Meeting, flat, halves, new_model, plan
 
@@ -145,3 +152,48 @@ def test_processes_without_a_card_are_refused():
     cards = patch("torch.cuda.device_count", return_value=2)
     with here, cards, pytest.raises(InvalidValueError, match=r"\b4\b.*\b2\b"):
         connect("cuda")
+
+
+FAULTS = """
+import resource
+import numpy as np
+from smoothcert.training.processes import keep_freed_memory
+
+kept = KEEP and keep_freed_memory()
+for step in range(6):
+    if step == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(64 * 2**20, np.uint8)
+print(int(kept), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(keep: bool) -> tuple[bool, int]:
+    """Whether freed memory was kept, and the pages that five more arrays of 64 MB faulted in."""
+    words = [sys.executable, "-c", FAULTS.replace("KEEP", str(keep))]
+    run = subprocess.run(words, check=True, capture_output=True, text=True, timeout=120)
+    kept, count = run.stdout.split()
+    return kept == "1", int(count)
+
+
+@pytest.mark.system
+def test_the_next_array_has_the_pages_of_the_last():
+    kept, count = faults(keep=True)
+    if not kept:
+        pytest.skip("this C library can't be told")
+    _, otherwise = faults(keep=False)
+    assert count < otherwise / 10
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(processes.ctypes, "CDLL", lambda name: object())
+    assert not processes.keep_freed_memory()
+
+
+def test_the_command_keeps_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    pytest.importorskip("sklearn")
+    asked: list[bool] = []
+    monkeypatch.setattr(processes, "keep_freed_memory", lambda: asked.append(True))
+    words = ["--sigma", "0.25", "--epochs", "1", "--max", "64", "--quiet"]
+    main(["train", "digits", *words, "--out", str(tmp_path / "run")])
+    assert asked == [True]

@@ -1,4 +1,9 @@
-"""Interrupted and continued is the same as uninterrupted, to the last bit."""
+"""Interrupted and continued is the same as uninterrupted, to the last bit; checkpoints and event files."""
+
+import dataclasses
+import errno
+import pickle
+import sys
 
 import numpy as np
 import pytest
@@ -6,13 +11,17 @@ import torch
 from torch import nn
 
 from smoothcert.datasets.base import Dataset
+from smoothcert.errors import MissingExtraError, OutputError, RunError
 from smoothcert.objectives import OBJECTIVES
-from smoothcert.objectives.gaussian import Gaussian
+from smoothcert.objectives.gaussian import GaussianAugmentation
 from smoothcert.objectives.macer import Macer
 from smoothcert.objectives.smoothadv import SmoothAdv
 from smoothcert.objectives.smoothmix import SmoothMix
-from smoothcert.training import Ramp, train
-from smoothcert.training.checkpoint import load_state, save_state
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.side_files import EpochMetrics
+from smoothcert.training.loop import State, train
+from smoothcert.training.plan import Ramp
+from smoothcert.training.runs import TensorBoard, load_state, save_state
 from tests.training.toys import flat, halves, new_model, plan
 
 
@@ -85,7 +94,7 @@ def test_every_part_of_a_plan(changes, tmp_path):
     check_same(*three_epochs_both_ways(new_model, plan(epochs=3, **changes), tmp_path))
 
 
-@pytest.mark.parametrize("objective", [Gaussian(), SmoothAdv(steps=2, copies=2)])
+@pytest.mark.parametrize("objective", [GaussianAugmentation(), SmoothAdv(steps=2, copies=2)])
 def test_batch_norm(objective, tmp_path):
     chosen = plan(objective=objective, epochs=3)
     results = three_epochs_both_ways(lambda: new_model(architecture="cifar_resnet20"), chosen, tmp_path)
@@ -152,3 +161,126 @@ def test_other_data_of_the_same_size_would_show():
     for model, dataset in zip(models, (halves(20), other)):
         train(model, dataset, plan(epochs=1))
     assert not torch.equal(*map(flat, models))
+
+
+FILE_NAME = RunFiles.checkpoint.name
+
+METRICS = EpochMetrics(1, 0.5, 0.75, "holdout", 0.01, 3.25)
+
+
+def state(value=1.0):
+    return State(
+        (METRICS,), {"model": {"w": torch.full((300,), value)}, "optimizer": {"step": 7}, "scaler": {}}
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    save_state(tmp_path, state())
+    loaded = load_state(tmp_path)
+    assert loaded.history == (METRICS,)
+    assert torch.equal(loaded.tensors["model"]["w"], torch.ones(300))
+    assert loaded.tensors["optimizer"] == {"step": 7}
+    assert set(loaded.tensors) == {"model", "optimizer", "scaler"}
+
+
+def test_nothing_saved_is_nothing(tmp_path):
+    assert load_state(tmp_path) is None
+
+
+def test_a_second_replaces_the_first_and_leaves_nothing_beside_it(tmp_path):
+    save_state(tmp_path, state(1.0))
+    save_state(tmp_path, state(2.0))
+    assert load_state(tmp_path).tensors["model"]["w"][0] == 2
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+class Payload:
+    def __reduce__(self):
+        return print, ("owned",)
+
+
+def damages(good):
+    yield b""
+    yield good[: len(good) // 2]
+    yield good[:-1]
+    yield b"garbage" * 100
+    yield pickle.dumps(Payload())
+
+
+@pytest.mark.parametrize("which", range(5))
+def test_a_damaged_file_is_named_and_kept(which, tmp_path, capsys):
+    save_state(tmp_path, state())
+    path = tmp_path / FILE_NAME
+    damaged = list(damages(path.read_bytes()))[which]
+    path.write_bytes(damaged)
+    with pytest.raises(RunError) as caught:
+        load_state(tmp_path)
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == damaged
+    assert "owned" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [{}, {"history": [{"epok": 1}]}, {"history": 3}, [1, 2]])
+def test_a_file_of_another_version_is_refused_too(content, tmp_path):
+    torch.save(content, tmp_path / FILE_NAME)
+    with pytest.raises(RunError, match=FILE_NAME):
+        load_state(tmp_path)
+
+
+def test_a_file_that_would_run_code_does_not(tmp_path, capsys):
+    torch.save({"history": [], "extra": Payload()}, tmp_path / FILE_NAME)
+    with pytest.raises(RunError):
+        load_state(tmp_path)
+    assert "owned" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("moment", ["os.fsync", "pathlib.Path.replace"])
+def test_a_full_disk_keeps_the_file_before(moment, tmp_path, monkeypatch):
+    save_state(tmp_path, state(1.0))
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "ENOSPC")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(moment, full)
+        with pytest.raises(OutputError, match=f"{FILE_NAME}.*ENOSPC"):
+            save_state(tmp_path, state(2.0))
+    assert load_state(tmp_path).tensors["model"]["w"][0] == 1
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+
+
+def events(directory):
+    """(epoch, value) of each scalar written."""
+    module = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    accumulator = module.EventAccumulator(str(directory)).Reload()
+    return {
+        name: [(event.step, event.value) for event in accumulator.Scalars(name)]
+        for name in accumulator.Tags()["scalars"]
+    }
+
+
+@pytest.mark.filterwarnings("ignore")  # its own dependencies'
+def test_each_epoch_is_on_disk_at_once(tmp_path):
+    pytest.importorskip("tensorboard")
+    board = TensorBoard(tmp_path)
+    board(METRICS)
+    assert events(tmp_path)["loss"] == [(1, 0.5)]
+    board(dataclasses.replace(METRICS, epoch=2, loss=0.25))
+    board.close()
+    written = events(tmp_path)
+    assert written["loss"] == [(1, 0.5), (2, 0.25)]
+    assert written["accuracy"] == [(1, 0.75), (2, 0.75)]
+    assert set(written) == {"loss", "accuracy", "learning_rate", "seconds"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_written_makes_no_file(tmp_path):
+    pytest.importorskip("tensorboard")
+    TensorBoard(tmp_path / "board").close()
+    assert not (tmp_path / "board").exists()
+
+
+def test_without_the_package_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(MissingExtraError, match=r"smoothcert\[tensorboard\]"):
+        TensorBoard(tmp_path)

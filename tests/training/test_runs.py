@@ -7,14 +7,16 @@ import re
 import pytest
 import torch
 
-from smoothcert.architectures import initialise
+from smoothcert.architectures.spec import initialise
 from smoothcert.architectures.weights import load_model
 from smoothcert.errors import InvalidValueError, OutputError, RunError
 from smoothcert.objectives.macer import Macer
-from smoothcert.runs import Manifest, checkpoints
-from smoothcert.training import Ramp, Recipe, TrainingDivergedError, find_recipe, train_into
-from smoothcert.training.checkpoint import load_state
-from smoothcert.training.runs import default_architecture
+from smoothcert.runs import checkpoints
+from smoothcert.runs.manifest import Manifest
+from smoothcert.training.loop import TrainingDivergedError
+from smoothcert.training.plan import Ramp
+from smoothcert.training.recipe import Recipe, find_recipe
+from smoothcert.training.runs import default_architecture, load_state, train_into
 from tests.training.toys import Diverging, Meeting, flat, halves, numbers, plan, recipe
 
 

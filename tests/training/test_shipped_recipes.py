@@ -1,14 +1,20 @@
 """The recipes that come with the package, against the papers' figures written out here."""
 
 import dataclasses
+import hashlib
+import json
 import re
-from importlib import resources
+from pathlib import Path
 
-from smoothcert.architectures import ARCHITECTURES
+import pytest
+
+from smoothcert.architectures.base import ARCHITECTURES
 from smoothcert.datasets import DATASETS
-from smoothcert.training import Ramp, find_recipe, read_recipe, shipped_recipes
+from smoothcert.training.plan import Ramp
+from smoothcert.training.recipe import find_recipe, read_recipe, shipped_recipes
 
 RECIPES = shipped_recipes()
+DIGESTS = Path(__file__).with_name("recipe_digests.txt")
 SIGMAS = ("0.25", "0.5", "1.0")
 
 # Jeong et al. 2021, Table 5 (five seeds): σ = 0.25, 0.5, 1.0
@@ -64,11 +70,71 @@ KNOBS = {
     ],
 }
 
-# Alfarra et al. 2022, at σ = 0.12, 0.25, 0.5
+SMALL_SIGMAS = ("0.12", "0.25", "0.5")
+
+# Alfarra et al. 2022, at each of these
 OF_SMALL_NOISE = {
     "cifar10-resnet18-smoothadv": {"attack": "pgd", "epsilon": 0.25, "steps": 2, "copies": 1},
     "cifar10-resnet18-macer": MACER | {"lam": 12.0, "copies": 64},
 }
+
+SHARED = {"batch_size": 256, "schedule": "step", "milestones": (), "momentum": 0.9, "weight_decay": 1e-4}
+ON_MNIST = {"epochs": 90, "lr": 0.01, "step_epochs": 30, "flip": False, "shift": 0, "architecture": "lenet"}
+ON_CIFAR = {"lr": 0.1, "step_epochs": 50, "flip": True, "shift": 4}
+RELEASED = {"architecture": "cifar_resnet18_7x7", "optimizer": "sgd", "nesterov": False}
+SMALL = {"epochs": 200, "inputs_per_step": 128, "lr": 0.01, "weight_decay": 5e-4, "flip": True, "shift": 4}
+# As released: 64 inputs a step, plain momentum, five times the usual weight decay.
+OWN = {
+    "lr": 0.01,
+    "inputs_per_step": 64,
+    "weight_decay": 5e-4,
+    "optimizer": "sgd",
+    "momentum": 0.9,
+    "nesterov": False,
+}
+DS2 = {
+    "data_dependent": True,
+    "warmup": 50,
+    "epochs": 200,
+    "sigma_steps": 1,
+    "sigma_samples": 1,
+    "sigma_lr": 1e-4,
+}
+ONE_STEP = (Ramp("eta", 10), Ramp("one_step_norm", 10))
+
+# Fields of the recipes whose names match: as the papers share them, then what a method has of its own.
+PUBLISHED = [
+    (r"mnist-(?!.*-440)", SHARED | ON_MNIST),
+    (r"cifar10-(?!.*macer|resnet18)", SHARED | ON_CIFAR | {"architecture": "cifar_resnet110", "epochs": 150}),
+    (r"cifar10-resnet18-(?!macer|smoothadv)", SHARED | ON_CIFAR | {"epochs": 200}),
+    (r"cifar10-resnet18-", RELEASED),
+    (r"cifar10-resnet18-(macer|smoothadv)-", SMALL),
+    (r"cifar10-resnet18-gaussian-ds2-", DS2),
+    (r".*macer-440-", OWN | {"epochs": 440, "milestones": (200, 400)}),
+    (r".*macer-150-", OWN | {"epochs": 150, "milestones": (60, 120)}),
+    (r"mnist-macer-[01]", {"inputs_per_step": 256, "ramps": (Ramp("lam", 0, after=30),)}),
+    (r"mnist-macer-440", {"ramps": ()}),
+    (r"cifar10-macer-150-1\.0", {"ramps": (Ramp("lam", 0, after=60),)}),
+    (r"cifar10-macer-440-1\.0", {"ramps": (Ramp("lam", 0, after=200),)}),
+    (r"(mnist|cifar10|imagenet)-smoothadv", {"ramps": (Ramp("epsilon", 10),)}),
+    (r".*resnet18-smoothadv", {"ramps": ()}),  # released: a warm-up of one epoch, which is none
+    (r".*smoothmix-(eta1-)?onestep", {"ramps": ONE_STEP}),
+    (r".*(gaussian|consistency|stability)", {"ramps": ()}),
+    (r"imagenet-", {"random_crops": True, "flip": True}),
+    (r"svhn-", {"flip": True, "shift": 4}),
+]
+
+
+@pytest.mark.parametrize(("pattern", "expected"), PUBLISHED)
+def test_plans_are_the_published_ones(pattern, expected):
+    names = [name for name in RECIPES if re.match(pattern, name)]
+    assert names
+    for name in names:
+        recipe = RECIPES[name]
+        found = {
+            field: getattr(recipe if hasattr(recipe, field) else recipe.plan, field) for field in expected
+        }
+        assert found == expected, name
 
 
 def test_every_recipe_says_what_it_is():
@@ -99,9 +165,15 @@ def test_every_epoch_of_every_recipe_has_settings():
         assert last.objective == plan.objective, name  # every ramp has reached its end
 
 
-def test_every_file_is_listed():
-    folder = resources.files("smoothcert.training") / "recipes"
-    assert sorted(RECIPES) == sorted(file.name.removesuffix(".toml") for file in folder.iterdir())
+def digests():
+    """A hash of all fields of every recipe: ``python -m tests.training.test_shipped_recipes`` prints the data file."""
+    plain = {name: json.dumps({"name": name, **RECIPES[name].to_json()}, sort_keys=True) for name in RECIPES}
+    return [f"{name} {hashlib.sha256(plain[name].encode()).hexdigest()[:16]}" for name in RECIPES]
+
+
+def test_names_and_fields_are_those_of_one_file_for_each_recipe():
+    """Commit 7bb0724 had a file for each; a change here is meant, and goes into the changelog."""
+    assert digests() == DIGESTS.read_text().splitlines()
     assert find_recipe("mnist-gaussian-0.5") is RECIPES["mnist-gaussian-0.5"]
 
 
@@ -129,112 +201,35 @@ def test_every_family_with_knobs_is_in_the_table():
     assert families == set(KNOBS) | set(OF_SMALL_NOISE)
 
 
-def chosen(wanted):
-    """Recipes whose name is wanted; at least one."""
-    found = [(name, recipe, recipe.plan) for name, recipe in RECIPES.items() if wanted(name)]
-    assert found
-    return found
-
-
-def test_mnist_is_trained_as_the_papers_share_it():
-    for name, recipe, plan in chosen(lambda name: name.startswith("mnist") and "-440" not in name):
-        assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == ("lenet", 90, 256, 0.01), name
-        assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 30, ()), name
-        assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, False, 0), name
-
-
-def test_cifar_is_trained_as_the_papers_share_it():
-    for name, recipe, plan in chosen(
-        lambda name: name.startswith("cifar10") and "macer" not in name and "resnet18-smoothadv" not in name
-    ):
-        depth, epochs = ("cifar_resnet18_7x7", 200) if "resnet18" in name else ("cifar_resnet110", 150)
-        assert (recipe.architecture, plan.epochs, plan.batch_size, plan.lr) == (depth, epochs, 256, 0.1), name
-        assert (plan.schedule, plan.step_epochs, plan.milestones) == ("step", 50, ()), name
-        assert (plan.momentum, plan.weight_decay, plan.flip, plan.shift) == (0.9, 1e-4, True, 4), name
-
-
-def test_macers_own_schedule():
-    """As released: 64 inputs a step, plain momentum, five times the usual weight decay."""
-    schedules = {"440": (440, (200, 400)), "150": (150, (60, 120))}
-    for epochs, schedule in schedules.items():
-        for name, _, plan in chosen(lambda name, part=f"-{epochs}-": "macer-" in name and part in name):
-            assert (plan.epochs, plan.milestones) == schedule, name
-            assert (plan.lr, plan.inputs_per_step, plan.weight_decay) == (0.01, 64, 5e-4), name
-            assert (plan.optimizer, plan.momentum, plan.nesterov) == ("sgd", 0.9, False), name
-
-
-def test_smoothmix_mnist_runs_of_macer_begin_without_the_hinge():
-    """As released: 256 inputs a step, and λ = 0 as long as the learning rate is 0.01."""
+def test_mnist_runs_of_macer_begin_without_the_hinge():
+    """SmoothMix's, as released: λ = 0 as long as the learning rate is 0.01."""
     for sigma in SIGMAS:
         plan = RECIPES[f"mnist-macer-{sigma}"].plan
-        assert plan.inputs_per_step == 256, sigma
         for epoch in range(plan.epochs):
             settings = plan.at(epoch)
             assert (settings.objective.lam == 0) == (settings.lr == 0.01), (sigma, epoch)
 
 
-RAMPS = {
-    "mnist-smoothadv": (Ramp("epsilon", 10),),
-    "cifar10-smoothadv": (Ramp("epsilon", 10),),
-    "imagenet-smoothadv": (Ramp("epsilon", 10),),
-    "resnet18-smoothadv": (),  # released: a warm-up of one epoch, which is none
-    "smoothmix-onestep": (Ramp("eta", 10), Ramp("one_step_norm", 10)),
-    "mnist-macer-0": (Ramp("lam", 0, after=30),),
-    "mnist-macer-1": (Ramp("lam", 0, after=30),),
-    "mnist-macer-440": (),
-    "cifar10-macer-150-1.0": (Ramp("lam", 0, after=60),),
-    "cifar10-macer-440-1.0": (Ramp("lam", 0, after=200),),
-    "gaussian": (),
-    "consistency": (),
-    "stability": (),
-}
-
-
-def test_what_rises_during_training():
-    for part, ramps in RAMPS.items():
-        for name, _, plan in chosen(lambda name, part=part: part in name):
-            assert plan.ramps == ramps, name
-
-
-SMALL_SIGMAS = ("0.12", "0.25", "0.5")
-
-
 def test_data_dependent_papers_train_resnet18_by_all_three_methods():
     for family, expected in OF_SMALL_NOISE.items():
-        for name in (f"{family}-{sigma}" for sigma in SMALL_SIGMAS):
-            plan, knobs = RECIPES[name].plan, dataclasses.asdict(RECIPES[name].plan.objective)
-            assert {knob: knobs[knob] for knob in expected} == expected, name
-            assert (plan.epochs, plan.inputs_per_step, plan.lr) == (200, 128, 0.01), name
-            assert (plan.weight_decay, plan.flip, plan.shift) == (5e-4, True, 4), name
+        for sigma in SMALL_SIGMAS:
+            knobs = dataclasses.asdict(RECIPES[f"{family}-{sigma}"].plan.objective)
+            assert {knob: knobs[knob] for knob in expected} == expected, (family, sigma)
     assert {f"cifar10-resnet18-gaussian-{sigma}" for sigma in SMALL_SIGMAS} <= set(RECIPES)
 
 
-def test_data_dependent_papers_train_the_released_network_with_plain_momentum():
-    for name, recipe, plan in chosen(lambda name: "resnet18" in name):
-        assert recipe.architecture == "cifar_resnet18_7x7", name
-        assert (plan.optimizer, plan.nesterov) == ("sgd", False), name
-
-
-def test_ds2_moves_sigma_after_fifty_of_two_hundred_epochs():
-    for sigma in SMALL_SIGMAS:
-        plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("ds2-", ""))
-        assert (plan.data_dependent, plan.warmup, plan.epochs) == (True, 50, 200), sigma
-        assert (plan.sigma_steps, plan.sigma_samples, plan.sigma_lr) == (1, 1, 1e-4), sigma
-        assert dataclasses.replace(plan, data_dependent=False, sigma_warmup=None) == fixed, sigma
-
-
-def test_the_l1_recipe_differs_in_its_noise_alone():
-    for sigma in SIGMAS:
-        plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in ("uniform-", ""))
-        assert dataclasses.replace(plan, noise="gaussian") == fixed, sigma
-
-
-def test_photographs_and_house_numbers_are_augmented_as_published():
-    for name, recipe in RECIPES.items():
-        if recipe.dataset == "imagenet":
-            assert (recipe.plan.random_crops, recipe.plan.flip) == (True, True), name
-        if recipe.dataset == "svhn":
-            assert (recipe.plan.flip, recipe.plan.shift) == (True, 4), name
+@pytest.mark.parametrize(
+    ("kind", "sigmas", "otherwise"),
+    [
+        ("ds2", SMALL_SIGMAS, {"data_dependent": False, "sigma_warmup": None}),
+        ("uniform", SIGMAS, {"noise": "gaussian"}),
+    ],
+)
+def test_what_the_papers_compare_differs_in_that_alone(kind, sigmas, otherwise):
+    for sigma in sigmas:
+        plan, fixed = (RECIPES[f"cifar10-resnet18-gaussian-{part}{sigma}"].plan for part in (f"{kind}-", ""))
+        assert plan != fixed
+        assert dataclasses.replace(plan, **otherwise) == fixed, sigma
 
 
 def test_salmans_rows_are_those_of_macers_tables():
@@ -248,3 +243,7 @@ def test_imagenet_mixes_with_one_large_step_kept_near_for_the_one_step_adversary
         objective = find_recipe(f"imagenet-smoothmix-{sigma}").plan.objective
         assert (objective.steps, objective.copies, objective.alpha) == (1, 1, 8.0)
         assert (objective.one_step, objective.one_step_norm) == (True, 1.0)
+
+
+if __name__ == "__main__":
+    print("\n".join(digests()))

@@ -9,7 +9,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from smoothcert.commands import main
+from smoothcert.cli import main
 
 pytestmark = pytest.mark.system
 

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from smoothcert.architectures import ModelSpec, initialise
+from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.datasets.base import Dataset
 from smoothcert.objectives import Objective
-from smoothcert.training import Recipe, TrainPlan
+from smoothcert.training.plan import TrainPlan
 from smoothcert.training.processes import Processes
+from smoothcert.training.recipe import Recipe
 
 CLASSES = ("left", "right", "both")
 

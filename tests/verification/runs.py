@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ import torch
 
 from smoothcert import SmoothedClassifier
 from smoothcert.datasets.base import Dataset
-from smoothcert.evaluation import Choice, certify_dataset
-from smoothcert.noise import DiagonalGaussian, DiagonalUniform
-from smoothcert.smoothing import CertifyPlan
-from smoothcert.verification import Checked, verify_run
+from smoothcert.evaluation.certification import certify_dataset
+from smoothcert.perturb.gaussian import DiagonalGaussian
+from smoothcert.perturb.uniform import DiagonalUniform
+from smoothcert.runs.records import results_digest
+from smoothcert.runs.run import read_run
+from smoothcert.runs.statement import Choice
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert_verify import verify_run
 from tests.runs.sealing import without_checksums
 
 INPUTS = 8
@@ -98,13 +103,19 @@ def edit_plan(run: Path, **fields: Any) -> None:
     path.write_text(json.dumps(content))
 
 
+def sql(file: Path, *commands: str, values: Sequence[Any] = ()) -> list[Any]:
+    """What the last of some commands to an SQLite file returns."""
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for command in commands:
+            rows = connection.execute(command, values).fetchall()
+    return rows
+
+
 def edit_record(run: Path, index: int, **fields: Any) -> None:
     """Change columns of one record."""
-    without_checksums(run)
-    with sqlite3.connect(run / "journal.sqlite") as connection:
-        for name, value in fields.items():
-            connection.execute(f'UPDATE records SET "{name}" = ? WHERE "index" = ?', (value, index))
-    connection.close()
+    journal = without_checksums(run) / "journal.sqlite"
+    for name, value in fields.items():
+        sql(journal, f'UPDATE records SET "{name}" = ? WHERE "index" = ?', values=(value, index))
 
 
 def edit_votes(run: Path, index: int, which: str, change: Callable[[dict[str, Any]], None]) -> None:
@@ -116,14 +127,18 @@ def edit_votes(run: Path, index: int, which: str, change: Callable[[dict[str, An
 
 def column(run: Path, index: int, name: str) -> Any:
     """One value of the journal."""
-    with sqlite3.connect(run / "journal.sqlite") as connection:
-        (value,) = connection.execute(f'SELECT "{name}" FROM records WHERE "index" = ?', (index,)).fetchone()
-    connection.close()
+    query = f'SELECT "{name}" FROM records WHERE "index" = ?'
+    ((value,),) = sql(run / "journal.sqlite", query, values=(index,))
     return value
 
 
-def checked(run: Path) -> Checked:
-    return verify_run(run)
+def verified(run: Path, inputs: int = INPUTS) -> None:
+    """Everything about a finished run follows."""
+    report = verify_run(run).report
+    assert report.problems == []
+    assert report.recomputed == report.records == inputs
+    assert report.finished
+    assert report.results_sha256 == results_digest(read_run(run).records)
 
 
 def messages(run: Path) -> dict[int | None, str]:

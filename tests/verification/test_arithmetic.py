@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smoothcert.verification.binomial import clopper_pearson_lower, tail_at_least
-from smoothcert.verification.factorials import ln_factorial
-from smoothcert.verification.intervals import PI, Interval
-from smoothcert.verification.mixture import mixture_lower
-from smoothcert.verification.normal import quantile, upper_tail
+from smoothcert_verify.bounds import clopper_pearson_lower, mixture_lower, tail_at_least
+from smoothcert_verify.intervals import PI, Interval, ln_factorial, quantile, upper_tail
 
 FRACTIONS = st.fractions(min_value=-1000, max_value=1000, max_denominator=10**9)
 

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smoothcert.bounds import BOUNDS as LIBRARY
 from smoothcert.bounds.anytime import look, look_share
+from smoothcert.bounds.base import BOUNDS as LIBRARY
 from smoothcert.tally import Phase, Stream, Tally
-from smoothcert.verification.class_bounds import BOUNDS, bounds_of, is_look
-from smoothcert.verification.class_bounds import look_share as exact_share
-from smoothcert.verification.votes import SOFT_UNIT, UnreadableError, Votes
+from smoothcert_verify.bounds import BOUNDS, bounds_of, is_look
+from smoothcert_verify.bounds import look_share as exact_share
+from smoothcert_verify.reading import UnreadableError
+from smoothcert_verify.votes import SOFT_UNIT, Votes
 
 HARD = [name for name, kind in BOUNDS.items() if kind.votes == "hard"]
 

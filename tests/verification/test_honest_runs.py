@@ -6,13 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.bounds import BOUNDS
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.evaluation.recertification import recertify
-from smoothcert.region_memory.runs import remember
-from smoothcert.runs import Manifest, create_run, read_run
-from smoothcert.runs.records import Record, results_digest
-from smoothcert.sigma_search import SEARCHES, EllipsoidSearch
-from smoothcert.verification import class_bounds, verify_run
+from smoothcert.evaluation.remembering import remember
+from smoothcert.perturb.gaussian import Gaussian
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import create_run, read_run
+from smoothcert.smoothing.answers import record_of
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.search.base import SEARCHES
+from smoothcert.smoothing.search.by_gradient import EllipsoidSearch
+from smoothcert.tally import Phase, Stream, Tally
+from smoothcert_verify import bounds, verify_run
 from tests.analysis.texts import numbers
 from tests.runs.unfinished import forget, forget_what_was_asked_for
 from tests.verification.runs import (
@@ -24,21 +31,14 @@ from tests.verification.runs import (
     dataset,
     scores,
     stretched,
+    verified,
     whole_points,
 )
 
 
-def verified(run: Path) -> None:
-    report = verify_run(run).report
-    assert report.problems == []
-    assert report.recomputed == report.records == INPUTS
-    assert report.finished
-    assert report.results_sha256 == results_digest(read_run(run).records)
-
-
 def test_every_bound_of_the_library_is_known_with_what_it_needs() -> None:
-    assert sorted(class_bounds.BOUNDS) == BOUNDS.names()
-    for name, kind in class_bounds.BOUNDS.items():
+    assert sorted(bounds.BOUNDS) == BOUNDS.names()
+    for name, kind in bounds.BOUNDS.items():
         assert (kind.votes, kind.anytime) == (BOUNDS[name].votes, BOUNDS[name].anytime)
         assert kind.looks == (BOUNDS[name].next_look is not None)
 
@@ -119,16 +119,8 @@ def test_a_memorys_ellipsoids_must_be_believed(tmp_path: Path) -> None:
 
 
 def test_an_imported_log_holds_nothing_to_recompute(tmp_path: Path) -> None:
-    plan = {
-        "noise": "gaussian",
-        "sigma": 0.5,
-        "norm": "l2",
-        "bound": None,
-        "n0": None,
-        "n": None,
-        "alpha": None,
-    }
-    create_run(tmp_path / "run", Manifest("import", plan, {}, {}), [Record(0, 1, 1, 0.5, 0.5, 0.1)])
+    plan = {"noise": "gaussian", "sigma": 0.5, "norm": "l2"} | dict.fromkeys(("bound", "n0", "n", "alpha"))
+    create_run(tmp_path / "run", Manifest.of("import", plan, {}, {}), [Record(0, 1, 1, 0.5, 0.5, 0.1)])
     report = verify_run(tmp_path / "run").report
     assert report.holds
     assert (report.records, report.recomputed) == (1, 0)
@@ -167,15 +159,8 @@ def test_a_run_limited_by_max_is_finished_and_says_so(tmp_path: Path) -> None:
 
 def test_many_classes_and_abstentions(tmp_path: Path) -> None:
     """Counts of every size, also below one half, where two-class certifies and others abstain."""
-    from smoothcert.noise import Gaussian
-    from smoothcert.smoothing import CertifyPlan, decide
-    from smoothcert.smoothing.certifications import record_of
-    from smoothcert.tally import Phase, Stream, Tally
-
     for bound in ("top-two", "two-class", "mixture-top-two", "clopper-pearson", "looks-top-two"):
-        plan = CertifyPlan(Gaussian(0.5), bound=bound, n0=10, n=1000, alpha=0.001, seed=0)
-        if hasattr(plan, "for_shape"):  # noise on a grid is of a known dimension
-            plan = plan.for_shape((1,))
+        plan = CertifyPlan(Gaussian(0.5), bound, n0=10, n=1000, alpha=0.001, seed=0).for_shape((1,))
         records = []
         for i, share in enumerate((0, 50, 300, 450, 500, 530, 560, 700, 990, 999, 1000)):
             rest = 1000 - share
@@ -184,7 +169,7 @@ def test_many_classes_and_abstentions(tmp_path: Path) -> None:
             estimation = Tally(Stream(0, i, Phase.ESTIMATION), 0, 1000, votes)
             records.append(record_of(decide([0.0], plan, selection, estimation), i, i % 4))
         data = {"name": "made-up", "sha256": "d" * 64, "inputs": 11, "skip": 1}
-        create_run(tmp_path / bound, Manifest("certify", plan.as_json(), {}, data), records)
+        create_run(tmp_path / bound, Manifest.of("certify", plan.as_json(), {}, data), records)
         report = verify_run(tmp_path / bound).report
         assert report.problems == []
         assert 0 < sum(record.abstained for record in records) < len(records)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from smoothcert.analysis.ceiling import planned_ceiling
-from smoothcert.bounds import BOUNDS
-from smoothcert.commands import main
-from smoothcert.runs import Manifest, create_run, read_run
+from smoothcert.analysis.evidence import planned_ceiling
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.cli import main
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
-from smoothcert.verification import verify_run
+from smoothcert.runs.run import create_run, read_run
+from smoothcert_verify import verify_run
 from tests.runs.sealing import without_checksums
 from tests.verification.runs import certified, figures, messages
 
@@ -24,7 +25,7 @@ def imported(folder: Path, radii: list[str], *words: str) -> Path:
     """A log of class 1 with these radii, imported by the command."""
     lines = [f"{k}\t1\t1\t{radius}\t1\t0:00:01" for k, radius in enumerate(radii)]
     (folder / "log.tsv").write_text("\n".join([HEADER, *lines]) + "\n")
-    main(["import-log", str(folder / "log.tsv"), "--out", str(folder / "run"), *words])
+    main(["run", "import", str(folder / "log.tsv"), "--out", str(folder / "run"), *words])
     return folder / "run"
 
 
@@ -86,14 +87,14 @@ def test_each_input_by_its_own_sigma(tmp_path: Path) -> None:
 
 
 def test_an_honest_log_of_few_digits(tmp_path: Path) -> None:
-    """export-log cuts radii: a small one becomes 0, and its class stays."""
+    """run export cuts radii: a small one becomes 0, and its class stays."""
     run = certified(tmp_path / "run", sigma=0.1)
     small = Record(0, 1, 1, 0.03, 0.1, 0.1)
     create_run(
         tmp_path / "small", read_run(run).manifest.stating(plan={"noise": "gaussian", "sigma": 0.1}), [small]
     )
-    main(["export-log", str(tmp_path / "small"), "--digits", "1", "--out", str(tmp_path / "log.tsv")])
-    main(["import-log", str(tmp_path / "log.tsv"), "--sigma", "0.1", "--out", str(tmp_path / "again")])
+    main(["run", "export", str(tmp_path / "small"), "--digits", "1", "--out", str(tmp_path / "log.tsv")])
+    main(["run", "import", str(tmp_path / "log.tsv"), "--sigma", "0.1", "--out", str(tmp_path / "again")])
     assert read_run(tmp_path / "again").records[0].radius == 0
     assert messages(tmp_path / "again") == {}
 

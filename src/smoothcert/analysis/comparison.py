@@ -13,18 +13,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.ceiling import at_most, planned_ceiling, radius_ceiling
-from smoothcert.analysis.evidence import certain_radii, check_complete, possible_radii, printed_radii
-from smoothcert.analysis.intervals import all_digits, mean_interval
+from smoothcert.analysis.evidence import (
+    at_most,
+    certain_radii,
+    check_complete,
+    planned_ceiling,
+    possible_radii,
+    printed_radii,
+    radius_ceiling,
+)
+from smoothcert.analysis.facts import spreads_a_total
+from smoothcert.analysis.intervals import (
+    all_digits,
+    difference_interval,
+    holm,
+    mcnemar,
+    mean_interval,
+    sign_flip_p_value,
+)
 from smoothcert.analysis.metrics import check_same_data, check_same_norm
-from smoothcert.analysis.paired import difference_interval, holm, mcnemar, sign_flip_p_value
-from smoothcert.analysis.votes import spreads_a_total
 from smoothcert.errors import InvalidValueError, check_not_negative, check_probability
 from smoothcert.hints import command
-from smoothcert.noise import DIAGONAL_NOISES
+from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.plain_text import norm_name, shown_name
 from smoothcert.rounding import down
-from smoothcert.runs import Run
+from smoothcert.runs.run import Run
 from smoothcert.runs.statement import PlanStatement, Stated
 
 _ROUNDING = 1e-9  # radii that differ by less, as by a sampler's error alone, make no run the better one
@@ -125,7 +138,7 @@ def compare(
                 "or interval allows for that; compare runs with --stop pilot:1% or a fixed n"
             )
     check_same_norm([(run.name, run.norm) for run in (first, second)])
-    notes = check_same_data([first, second])
+    notes = check_same_data(first, second)
     ceilings = (_known_ceiling(first), _known_ceiling(second))
     first, second, left_out = _paired(first, second, common)
     told_apart = first.name != second.name
@@ -176,9 +189,9 @@ def in_words(comparison: Comparison, level: float = 0.05) -> str:
     norm = norm_name(comparison.norm)
     parts = []
     for better, worse, sign in ((second, first, 1), (first, second, -1)):
-        found = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
-        if found:
-            where = ", ".join(all_digits(c.radius) for c in found)
+        shown = [c for c in comparison.radii if c.p_holm <= level and sign * c.difference > 0]
+        if shown:
+            where = ", ".join(all_digits(c.radius) for c in shown)
             parts.append(f"{better} certifies more inputs than {worse} at {norm} radius {where}")
     if parts:
         undecided = [all_digits(c.radius) for c in comparison.radii if c.p_holm > level]
@@ -212,21 +225,21 @@ def _compare_radii(
 ) -> tuple[RadiusComparison, ...]:
     total = len(first)
     # All intervals of the table are read together, so each fails more rarely (Bonferroni).
-    each = 1.0 - down((1.0 - confidence) / len(radii))
+    level = 1.0 - down((1.0 - confidence) / len(radii))
     rows = []
     for radius in radii:
-        one, other = first >= radius, second >= radius
-        alone, other_alone = int((one & ~other).sum()), int((other & ~one).sum())
-        low, high = difference_interval(alone, other_alone, total, each)
-        p_value = mcnemar(alone, other_alone)
+        in_first, in_second = first >= radius, second >= radius
+        first_alone, second_alone = int((in_first & ~in_second).sum()), int((in_second & ~in_first).sum())
+        low, high = difference_interval(first_alone, second_alone, total, level)
+        p_value = mcnemar(first_alone, second_alone)
         rows.append(
             RadiusComparison(
                 float(radius),
-                float(one.mean()),
-                float(other.mean()),
-                alone,
-                other_alone,
-                (other_alone - alone) / total,
+                float(in_first.mean()),
+                float(in_second.mean()),
+                first_alone,
+                second_alone,
+                (second_alone - first_alone) / total,
                 low,
                 high,
                 p_value,
@@ -240,8 +253,8 @@ def _compare_radii(
 def _compare_acr(
     first: Run, second: Run, ceilings: tuple[float | None, float | None], confidence: float
 ) -> AcrComparison:
-    one, other = (np.maximum(_counted(run), 0.0) for run in (first, second))
-    differences = other - one
+    first_radii, second_radii = (np.maximum(_counted(run), 0.0) for run in (first, second))
+    differences = second_radii - first_radii
     low = high = None
     if ceilings[0] is not None and ceilings[1] is not None:
         least, most = -at_most(ceilings[0]), at_most(ceilings[1])
@@ -249,13 +262,15 @@ def _compare_acr(
         low = mean_interval(np.maximum(differences - doubt, least), least, most, confidence)[0]
         high = mean_interval(np.minimum(differences + doubt, most), least, most, confidence)[1]
     return AcrComparison(
-        float(one.mean()),
-        float(other.mean()),
+        float(first_radii.mean()),
+        float(second_radii.mean()),
         float(differences.mean()),
         low,
         high,
         sign_flip_p_value(
-            np.where(np.abs(differences) <= _ROUNDING * np.maximum(one, other), 0.0, differences)
+            np.where(
+                np.abs(differences) <= _ROUNDING * np.maximum(first_radii, second_radii), 0.0, differences
+            )
         ),
     )
 
@@ -279,9 +294,9 @@ def _counted(run: Run) -> NDArray[np.float64]:
 
 
 def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]:
-    mine, theirs = (set(run.records.index.tolist()) for run in (first, second))
-    shared = mine & theirs
-    if mine == theirs:
+    first_indices, second_indices = (set(run.records.index.tolist()) for run in (first, second))
+    shared = first_indices & second_indices
+    if first_indices == second_indices:
         return first, second, []
     if not shared:
         raise InvalidValueError(
@@ -289,31 +304,36 @@ def _paired(first: Run, second: Run, common: bool) -> tuple[Run, Run, list[str]]
         )
     if not common:
         raise InvalidValueError(
-            f"{first.path} certifies {len(mine)} inputs and {second.path} {len(theirs)}, of which they share "
-            f"{len(shared)}; compare the shared ones (--common, common=True)"
+            f"{first.path} certifies {len(first_indices)} inputs and {second.path} {len(second_indices)}, of which "
+            f"they share {len(shared)}; compare the shared ones (--common, common=True)"
         )
     one, other = (
         replace(run, records=run.records.take(np.isin(run.records.index, list(shared))))
         for run in (first, second)
     )
-    note = f"compared on the {len(shared)} inputs in common, of {len(mine)} and {len(theirs)}"
+    note = (
+        f"compared on the {len(shared)} inputs in common, of {len(first_indices)} and {len(second_indices)}"
+    )
     return one, other, [note]
 
 
 def _plan_notes(first: Run, second: Run) -> list[str]:
-    mine, theirs = first.manifest.plan, second.manifest.plan
-    different = [
-        f"{words} {' and '.join(_both(mine, theirs, field))}"
-        for field, words in _STATED.items()
-        if _differ(mine, theirs, field)
-    ]
+    first_plan, second_plan = first.manifest.plan, second.manifest.plan
+    different = []
+    for field, words in _STATED.items():
+        values = first_plan.value(field), second_plan.value(field)
+        shown = [_stated(value, field) for value in values]
+        # Of choosers, whose part of α follows from α, as they are called; of numbers all digits where fewer are alike.
+        if (
+            shown[0] == shown[1]
+            and field is not PlanStatement.chooser
+            and values[0] != values[1]
+            and any(values)
+        ):
+            shown = list(map(str, values))
+        if shown[0] != shown[1]:
+            different.append(f"{words} {' and '.join(shown)}")
     return [f"the runs differ in {', '.join(different)}"] if different else []
-
-
-def _differ(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> bool:
-    if field is PlanStatement.chooser:  # whose part of α follows from α
-        return _stated(mine, field) != _stated(theirs, field)
-    return mine.value(field) != theirs.value(field) and bool(mine.value(field) or theirs.value(field))
 
 
 def _region_notes(first: Run, second: Run) -> list[str]:
@@ -333,14 +353,7 @@ def _region_notes(first: Run, second: Run) -> list[str]:
     ]
 
 
-def _both(mine: PlanStatement, theirs: PlanStatement, field: Stated[Any]) -> tuple[str, str]:
-    """Both values; all digits of numbers only where fewer wouldn't tell them apart."""
-    first, second = _stated(mine, field), _stated(theirs, field)
-    return (first, second) if first != second else (str(mine.value(field)), str(theirs.value(field)))
-
-
-def _stated(plan: PlanStatement, field: Stated[Any]) -> str:
-    value = plan.value(field)
+def _stated(value: Any, field: Stated[Any]) -> str:
     if not value and field not in _ALWAYS:
         return "none"
     if value is None:

@@ -2,15 +2,112 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_UP, Context
+
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.ceiling import at_most, radius_ceiling
-from smoothcert.analysis.off_grid import lost_to_rounding
-from smoothcert.analysis.votes import inputs_depend
+from smoothcert.analysis.facts import inputs_depend, most_votes
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import RunError
-from smoothcert.runs import Run
-from smoothcert.runs.printed import Printed
+from smoothcert.perturb.base import NOISES, Noise, largest_radius
+from smoothcert.perturb.diagonal import DIAGONAL_NOISES, load_sigmas
+from smoothcert.perturb.grid import Grid
+from smoothcert.rounding import up
+from smoothcert.runs.field_log import Printed
+from smoothcert.runs.layout import RunFiles
+from smoothcert.runs.run import Run
+from smoothcert.runs.statement import PlanStatement, is_count
+from smoothcert.sigma_levels import SigmaLevels
+
+_VERSIONS = 1e-11
+
+
+def planned_ceiling(plan: PlanStatement) -> float | None:
+    """The radius of a unanimous vote with the most votes that a run's plan allows; None where it doesn't say."""
+    noise, bound, alpha = _noise_of(plan), plan.bound, plan.alpha
+    if noise is None or plan.n is None or alpha is None or bound is None or bound not in BOUNDS:
+        return None
+    return largest_radius(noise, BOUNDS[bound], most_votes(plan), alpha)
+
+
+def _noise_of(plan: PlanStatement) -> Noise | None:
+    """The plan's noise as far as its radii go: of scales for each dimension the smallest decides."""
+    if plan.noise is not None and plan.noise in NOISES and plan.sigma is not None:
+        return NOISES[plan.noise](plan.sigma)
+    if plan.noise is not None and plan.noise in DIAGONAL_NOISES and plan.least_sigma is not None:
+        return DIAGONAL_NOISES[plan.noise](np.array([plan.least_sigma]))
+    return None
+
+
+def at_most(ceiling: float) -> float:
+    """What no radius under the plan is above, whichever version of scipy rounded its last bits."""
+    return up(ceiling, _VERSIONS)
+
+
+def radius_ceiling(run: Run) -> float | None:
+    """The same for what the run did: None also where σ may differ by input, whether or not it came to that.
+
+    Where it follows the input by levels, none is above the plan's, which is the largest of them.
+    """
+    plan = run.manifest.plan
+    differs = plan.sigma_search or (run.records.sigma != plan.sigma).any()
+    return None if plan.sigma_levels is None and differs else planned_ceiling(plan)
+
+
+def lost_to_rounding(run: Run) -> NDArray[np.float64]:
+    """For each record, what its radius must give up to hold for the input as it is and for any numbers around it.
+
+    Nothing where the data say that their inputs are points of the grid, and where there is none: in runs of earlier
+    versions and in logs. A search gives every input a noise, and with it a grid, of its own; stages of σ levels have
+    the coarsest of theirs in common.
+    """
+    plan, records = run.manifest.plan, run.records
+    if run.manifest.kind != "certify" or plan.stream is None or not len(records):
+        return np.zeros(len(records))
+    grid = Grid(plan.known(PlanStatement.levels), plan.known(PlanStatement.cells_per_sigma))
+    dimension = plan.known(PlanStatement.dimension)
+    stated = run.manifest.data.levels
+    levels = stated if is_count(stated) and stated > 0 else None
+    if plan.sigma_levels is not None:
+        drawn = SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser)).all_sigmas
+        kind = NOISES[plan.known(PlanStatement.noise)]
+        lost = max(kind(sigma).lost_off_grid(grid, dimension, levels) for sigma in drawn)
+        return np.full(len(records), lost)
+    if not plan.sigma_search:
+        lost = plan.noise_in(run.path).lost_off_grid(grid, dimension, levels)
+        return np.full(len(records), lost)
+    RunFiles(run.path).refuse_link()
+    columns = records.index.tolist(), records.sigma.tolist(), (~np.isnan(records.volume_radius)).tolist()
+    noises = (_own_noise(run, *one) for one in zip(*columns))
+    return np.array([noise.lost_off_grid(grid, dimension, levels) for noise in noises])
+
+
+def off_grid_in_words(run: Run) -> str | None:
+    """What radii give up, in three digits and rounded up; None where inputs are points of the grid."""
+    lost = lost_to_rounding(run)
+    if not lost.any():
+        return None
+    digits = Context(prec=3, rounding=ROUND_UP)
+    low, high = (f"{float(digits.create_decimal_from_float(end)):g}" for end in (lost.min(), lost.max()))
+    return high if low == high else f"{low} to {high}"
+
+
+def _own_noise(run: Run, index: int, sigma: float, stretched: bool) -> Noise:
+    """The noise that a search found for one input: with scales in a file of its own, or with one σ.
+
+    A record whose region is no ball has such a file, and a run that has lost it isn't read as if it were one.
+    """
+    kind = run.manifest.plan.known(PlanStatement.noise)
+    scales = RunFiles(run.path).sigmas_of(index)
+    if not scales.exists():
+        if stretched:
+            raise RunError(
+                f"{scales} is missing: the scales of input {index}'s noise. Certify again with the same command, which "
+                "fills in what is missing"
+            )
+        return NOISES[kind](sigma)
+    return DIAGONAL_NOISES[f"diagonal-{kind}"](load_sigmas(scales))
 
 
 def check_complete(run: Run) -> None:

@@ -8,34 +8,37 @@ What a run can't give, such as the votes of an imported log, is None.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.about import (
+from smoothcert.analysis.facts import (
     Per,
     chooser_of,
     dataset_of,
     levels_of,
+    most_votes,
     search_of,
     sigma_mark,
     sigma_per,
     split_of,
+    stops_of,
 )
-from smoothcert.analysis.votes import most_votes, stops_of
+from smoothcert.analysis.intervals import rate_interval
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.runs import Run
-from smoothcert.runs.columns import UNKNOWN, Records, Rows
-from smoothcert.runs.record_figures import average_certified_radius as average_certified_radius
-from smoothcert.runs.record_figures import certified_accuracy as certified_accuracy
-from smoothcert.runs.record_figures import check_some
-from smoothcert.runs.record_figures import correct_radii as correct_radii
+from smoothcert.runs.records import UNKNOWN, Floats, Ints, Records, Rows, check_some, step_counts
+from smoothcert.runs.records import average_certified_radius as average_certified_radius
+from smoothcert.runs.records import certified_accuracy as certified_accuracy
+from smoothcert.runs.records import correct_radii as correct_radii
+from smoothcert.runs.run import Run
 from smoothcert.runs.statement import DataStatement
 
 _LEAST_SECONDS = 1e-9
+Curve: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,45 +126,54 @@ def check_same_norm(norms: Sequence[tuple[str, str]]) -> None:
         raise InvalidValueError(f"radii in different norms don't compare: {named}; show one norm at a time")
 
 
-def check_same_data(runs: Sequence[Run]) -> list[str]:
+def check_same_data(first: Run, second: Run) -> list[str]:
     """Refuse runs on different data; returns in words what couldn't be checked.
 
     Data are the same if their SHA-256 are; where a run states none (imported logs), names are compared where both are
     stated, and labels always.
     """
-    unchecked = []
-    first, *others = runs
-    for other in others:
-        mine, theirs = first.manifest.data, other.manifest.data
-        known = [
-            each
-            for each in (DataStatement.sha256, DataStatement.name)
-            if mine.value(each) and theirs.value(each)
-        ]
-        if known and mine.value(known[0]) != theirs.value(known[0]):
-            raise InvalidValueError(
-                f"{first.path} is on {_named(mine)} and {other.path} on {_named(theirs)}: runs on different data "
-                "don't compare; certify both on the same data"
-            )
-        if DataStatement.sha256 not in known:
-            unchecked.append(
-                f"{first.name} and {other.name}: no hash of the data in both, so only labels"
-                f"{' and names' if known else ''} were checked"
-            )
-        shared, here, there = np.intersect1d(first.records.index, other.records.index, return_indices=True)
-        one, two = first.records.label[here], other.records.label[there]
-        for place in np.flatnonzero(one != two)[:1]:
-            raise InvalidValueError(
-                f"input {shared[place]} has label {one[place]} in {first.path} and {two[place]} in {other.path}: "
-                "they are on different data; certify both on the same data"
-            )
-    return unchecked
+    data = first.manifest.data, second.manifest.data
+    known = [
+        field
+        for field in (DataStatement.sha256, DataStatement.name)
+        if all(stated.value(field) for stated in data)
+    ]
+    if known and data[0].value(known[0]) != data[1].value(known[0]):
+        raise InvalidValueError(
+            f"{first.path} is on {_named(data[0])} and {second.path} on {_named(data[1])}: runs on different data "
+            "don't compare; certify both on the same data"
+        )
+    check_same_labels([first, second])
+    if DataStatement.sha256 in known:
+        return []
+    return [
+        f"{first.name} and {second.name}: no hash of the data in both, so only labels{' and names' if known else ''} "
+        "were checked"
+    ]
+
+
+def check_same_labels(runs: Sequence[Run]) -> None:
+    """Refuse runs that give an input different labels: they can't be of one data set."""
+    labels: dict[int, tuple[int, Run]] = {}
+    for run in runs:
+        for index, label in zip(run.records.index.tolist(), run.records.label.tolist()):
+            first, where = labels.setdefault(index, (label, run))
+            if label != first:
+                name = dataset_of(run)
+                unnamed = name is None or dataset_of(where) is None
+                remedy = (
+                    ", or import logs with --dataset NAME" if unnamed else f", for both are called {name}"
+                )
+                raise InvalidValueError(
+                    f"input {index} has label {first} in {where.path} and {label} in {run.path}: they are of different "
+                    f"data sets; take runs of one{remedy}"
+                )
 
 
 def check_same_indices(runs: Sequence[Run]) -> None:
     """Refuse runs that certify different inputs of their data set."""
-    first, *others = runs
-    for run in others:
+    first, *rest = runs
+    for run in rest:
         if not np.array_equal(run.records.index, first.records.index):
             raise InvalidValueError(
                 f"{run.path} and {first.path} certify different inputs ({len(run.records)} and "
@@ -173,14 +185,6 @@ def certified_count(records: Rows, radius: float) -> int:
     """How many inputs are right and certified at ``radius`` or more."""
     columns = Records.of(records)
     return int(np.count_nonzero(columns.correct & (columns.radius >= radius)))
-
-
-def accuracy_beyond_jumps(runs: Sequence[Run]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """0 and the radii at which any run's certified accuracy drops; for each run, a row of its values beyond them."""
-    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
-    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
-    beyond = [0.0, *np.nextafter(jumps, np.inf)]
-    return np.array([0.0, *jumps]), np.array([certified_accuracy(run.records, beyond) for run in runs])
 
 
 def smoothed_accuracy(records: Rows) -> float:
@@ -310,3 +314,74 @@ def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: fl
 def _named(data: DataStatement) -> str:
     digest = data.sha256
     return f"{data.name or 'unnamed data'}{f' ({digest[:12]}…)' if digest else ''}"
+
+
+def certified_accuracy_steps(records: Rows) -> tuple[Curve, Curve]:
+    """Radii at which certified accuracy drops, from 0 on, and its value (0 to 1) beyond each of them."""
+    return step_curve(correct_radii(records), len(records), start=0.0)
+
+
+def step_curve(certified: Curve, inputs: int, start: float) -> tuple[Curve, Curve]:
+    """From ``start`` on, where the share of ``inputs`` that reach a size drops, and its value beyond."""
+    sizes, counts = step_counts(certified, start)
+    return sizes, counts / inputs
+
+
+def pointwise_band(accuracy: Curve, inputs: int) -> tuple[Curve, Curve]:
+    """95 % Clopper–Pearson limits of each value; they hold for one radius looked at, not for the whole curve."""
+    low, high = zip(
+        *(rate_interval(count, inputs) for count in np.rint(accuracy * inputs).astype(int).tolist())
+    )
+    return np.array(low), np.array(high)
+
+
+def envelope_steps(runs: Sequence[Run]) -> tuple[Curve, Curve]:
+    """Radii at which any run's certified accuracy drops, from 0 on, and the highest value beyond each of them."""
+    radii, curves = _beyond_jumps(runs)
+    return radii, curves.max(axis=0)
+
+
+def mean_curve(runs: Sequence[Run]) -> tuple[Curve, Curve, Curve]:
+    """Radii of all jumps from 0 on, and beyond each the mean and sd over runs of the certified accuracy (0 to 1)."""
+    radii, curves = _beyond_jumps(runs)
+    spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(radii)
+    return radii, curves.mean(axis=0), spread
+
+
+def _beyond_jumps(runs: Sequence[Run]) -> tuple[Curve, Curve]:
+    """0 and the radii at which any run's certified accuracy drops; for each run, a row of its values beyond them."""
+    jumps = np.unique(np.concatenate([correct_radii(run.records) for run in runs]))
+    # "Beyond" a jump is what the next larger number sees: an input counts at its own radius, not after it.
+    beyond = [0.0, *np.nextafter(jumps, np.inf)]
+    return np.array([0.0, *jumps]), np.array([certified_accuracy(run.records, beyond) for run in runs])
+
+
+def thin(radii: Floats, counts: Ints, most: int) -> tuple[Floats, Ints, Ints]:
+    """At most ``most`` steps of a certified count, ``counts[k]`` beyond ``radii[k]``, losing as little as they can.
+
+    Merged ones take the lowest count among them, so the curve never lies above; the last array has the highest.
+    """
+    check_count("most", most, least=3)
+    if len(radii) <= most:
+        return radii, counts, counts
+    falling = [-count for count in counts.tolist()]
+    low, high = 0, int(counts[0])  # inputs lost at most: more than low, no more than high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if len(_kept(falling, middle)) <= most else (middle, high)
+    kept = np.array(_kept(falling, high))
+    last_merged = np.concatenate([kept[1:] - 1, [len(radii) - 1]])
+    return radii[kept], counts[last_merged], counts[kept]
+
+
+def _kept(falling: list[int], loss: int) -> list[int]:
+    """Where stretches begin that each lose at most ``loss`` inputs by being drawn at their end's height.
+
+    The first two steps stay, so that the accuracy at radius 0 is exact, and the last, where the curve ends.
+    """
+    last = len(falling) - 1
+    kept, place = [0], 1
+    while place < last:
+        kept.append(place)
+        place = bisect_right(falling, falling[place] + loss)
+    return [*kept, last]

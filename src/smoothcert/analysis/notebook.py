@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from smoothcert.analysis.plots import plot_certified_accuracy
+from smoothcert.analysis.layouts import render_table
+from smoothcert.analysis.plots.curves import plot_certified_accuracy
 from smoothcert.analysis.tables import default_radii, parse_radii
-from smoothcert.analysis.tables.layouts import render_layout
 from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Run, read_run
 from smoothcert.runs.publishing import local_run
+from smoothcert.runs.run import Run, read_run
 
 RunOrPath = Run | str | Path
 
@@ -36,7 +36,7 @@ def table(
         typed = parse_radii(
             radii if isinstance(radii, str) else ",".join(f"{radius:.15g}" for radius in radii)
         )
-    return render_layout(read, typed, layout, format)
+    return render_table(read, typed, layout, format)
 
 
 def plot_curves(
@@ -51,4 +51,4 @@ def _all(runs: RunOrPath | Sequence[RunOrPath]) -> list[Run]:
     listed = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     if not listed:
         raise InvalidValueError("give at least one run, or its path")
-    return [one if isinstance(one, Run) else load_run(one) for one in listed]
+    return [run if isinstance(run, Run) else load_run(run) for run in listed]

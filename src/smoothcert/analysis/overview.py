@@ -2,34 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.about import alpha_of_class
-from smoothcert.analysis.levels import votes_at_levels
+from smoothcert.analysis.facts import (
+    alpha_of_class,
+    chooser_of,
+    levels_of,
+    record_votes,
+    stops_of,
+    votes_used,
+)
 from smoothcert.analysis.metrics import (
     RunSummary,
     Runtime,
     acr_share_of_top,
     base_accuracy,
-    certified_accuracy,
-    check_same_data,
-    check_same_indices,
-    check_same_norm,
     median_radius,
     noisy_accuracy,
     runtime,
     smoothed_accuracy,
     summarise,
 )
-from smoothcert.bounds import BOUNDS
-from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Record, Run
-from smoothcert.runs.columns import Records, Rows
-from smoothcert.tally import ABSTAIN, SOFT_UNIT
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.errors import RunError
+from smoothcert.runs.records import Records, Rows
+from smoothcert.runs.run import Run
+from smoothcert.runs.side_files import LevelEvidence, missing_line, read_evidence
+from smoothcert.runs.statement import PlanStatement
+from smoothcert.smoothing.stopping.base import budget_among
+from smoothcert.tally import ABSTAIN, SOFT_UNIT, Tally
+
+LIMITS = {
+    "home": "the input's own level",
+    "level": "another level, which the chooser may come to",
+    "chooser": "the chooser, which may come to a level that certifies less",
+}
+"""What keeps a radius from being larger, in words."""
+
+
+@dataclass(frozen=True)
+class LevelsUsed:
+    """``homes`` has the number of inputs at each of ``sigmas``; ``looked`` how many levels were voted on for how many
+    inputs; ``limits`` what keeps the radii of certified inputs small.
+
+    ``votes`` are by stage: of the chooser, at the input's own level, at others. ``share`` is their sum in parts of what
+    one σ would take, n0 + n for every input.
+    """
+
+    sigmas: tuple[float, ...]
+    chooser: str
+    homes: tuple[int, ...]
+    looked: Mapping[int, int]
+    limits: Mapping[str, int]
+    votes: Mapping[str, int]
+    share: float
+
+    def sentences(self) -> list[str]:
+        """A sentence for each."""
+        inputs, total = sum(self.homes), sum(self.votes.values())
+        homes = ", ".join(f"{count} at σ = {sigma:g}" for sigma, count in zip(self.sigmas, self.homes))
+        looked = ", ".join(f"{count} at {levels}" for levels, count in self.looked.items())
+        limits = ", ".join(f"{LIMITS[name]} for {count}" for name, count in self.limits.items())
+        votes = ", ".join(f"{count:,} {where}" for where, count in self.votes.items())
+        return [
+            f"σ follows the input by {len(self.sigmas)} levels (chooser: {self.chooser}): of {inputs} inputs {homes}",
+            f"numbers of levels that had to be voted on: {looked}",
+            *([f"what keeps certified radii from being larger: {limits}"] if limits else []),
+            f"{total:,} votes in all, {total / inputs:,.0f} for an input on average ({votes}): "
+            f"{100 * self.share:.1f} % of what one σ would take",
+        ]
+
+
+def level_evidence(run: Run) -> list[LevelEvidence] | None:
+    """Each record's votes of chooser and levels, in their order; None where the run has no levels.
+
+    RunError where one is missing: figures of the others alone would be others.
+    """
+    if levels_of(run) is None:
+        return None
+    evidence = read_evidence(run.path)
+    for index in run.records.index.tolist():
+        if index not in evidence:
+            raise missing_line(run.path, index)
+    return [evidence[index] for index in run.records.index.tolist()]
+
+
+def decided_levels(run: Run) -> list[LevelEvidence] | None:
+    """The same with what follows from the votes: how far each level is out of reach, and how far it certifies."""
+    from smoothcert.experimental.levels.procedures import decide_levels
+    from smoothcert.smoothing.plan import CertifyPlan
+
+    evidence = level_evidence(run)
+    if evidence is None:
+        return None
+    plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
+    nowhere = np.zeros(1)  # the input itself only places the region
+    decided = (decide_levels(nowhere, plan, votes).levels for votes in evidence)
+    return [levels for levels in decided if levels is not None]
+
+
+def used_json(run: Run) -> dict[str, Any]:
+    """What votes and levels came to, as far as there is something to say."""
+    used = {"votes": votes_used(run), "levels": levels_used(run)}
+    return {name: asdict(part) for name, part in used.items() if part is not None}
+
+
+def levels_used(run: Run) -> LevelsUsed | None:
+    """What the levels of a run came to; None where it has none, or no record yet."""
+    evidence, sigmas, chooser = decided_levels(run), levels_of(run), chooser_of(run)
+    if not evidence or sigmas is None or chooser is None:
+        return None
+    plan = run.manifest.plan
+    budget = budget_among(stops_of(plan))
+    homes = Counter(levels.home for levels in evidence)
+    certified = (levels.limit for levels, radius in zip(evidence, run.records.radius.tolist()) if radius > 0)
+    at_home = sum(record_votes(record, budget) for record in run.records)
+    choosing = sum(
+        tally.n for levels in evidence for tally in (levels.chosen, levels.chooser) if tally is not None
+    )
+    elsewhere = sum(vote.selection.n + vote.estimation.n for levels in evidence for vote in levels.votes[1:])
+    votes = {"of the chooser": choosing, "at an input's own level": at_home, "at other levels": elsewhere}
+    each = plan.known(PlanStatement.n0) + plan.known(PlanStatement.n)
+    return LevelsUsed(
+        sigmas,
+        chooser,
+        tuple(homes[level] for level in range(len(sigmas))),
+        dict(sorted(Counter(len(levels.votes) for levels in evidence).items())),
+        dict(Counter(certified).most_common()),
+        votes,
+        sum(votes.values()) / (len(evidence) * each),
+    )
+
 
 QUANTILES = (0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0)
 """Which quantiles :class:`TopClass` holds."""
@@ -83,17 +192,9 @@ class RunOverview:
     classes: tuple[ClassResult, ...]
 
 
-@dataclass(frozen=True)
-class EnvelopePoint:
-    """The best certified accuracy at one radius, and the run that has it (the first of equals)."""
-
-    radius: float
-    accuracy: float
-    run: str
-
-
 def overview(run: Run, radii: Sequence[float]) -> RunOverview:
     """All figures of a run, with certified accuracies at ``radii``."""
+    evidence = level_evidence(run)  # records don't keep all votes of a run with levels
     return RunOverview(
         summary=summarise(run, radii),
         radii=tuple(float(radius) for radius in radii),
@@ -102,20 +203,21 @@ def overview(run: Run, radii: Sequence[float]) -> RunOverview:
         noisy_accuracy=noisy_accuracy(run.records),
         median_radius=median_radius(run.records),
         acr_share_of_top=acr_share_of_top(run.records, TOP_FRACTION),
-        runtime=runtime(run.records, votes_at_levels(run)),
+        runtime=runtime(run.records, sum(votes.n for votes in evidence) if evidence else None),
         top_class=top_class(run),
         classes=by_class(run.records, radii),
     )
 
 
-def by_class(records: Rows, radii: Sequence[float], classes: int | None = None) -> tuple[ClassResult, ...]:
+def by_class(records: Rows, radii: Sequence[float]) -> tuple[ClassResult, ...]:
     """Results for each label from 0 to the last class known; those without inputs are listed too."""
     if not records:
         raise RunError("no input has been certified yet, so no class has a result")
     columns = Records.of(records)
     labels, abstained = columns.label, columns.abstained
     counted = np.where(columns.correct, columns.radius, -1.0)
-    size = _class_count(columns, classes)
+    tally = columns[0].estimation
+    size = max(int(labels.max()) + 1, 0 if tally is None else len(tally.counts))
     inputs = np.bincount(labels, minlength=size)
     sums = np.bincount(labels, weights=np.maximum(counted, 0.0), minlength=size)
     undecided = np.bincount(labels[abstained], minlength=size)
@@ -138,20 +240,19 @@ def by_class(records: Rows, radii: Sequence[float], classes: int | None = None) 
 def top_class(run: Run) -> TopClass | None:
     """The spread of p_A over the inputs with estimation votes; None where none has any."""
     run.check_begun()
-    chosen = _chosen_classes(run.records)
-    voted = [(r, c) for r, c in zip(run.records, chosen or ()) if r.estimation is not None and r.estimation.n]
-    if not voted:
+    votes = _estimation_votes(run.records) or []
+    voted = np.array([tally.n > 0 for tally, _ in votes], dtype=bool)
+    if not voted.any():
         return None
-    run, chosen = replace(run, records=Records.of(record for record, _ in voted)), [c for _, c in voted]
-    estimates = np.array([_share(record, c) for record, c in voted])
-    order = np.argsort(estimates, kind="stable")
+    shares = np.sort([_share(tally, chosen) for tally, chosen in votes if tally.n])
     # The quantile of m values is the ⌈qm⌉-th: an input's own value, so that bound and estimate are of one kind.
-    places = np.clip(np.ceil(np.array(QUANTILES) * len(order)).astype(np.int64) - 1, 0, None)
+    places = np.clip(np.ceil(np.array(QUANTILES) * shares.size).astype(np.int64) - 1, 0, None)
+    bounds = lower_bounds(run)
     return TopClass(
-        len(voted),
-        tuple(float(estimates[order[place]]) for place in places),
-        _lower_quantiles(run, chosen, order, places),
-        float(np.mean(estimates >= 1.0)),
+        shares.size,
+        tuple(shares[places].tolist()),
+        None if bounds is None else tuple(np.sort(bounds[voted])[places].tolist()),
+        float(np.mean(shares >= 1.0)),
     )
 
 
@@ -161,86 +262,23 @@ def lower_bounds(run: Run) -> NDArray[np.float64] | None:
     None without votes or a stated bound.
     """
     run.check_begun()
-    plan = run.manifest.plan
-    candidates = _chosen_classes(run.records)
-    if candidates is None or plan.bound is None or plan.alpha is None:
+    plan, votes = run.manifest.plan, _estimation_votes(run.records)
+    if votes is None or plan.bound is None or plan.alpha is None:
         return None
     rule, alpha = BOUNDS[plan.bound], alpha_of_class(plan)
-    return np.array(
-        [
-            rule(record.estimation, chosen, alpha).lower if record.estimation.n else 0.0
-            for record, chosen in zip(run.records, candidates)
-            if record.estimation is not None
-        ]
-    )
+    return np.array([rule(tally, chosen, alpha).lower if tally.n else 0.0 for tally, chosen in votes])
 
 
-def envelope(runs: Sequence[Run], radii: Sequence[float]) -> tuple[EnvelopePoint, ...]:
-    """At each radius the largest certified accuracy of ``runs`` (the papers' "best over σ and K").
-
-    **An envelope chooses after the fact.** At each radius it takes the run that happened to do best on these inputs,
-    so it is optimistic, no classifier attains it at all radii at once, and intervals for one run don't hold for it.
-    """
-    if not runs:
-        raise InvalidValueError("an envelope needs at least one run")
-    for run in runs:
-        run.check_begun()
-    check_same_norm([(run.name, run.norm) for run in runs])
-    check_same_data(runs)
-    check_same_indices(runs)
-    curves = np.array([certified_accuracy(run.records, radii) for run in runs])
-    best = curves.argmax(axis=0)
-    return tuple(
-        EnvelopePoint(float(radius), float(curves[k, j]), runs[k].name)
-        for j, (radius, k) in enumerate(zip(radii, best))
-    )
-
-
-def _chosen_classes(records: Rows) -> list[int] | None:
-    """The class that the selection votes chose for each input; None where votes are missing."""
-    chosen = []
+def _estimation_votes(records: Rows) -> list[tuple[Tally, int]] | None:
+    """Each input's, and the class that its selection votes chose; None where votes are missing."""
+    votes = []
     for record in records:
         if record.estimation is None or record.selection is None:
             return None
-        chosen.append(record.selection.top() if record.predicted == ABSTAIN else record.predicted)
-    return chosen
+        chosen = record.selection.top() if record.predicted == ABSTAIN else record.predicted
+        votes.append((record.estimation, chosen))
+    return votes
 
 
-def _share(record: Record, chosen: int) -> float:
-    """The class's share of the estimation votes, of which there are some."""
-    tally = record.estimation
-    assert tally is not None
+def _share(tally: Tally, chosen: int) -> float:
     return (tally.counts[chosen] if tally.sums is None else tally.sums[chosen] / SOFT_UNIT) / tally.n
-
-
-def _lower_quantiles(
-    run: Run, chosen: list[int], order: NDArray[np.int64], places: NDArray[np.int64]
-) -> tuple[float, ...] | None:
-    plan = run.manifest.plan
-    if plan.bound is None or plan.alpha is None:
-        return None
-    rule, alpha = BOUNDS[plan.bound], alpha_of_class(plan)
-    sizes = {tally.stop - tally.start for r in run.records if (tally := r.estimation) is not None}
-    if rule.votes == "soft" or len(sizes) > 1:
-        every = lower_bounds(run)
-        assert every is not None
-        return tuple(np.sort(every)[places].tolist())
-    # A bound of hard votes grows with the count, so the inputs in order of their estimates are in order of it too.
-    found = []
-    for position in order[places].tolist():
-        tally = run.records[position].estimation
-        assert tally is not None
-        found.append(rule(tally, chosen[position], alpha).lower)
-    return tuple(found)
-
-
-def _class_count(records: Records, classes: int | None) -> int:
-    seen = int(records.label.max()) + 1
-    if classes is not None:
-        if classes < seen:
-            raise InvalidValueError(
-                f"classes must be at least {seen}, for label {seen - 1} occurs; got {classes}"
-            )
-        return classes
-    tally = records[0].estimation
-    return max(seen, len(tally.counts) if tally is not None else 0)

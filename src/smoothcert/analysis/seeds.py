@@ -1,24 +1,38 @@
-"""Several runs that differ only in their seed: mean and standard deviation over them."""
+"""Several runs of a method: mean and standard deviation over seeds, the best over σ, and what doesn't compare."""
 
 from __future__ import annotations
 
 import hashlib
-import json
+import math
+import re
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from smoothcert.analysis.about import data_in_words
-from smoothcert.analysis.metrics import RunFacts, accuracy_beyond_jumps, check_same_norm, summarise
-from smoothcert.analysis.tables.cells import UNKNOWN, csv_escaped, csv_text, markdown_table, stated
-from smoothcert.analysis.trained import training_difference
+from smoothcert.analysis.facts import chooser_of, dataset_of, levels_of, search_of, sigma_per
+from smoothcert.analysis.metrics import (
+    RunFacts,
+    check_same_indices,
+    check_same_labels,
+    check_same_norm,
+    counted_radii,
+    summarise,
+)
+from smoothcert.analysis.trained import training_difference, training_seed
 from smoothcert.errors import InvalidValueError
-from smoothcert.plain_text import norm_name
-from smoothcert.registry import check_name
-from smoothcert.runs import Run
+from smoothcert.plain_text import shown_name
+from smoothcert.runs.run import Run
+
+_CELL_PART = re.compile(r"[-_](?:sigma[0-9.]+|seed[0-9]+)(?=[-_]|$)")
+_SWEEP_FOLDER = "certified"
+
+INCIDENTAL = frozenset(
+    {"seed", "dtype", "route", "chunk", "block", "generator", "device", "recertified_from"}
+)
+"""Fields of a plan that name the votes or how they are computed: they move a figure by chance or by a last bit."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +112,6 @@ class SeedSummary(RunFacts):
         """ACR and the percentages, as they stand in a table."""
         return self.acr.text(3), *(spread.text(1, scale=100) for spread in self.accuracy)
 
-    def spreads(self, radii_as_typed: Sequence[str]) -> dict[str, dict[str, float | None]]:
-        """Mean and standard deviation of the accuracy at each radius, as they stand in JSON."""
-        return {radius: asdict(spread) for radius, spread in zip(radii_as_typed, self.accuracy)}
-
 
 def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
     """The group's figures; runs on different inputs or under different plans don't average."""
@@ -128,73 +138,146 @@ def summarise_seeds(group: SeedGroup, radii: Sequence[float]) -> SeedSummary:
     )
 
 
-def mean_curve(
-    runs: Sequence[Run],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Radii of all jumps from 0 on, and beyond each the mean and sd over runs of the certified accuracy (0 to 1)."""
-    radii, curves = accuracy_beyond_jumps(runs)
-    spread = curves.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros_like(radii)
-    return radii, curves.mean(axis=0), spread
+def method_of(run: Run) -> str:
+    """The method the run's origin states, else the run's name without its σ and seed.
+
+    A sweep's runs are all called ``certified``: the folder above, the sweep's cell, names them. What is certified with
+    a σ for each input or each coordinate is another method.
+    """
+    stated = run.manifest.origin.method
+    if isinstance(stated, str) and stated:
+        name = shown_name(stated)
+    else:
+        folder = shown_name(run.path.resolve().name)
+        named = run.path.resolve().parent.name if folder == _SWEEP_FOLDER else run.alias or folder
+        name = _CELL_PART.sub("", named) or named
+    if (levels := levels_of(run)) is not None:
+        name = f"{name} + {len(levels)} σ levels ({chooser_of(run)})"
+    elif (search := search_of(run)) is not None:
+        name = f"{name} + σ search ({search})"
+    elif (per := sigma_per(run)) is not None:
+        name = f"{name} + σ per {per}"
+    return f"{name} (stateful)" if run.stateful else name
 
 
-def render_seed_table(summaries: Sequence[SeedSummary], radii_as_typed: Sequence[str], format: str) -> str:
-    """Mean ± sd over seeds as markdown, csv or json."""
-    check_name("table format", format, SEED_TABLE_FORMATS)
-    check_same_norm([(summary.method, summary.norm) for summary in summaries])
-    return SEED_TABLE_FORMATS[format](summaries, radii_as_typed)
+def differ_in_seed_alone(runs: Sequence[Run]) -> bool:
+    """Whether a mean over the runs is a mean over seeds: distinct models on the same inputs, under one plan.
+
+    The seed is that of the training where the runs state it, else the one of the votes.
+    """
+    trained = [training_seed(run.manifest.origin) for run in runs]
+    seeds = [run.manifest.plan.seed for run in runs] if None in trained else trained
+    if None in seeds or len(set(seeds)) < len(seeds) or reason_not_to_average(runs) is not None:
+        return False
+    plans = [_essential(run) for run in runs]
+    return all(plan == plans[0] for plan in plans)
 
 
-def _markdown(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
-    header = ["data", "method", "σ", "seeds", "inputs", "ACR", *radii]
-    rows = [
-        [
-            data_in_words(summary.dataset, summary.split) or UNKNOWN,
-            summary.method,
-            UNKNOWN if summary.sigma is None else f"{summary.sigma:g}",
-            str(summary.seeds),
-            str(summary.inputs),
-            *summary.printed(),
-        ]
-        for summary in summaries
-    ]
-    stated = ", ".join(
-        f"{name} = {value}" for name, value in (("n", summaries[0].n), ("bound", summaries[0].bound)) if value
-    )
-    norm = norm_name(summaries[0].norm)
-    note = f"Certified accuracy (%) at {norm} radius, mean±sd over seeds ({stated}):"
-    return f"{note}\n\n{markdown_table(header, rows, text_columns={0, 1})}"
-
-
-def _csv(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
-    figures = [f"{name}{end}" for name in ("acr", *radii) for end in ("", "_sd")]
-    rows = [
-        [
-            csv_escaped(summary.method),
-            *(summary.sigma, summary.seeds, summary.inputs),
-            *(each for spread in (summary.acr, *summary.accuracy) for each in (spread.mean, spread.sd)),
-            *(csv_escaped(text or "") for text in (summary.dataset, summary.split)),
-        ]
-        for summary in summaries
-    ]
-    return csv_text(["method", "sigma", "seeds", "inputs", *figures, "dataset", "split"], rows)
-
-
-def _json(summaries: Sequence[SeedSummary], radii: Sequence[str]) -> str:
-    rows = [
-        {
-            **stated(summary, ("dataset", "split", "method", "sigma", "seeds", "inputs", "n", "bound")),
-            "acr": summary.acr.mean,
-            "acr_sd": summary.acr.sd,
-            "certified_accuracy": summary.spreads(radii),
+def _essential(run: Run) -> dict[str, Any]:
+    """The plan without what is incidental; choosers, as models, are others for other seeds."""
+    plan = {name: value for name, value in run.manifest.plan.items() if name not in INCIDENTAL}
+    if (chooser := run.manifest.plan.chooser) is not None:
+        plan["chooser"] = {
+            name: value for name, value in chooser.items() if name not in {*INCIDENTAL, "sha256"}
         }
-        for summary in summaries
-    ]
-    return json.dumps({"norm": summaries[0].norm, "radii": list(radii), "rows": rows}, indent=2) + "\n"
+    return plan
 
 
-SEED_TABLE_FORMATS: dict[str, Callable[[Sequence[SeedSummary], Sequence[str]], str]] = {
-    "markdown": _markdown,
-    "csv": _csv,
-    "json": _json,
-}
-"""Every format a table over seeds can be written in."""
+def check_same_inputs(runs: Sequence[Run]) -> None:
+    """Refuse runs that can't be of one data set: other contents stated, or other labels seen."""
+    contents: dict[str, Run] = {}
+    for run in runs:
+        if (digest := run.manifest.data.sha256) is not None:
+            contents.setdefault(digest, run)
+        if len(contents) > 1:
+            first, second = contents.values()
+            raise InvalidValueError(
+                f"{first.path} and {second.path} both name the data set {dataset_of(run)}, but its contents differ "
+                "(split or version); show them one at a time"
+            )
+    check_same_labels(runs)
+
+
+def check_one_protocol(runs: Sequence[Run]) -> None:
+    """Refuse a choice among runs that claim with other certainty: the largest α would be the best."""
+    for name in ("bound", "alpha"):
+        stated = {value: run for run in runs if (value := run.manifest.plan.value(name)) is not None}
+        if len(stated) > 1:
+            named = ", ".join(f"{run.path} ({name} = {value})" for value, run in stated.items())
+            raise InvalidValueError(
+                f"a best among runs that differ in {name} would be of that choice: {named}; recertify them alike, or "
+                "name those of one"
+            )
+
+
+def check_one_dataset(runs: Sequence[Run]) -> None:
+    """Refuse runs that name different data sets or can't be of one."""
+    names = {name: run for run in runs if (name := dataset_of(run)) is not None}
+    if len(names) > 1:
+        named = ", ".join(f"{run.path} ({name})" for name, run in names.items())
+        raise InvalidValueError(f"runs on different data sets don't compare: {named}; name one data set's")
+    check_same_inputs(runs)
+
+
+def coverage(run: Run) -> str | None:
+    """A sentence for a run that isn't known to hold all the inputs it was asked for."""
+    return None if run.shortfall is None else f"{shown_name(str(run.path))}: {run.shortfall}"
+
+
+@dataclass(frozen=True)
+class BestRow:
+    """A method's best over its runs, of ACR and of the accuracy (0 to 1) at each radius, each with the run it is of.
+
+    ``oracle`` is the ACR if every input could choose its run after all were certified. ``planned`` inputs were asked
+    for; ``complete`` says whether every run has them all.
+    """
+
+    method: str
+    runs: int
+    inputs: int
+    acr: tuple[float, str]
+    oracle: float
+    accuracy: tuple[tuple[float, str], ...]
+    dataset: str | None
+    split: str | None
+    planned: int | None
+    complete: bool
+
+
+def best_rows(runs: Sequence[Run], radii: Sequence[float]) -> list[BestRow]:
+    """A row for each method, over all its σ and searches (data-dependent smoothing, Tables 1 to 3).
+
+    Each figure is a maximum over runs, chosen on the inputs that it is shown for: no one model reaches all of them,
+    and the choice flatters, most of all the oracle's. That one is here because the papers' ACR of these tables lie
+    above what any of their runs can have. Rejected where a method's runs are on different inputs.
+    """
+    check_same_norm([(str(run.path), run.norm) for run in runs])
+    check_one_dataset(runs)
+    members: dict[str, list[Run]] = {}
+    for run in runs:
+        members.setdefault(method_of(run), []).append(run)
+    rows = []
+    for method, same in members.items():
+        check_same_indices(same)  # the best would be that of the easier ones
+        check_one_protocol(same)
+        summaries = [(summarise(run, radii), str(run.path)) for run in same]
+        inputs = len(same[0].records)
+        rows.append(
+            BestRow(
+                method,
+                len(same),
+                inputs,
+                max((summary.acr, path) for summary, path in summaries),
+                math.fsum(np.max([counted_radii(run.records) for run in same], axis=0)) / inputs,
+                tuple(
+                    max((summary.accuracy[k], path) for summary, path in summaries) for k in range(len(radii))
+                ),
+                next((summary.dataset for summary, _ in summaries if summary.dataset is not None), None),
+                next((summary.split for summary, _ in summaries if summary.split is not None), None),
+                max(
+                    (summary.planned for summary, _ in summaries if summary.planned is not None), default=None
+                ),
+                all(summary.complete for summary, _ in summaries),
+            )
+        )
+    return rows

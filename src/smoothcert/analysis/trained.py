@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, read_file, read_lines
-from smoothcert.noise import DEFAULT_NOISE, NOISES
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.statement import OriginStatement
@@ -56,10 +56,10 @@ def training_facts(path: Path) -> dict[str, Fact]:
 def trained_range(path: Path) -> tuple[float, float] | None:
     """The range of the inputs that a training run's model saw; None where nothing states it."""
     try:
-        found = Manifest.load(path).origin.input_range
+        stated = Manifest.load(path).origin.input_range
     except (OSError, RunError):
         return None
-    return None if found is None else (float(found[0]), float(found[1]))
+    return None if stated is None else (float(stated[0]), float(stated[1]))
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,8 @@ from typing import Any, Literal, TypeAlias, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from smoothcert.architectures.base import ARCHITECTURES
-from smoothcert.architectures.lookup import check_architecture
-from smoothcert.architectures.spec import ModelSpec
-from smoothcert.architectures.statistics import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD
+from smoothcert.architectures.base import ARCHITECTURES, check_architecture
+from smoothcert.architectures.spec import CIFAR10_MEAN, CIFAR10_STD, IMAGENET_MEAN, IMAGENET_STD, ModelSpec
 from smoothcert.errors import ModelError, SmoothcertError
 from smoothcert.files import ALWAYS_ADMITTED, opened_file
 
@@ -172,8 +170,8 @@ def _check_claims(source: Path) -> None:
     try:
         if zipfile.is_zipfile(source):
             with zipfile.ZipFile(source) as archive:
-                claimed = sum(one.file_size for one in archive.infolist())
-                packed = any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist())
+                claimed = sum(member.file_size for member in archive.infolist())
+                packed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
         else:
             claimed, packed = _largest_number(source), False
     except (ValueError, OSError, zipfile.BadZipFile, NotImplementedError):

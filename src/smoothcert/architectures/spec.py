@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from smoothcert.architectures.lookup import builder
-from smoothcert.architectures.normalize import Normalize
-from smoothcert.errors import InvalidValueError
+from smoothcert.architectures.base import builder
+from smoothcert.errors import InvalidValueError, check_positive
+
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR10_STD = (0.2023, 0.1994, 0.2010)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+SVHN_MEAN = (0.4377, 0.4438, 0.4728)
+SVHN_STD = (0.198, 0.201, 0.197)
+
+_CUSTOMARY: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "cifar10": (CIFAR10_MEAN, CIFAR10_STD),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+    # Photographs at ImageNet's size, for ImageNet's network.
+    "kitti": (IMAGENET_MEAN, IMAGENET_STD),
+    "svhn": (SVHN_MEAN, SVHN_STD),
+}
+
+
+def normalisation_for(dataset: str, channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Mean and standard deviation for a data set's name, in [0, 1] pixel units.
+
+    None, for no normalisation, where none is customary (MNIST and its like) or where it is for another
+    number of channels.
+    """
+    mean_and_std = _CUSTOMARY.get(dataset)
+    if mean_and_std is None or len(mean_and_std[0]) != channels:
+        return None
+    return mean_and_std
+
+
+class Normalize(nn.Module):
+    """Standardises each channel: ``(x - mean) / std``.
+
+    It is part of the model so that noise is added, and radii are measured, in the units of the input
+    ([0, 1] pixels) and not in standard deviations of the training set.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if len(mean) != len(std) or not mean:
+            raise InvalidValueError(f"mean and std need one value per channel each, got {mean} and {std}")
+        for value in mean:
+            if not math.isfinite(value):
+                raise InvalidValueError(f"mean must be finite, got {value}")
+        for value in std:
+            check_positive("std", value)
+        # Not persistent: the spec holds these numbers, and a second copy in the weights could contradict it.
+        self.register_buffer("mean", torch.tensor(mean).reshape(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).reshape(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Standardise a batch of shape (n, channels, height, width)."""
+        return (x - self.mean) / self.std
+
 
 T = TypeVar("T", int, float, str)
 

@@ -18,15 +18,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from smoothcert.architectures.base import ARCHITECTURES
+from smoothcert.architectures.base import ARCHITECTURES, WEIGHTS_NAME
 from smoothcert.architectures.checkpoints import CHECKPOINT_SUFFIXES, Normalisation, read_checkpoint
 from smoothcert.architectures.spec import ModelSpec, build, initialise
-from smoothcert.checksums import sealed, unsealed
 from smoothcert.errors import DataError, ModelError, OutputError, SmoothcertError
-from smoothcert.files import MOST_TEXT, parse_json, read_file, write_atomically
+from smoothcert.files import MOST_TEXT, parse_json, read_file, sealed, unsealed, write_atomically
 
 FORMAT_VERSION = 1
-WEIGHTS_NAME = "model.safetensors"
 
 _MOST_WEIGHTS = 2**36
 
@@ -192,9 +190,11 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
         ) from error
 
 
-def _check_agreement(source: Path, name: str, found: object, asked: object) -> None:
-    if asked is not None and asked != found:
-        raise ModelError(f"{source} has {name} {found!r}, not {asked!r}: leave {name} out, the file knows it")
+def _check_agreement(source: Path, name: str, stated: object, asked: object) -> None:
+    if asked is not None and asked != stated:
+        raise ModelError(
+            f"{source} has {name} {stated!r}, not {asked!r}: leave {name} out, the file knows it"
+        )
 
 
 def _check_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], what: str, remedy: str) -> None:

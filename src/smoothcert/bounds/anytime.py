@@ -14,10 +14,8 @@ import math
 import sys
 from functools import cache
 
-from scipy.special import betainc, betaln, ndtr
-
 from smoothcert.bounds.base import ClassBounds, Compute, complement_up, one_sided, register
-from smoothcert.bounds.exact import RIVAL_PART, check_binomial, clopper_pearson, top_two, two_class
+from smoothcert.bounds.fixed import RIVAL_PART, check_binomial, clopper_pearson, top_two, two_class
 from smoothcert.rounding import down, up
 from smoothcert.tally import Tally
 
@@ -53,6 +51,8 @@ def anytime_top_two_p_value(first: int, second: int, classes: int) -> float:
     """
     if first <= second:
         return 1.0
+    from scipy.special import betainc, betaln
+
     a, b = int(first) + 1, int(second) + 1
     log = (a + b - 1) * math.log(2) + float(betaln(a, b)) + math.log(float(betainc(b, a, 0.5)))
     return (
@@ -68,6 +68,8 @@ def anytime_mean_p_value(ahead: float, n: int, classes: int) -> float:
     """
     if ahead <= 0:
         return 1.0
+    from scipy.special import ndtr
+
     variance = 1 / (1 / _MIXED_VARIANCE + n)
     log = 0.5 * math.log(variance / _MIXED_VARIANCE) + ahead * ahead * variance / 2
     log += math.log(2 * float(ndtr(ahead * math.sqrt(variance))))
@@ -223,7 +225,11 @@ def _looks_until(n: int) -> int:
 
 
 @register(
-    "looks", "hard", "Clopper–Pearson at n = 100·10^{k/8}, α shared out over the looks", True, next_look
+    "looks",
+    "hard",
+    "Clopper–Pearson at n = 100·10^{k/8}, α shared out over the looks",
+    True,
+    next_look=next_look,
 )
 def _looks(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     """The exact lower bound of p_A at this look's share of α."""
@@ -231,7 +237,11 @@ def _looks(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 
 
 @register(
-    "looks-top-two", "hard", "top-two at n = 100·10^{k/8}, α shared out over the looks", True, next_look
+    "looks-top-two",
+    "hard",
+    "top-two at n = 100·10^{k/8}, α shared out over the looks",
+    True,
+    next_look=next_look,
 )
 def _looks_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     """The exact bounds of p_A and of its strongest rival at this look's share of α."""
@@ -243,7 +253,7 @@ def _looks_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     "hard",
     "two-class at n = 100·10^{k/8}, α shared out over the looks",
     True,
-    next_look,
+    next_look=next_look,
     superseded=True,
 )
 def _looks_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:

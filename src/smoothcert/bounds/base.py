@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from smoothcert.errors import InvalidValueError, check_probability
 from smoothcert.registry import Registry
@@ -50,6 +50,8 @@ class Bound:
     next_look: Callable[[int], int] | None = None
     superseded: bool = False
     """Whether it is kept for the runs that state it only; messages recommend others."""
+    partner: str = "mixture-top-two"
+    """The bound of hard votes in its place where the number of votes depends on them."""
 
     def __call__(self, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
         """Bounds for class ``chosen``; they fail with probability at most ``alpha`` over the tally's votes."""
@@ -99,17 +101,12 @@ Compute = Callable[[Tally, int, float], ClassBounds]
 
 
 def register(
-    name: str,
-    votes: VoteKind,
-    source: str,
-    anytime: bool = False,
-    next_look: Callable[[int], int] | None = None,
-    superseded: bool = False,
+    name: str, votes: VoteKind, source: str, anytime: bool = False, **fields: Any
 ) -> Callable[[Compute], Compute]:
-    """Put a bound on the list of bounds."""
+    """Put a bound on the list of bounds; ``fields`` are further ones of :class:`Bound`."""
 
     def add(compute: Compute) -> Compute:
-        BOUNDS.register(name)(Bound(name, votes, anytime, source, compute, next_look, superseded))
+        BOUNDS.register(name)(Bound(name, votes, anytime, source, compute, **fields))
         return compute
 
     return add

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from smoothcert.datasets.arrays import load_npz
-from smoothcert.datasets.base import DATASETS, PATH_FORMS, Dataset, LazySource, Loader
-from smoothcert.datasets.image_folder import load_image_folder
+from smoothcert.datasets.base import DATASETS, PATH_FORMS, Dataset, Loader
+from smoothcert.datasets.images import LazySource
 from smoothcert.errors import DataError, InvalidValueError
 from smoothcert.registry import unknown_name
 
-__all__ = [
-    "DATASETS",
-    "SPLITS",
-    "Dataset",
-    "LazySource",
-    "Loader",
-    "load",
-]
+__all__ = ["DATASETS", "SPLITS", "Dataset", "LazySource", "Loader", "load"]
 
 SPLITS = ("train", "test")
 
@@ -42,13 +34,14 @@ def load(spec: str, split: str = "test", root: Path | None = None) -> Dataset:
 def _resolve(spec: str, split: str, root: Path | None) -> Dataset:
     if spec in DATASETS:
         return DATASETS[spec](split, root)
-    kind, colon, path = spec.partition(":")
-    if colon and kind in PATH_FORMS:
+    form, colon, path = spec.partition(":")
+    if colon and form in PATH_FORMS:
         if not path:
-            raise InvalidValueError(f"data set {spec!r} lacks its path: write {kind}:PATH")
-        return PATH_FORMS[kind](Path(path).expanduser(), split)
-    if spec and Path(spec).expanduser().is_dir():
-        return load_image_folder(Path(spec).expanduser(), split)
-    if spec.endswith(".npz"):
-        return load_npz(Path(spec).expanduser(), split)
-    raise unknown_name(DATASETS.kind, spec, [*DATASETS.names(), *(f"{form}:PATH" for form in PATH_FORMS)])
+            raise InvalidValueError(f"data set {spec!r} lacks its path: write {form}:PATH")
+    elif spec and Path(spec).expanduser().is_dir():
+        form, path = "folder", spec
+    elif spec.endswith(".npz"):
+        form, path = "npz", spec
+    else:
+        raise unknown_name(DATASETS.kind, spec, [*DATASETS.names(), *(f"{form}:PATH" for form in PATH_FORMS)])
+    return PATH_FORMS[form](Path(path).expanduser(), split)

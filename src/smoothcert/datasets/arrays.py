@@ -74,14 +74,14 @@ def _read_member(path: Path, archive: NpyArchive, key: str) -> _Array:
         ) from error
 
 
-def _keys_of_split(path: Path, found: Sequence[str], split: str) -> tuple[str, str]:
+def _keys_of_split(path: Path, keys: Sequence[str], split: str) -> tuple[str, str]:
     pairs = ((f"x_{split}", f"y_{split}"), *_PAIRS)
     for pair in pairs:
-        if pair[0] in found and pair[1] in found:
+        if pair[0] in keys and pair[1] in keys:
             return pair
     expected = ", ".join(f"{inputs}/{labels}" for inputs, labels in pairs)
     raise DataError(
-        f"{path}: expected one pair of the keys {expected}, found {', '.join(found) or 'no keys'}; "
+        f"{path}: expected one pair of the keys {expected}, found {', '.join(keys) or 'no keys'}; "
         "save it with np.savez(path, x=inputs, y=labels)"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,54 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.datasets.lazy_images import LazyImages
-from smoothcert.datasets.read_ahead import decoding_threads, read_ahead
+from smoothcert.datasets.images import LazyImages, LazySource, decoding_threads, read_ahead
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
 _EXACT_IN_FLOAT64 = 1 << 53
 _AHEAD = 2  # inputs for each thread: enough that none waits for a slow one
-
-
-class LazySource(Protocol):
-    """Stands for an array of inputs too large for memory: reads inputs when they are indexed."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array this stands for."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the array this stands for."""
-        ...
-
-    @property
-    def ndim(self) -> int:
-        """Number of dimensions of the array this stands for."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Number of values of the array this stands for."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, indices: slice | NDArray[np.int64] | list[int]) -> NDArray[Any]: ...
-
-    def first(self, most: int) -> LazySource:
-        """The first ``most`` inputs, none of them read."""
-        ...
-
-    def bounds(self) -> tuple[float, float]:
-        """Values that no input exceeds, known without reading any."""
-        ...
-
-    def fingerprint_parts(self) -> Iterator[bytes]:
-        """Piece by piece, bytes that differ where the inputs do."""
-        ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -163,8 +122,8 @@ class Dataset:
             raise InvalidValueError(f"{self.name}: input index must lie in 0..{len(self) - 1}, got {index}")
         dtype = self.stored.dtype
         fine = dtype.itemsize > (4 if dtype.kind == "f" else 2)
-        one = self._scaled(self.stored[slice(index, index + 1)], np.float64 if fine else np.float32)
-        return one.reshape(self.input_shape)
+        batch = self._scaled(self.stored[slice(index, index + 1)], np.float64 if fine else np.float32)
+        return batch.reshape(self.input_shape)
 
     def each(self, indices: Iterable[int]) -> Generator[tuple[int, NDArray[Any]]]:
         """(index, input) pairs in order; inputs that are read from disk are read ahead, a few for each thread."""
@@ -215,9 +174,7 @@ class Dataset:
 
 def _multiples(values: NDArray[Any], levels: int) -> bool:
     """Whether all values are multiples of 1/levels, to the precision of their own type."""
-    from smoothcert.noise import (
-        same_to_precision,  # brings in scipy, which names and labels need not wait for
-    )
+    from smoothcert.perturb.grid import same_to_precision
 
     steps = values.astype(np.float64) * levels
     return bool((np.abs(steps - np.rint(steps)) <= same_to_precision(values, levels)).all())

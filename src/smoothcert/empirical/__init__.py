@@ -4,20 +4,3 @@ No attack is known to be the strongest, so the fraction that survives one only b
 above, as the certified accuracy bounds it from below. An adversary counts only if fresh votes show at level α
 that the smoothed classifier is wrong there: an input is never called broken on a doubt.
 """
-
-from smoothcert.empirical.attacker import attack_run, check_attackable, strongest_rival
-from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
-from smoothcert.empirical.strategies import ATTACKS, Strategy
-
-__all__ = [
-    "ATTACKS",
-    "AttackPlan",
-    "AttackProgress",
-    "AttackReport",
-    "AttackedInput",
-    "Break",
-    "Strategy",
-    "attack_run",
-    "check_attackable",
-    "strongest_rival",
-]

@@ -12,24 +12,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from smoothcert.attacks.steps import Limits, norms
-from smoothcert.bounds import top_two_p_value
+from smoothcert.attacks import AttackLimits, norms
+from smoothcert.bounds.fixed import top_two_p_value
 from smoothcert.datasets.base import Dataset
 from smoothcert.empirical.results import AttackedInput, AttackPlan, AttackProgress, AttackReport, Break
 from smoothcert.empirical.strategies import ATTACKS, BY_VOTES, NEED_GRADIENTS, margins
+from smoothcert.engine.engine import Engine
+from smoothcert.engine.execution import Execution
+from smoothcert.engine.passes import NoisyModel
+from smoothcert.engine.samples import GradientPasses, ValuePasses, unit_noise
+from smoothcert.engine.schedule import BlockBits, Draw, one_draw
 from smoothcert.errors import InvalidValueError, ModelError, RunError, check_count, check_positive
-from smoothcert.noise import NOISES, on_grid
-from smoothcert.runs import Record, Run
-from smoothcert.runs.data_check import check_inputs_of
+from smoothcert.models.adapt import adapt, class_order, difference
+from smoothcert.models.base import BaseClassifier, Prepared
+from smoothcert.models.torch_module import TorchClassifier
+from smoothcert.perturb.base import NOISES, real_noise
+from smoothcert.perturb.grid import on_grid
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, check_inputs_of
 from smoothcert.runs.statement import ModelStatement, PlanStatement
-from smoothcert.sampling import BaseClassifier, Draw, Engine, Execution, Job, Prepared, adapt
-from smoothcert.sampling.gradients import GradientPasses
-from smoothcert.sampling.models import TorchClassifier, class_order
-from smoothcert.sampling.models.declared import difference
-from smoothcert.sampling.procedures import one_draw
-from smoothcert.sampling.streams import BlockBits, unit_noise
-from smoothcert.sampling.values import ValuePasses
-from smoothcert.smoothing import CertifyPlan
+from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.tally import Phase, Stream
 
 # The certificate is of the open ball; this much of the radius keeps float32 norms of any length inside it.
@@ -62,20 +64,26 @@ def attack_run(
     plan, execution, progress = plan or AttackPlan(), execution or Execution(), progress or AttackProgress()
     check_attackable(run)
     check_count("batch", batch)
-    radii = _ascending(radii)
-    base = _checked_model(run, model, dataset.input_shape)
+    radii = tuple(sorted(check_positive("radius", radius) for radius in radii))
+    if not radii or len(set(radii)) < len(radii):
+        raise InvalidValueError(f"radii must be one or more different numbers, got {list(radii)}")
+    base = adapt(model, "hard")
+    there, here = run.manifest.model.known(ModelStatement.sha256), base.fingerprint(dataset.input_shape)
+    if there != here:
+        raise ModelError(
+            f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "
+            f"run's is {there[:12]}…{difference(run.manifest.model.declared, base.declared)}; give that one with "
+            "--model"
+        )
     plan = plan.settled(base.name, base.differentiable)
     check_inputs_of(run, dataset)
     attacker = _Attacker(run, base, dataset, radii, plan, execution, batch)
     inputs: list[AttackedInput] = []
     together = batch * execution.worker_count()
     for start in range(0, len(run.records), together):
-        for one in attacker.attack(
-            list(run.records[start : start + together]), progress.radii or (lambda _: None)
-        ):
-            inputs.append(one)
-            if progress.attacked is not None:
-                progress.attacked(one)
+        for attacked in attacker.attack(list(run.records[start : start + together]), progress.radii):
+            inputs.append(attacked)
+            progress.attacked(attacked)
     return AttackReport(plan, radii, tuple(inputs), run.manifest.plan.known(PlanStatement.alpha))
 
 
@@ -138,7 +146,8 @@ class _Attacker:
         self.plan, self.radii, self.dataset = plan, radii, dataset
         # Workers elsewhere would have to be started for every radius.
         self.execution = Execution(execution.device, execution.workers)
-        self.noise, self.seed, self.grid = stated.noise, stated.known_seed, stated.grid
+        self.noise = real_noise(stated.noise, "an attack")
+        self.seed, self.grid = stated.known_seed, stated.grid
         self.order = class_order(base, dataset)
         self.prepared: Prepared = replace(
             base.prepare(stated.numerics, dataset.input_shape, execution.main_device), order=self.order
@@ -173,10 +182,10 @@ class _Attacker:
         for number, radius in enumerate(self.radii):
             if not standing:
                 break
-            found = self._breaks(standing, radius)
-            settled(len(standing) + len(found) * (len(self.radii) - number - 1))
-            breaks |= found
-            standing = [record for record in standing if record.index not in found]
+            broken = self._breaks(standing, radius)
+            settled(len(standing) + len(broken) * (len(self.radii) - number - 1))
+            breaks |= broken
+            standing = [record for record in standing if record.index not in broken]
         for record in records:
             yield AttackedInput(record, breaks.get(record.index))
 
@@ -189,8 +198,8 @@ class _Attacker:
             return self._adversaries(module, records[start:stop], x[start:stop], radius)
 
         with self.passes.threads() as pool:
-            found = list(self.passes.map(pool, attacked, range(0, len(records), self.batch)))
-        points = self._on_grid(x, torch.cat(found))
+            adversaries = list(self.passes.map(pool, attacked, range(0, len(records), self.batch)))
+        points = self._on_grid(x, torch.cat(adversaries))
         distances = norms(points - self._on_grid(x, x))
         inside = distances < radius
         if not bool(inside.all()):
@@ -215,26 +224,28 @@ class _Attacker:
         distances: Sequence[float] | None = None,
     ) -> dict[int, Break]:
         """Those of the inputs at whose points fresh votes show the label beaten; without distances, at themselves."""
-        jobs = (
-            Job(record.index, point.numpy(), self.noise, one_draw(Draw(Phase.PREDICTION, self.plan.n)))
-            for record, point in zip(records, points)
-        )
-        engine = Engine(self.prepared, "hard", _seed("votes", self.seed, radius), self.execution, self.grid)
-        tallies = {done.job.index: done.answer for done in engine.run(jobs)}
-        found = {}
+        draw, seed = Draw(Phase.PREDICTION, self.plan.n), _seed("votes", self.seed, radius)
+        with Engine(self.execution) as engine:
+            model = NoisyModel(engine, self.prepared, "hard", seed, self.grid)
+            jobs = (
+                model.job(record.index, point.numpy(), self.noise, one_draw(draw))
+                for record, point in zip(records, points)
+            )
+            tallies = {done.job.index: done.answer for done in model.run(jobs)}
+        breaks = {}
         for record, distance in zip(records, distances or [0.0] * len(records)):
             votes = tallies[record.index].counts
             rival, p_value = strongest_rival(votes, record.label)
             if p_value <= self.level:
-                found[record.index] = Break(radius, distance, rival, votes, p_value)
-        return found
+                breaks[record.index] = Break(radius, distance, rival, votes, p_value)
+        return breaks
 
     def _adversaries(self, module: nn.Module, records: Sequence[Record], x: Tensor, radius: float) -> Tensor:
         """The most promising candidate for each input, strictly inside the ball around it."""
         device = self.device
         labels = torch.tensor([self.own[record.label] for record in records], device=device)
         near = x.to(device)
-        limits: Limits = {"epsilon": radius * (1 - _ROOM), "steps": self.plan.steps, "clip": self.clip}
+        limits: AttackLimits = {"epsilon": radius * (1 - _ROOM), "steps": self.plan.steps, "clip": self.clip}
         candidates = [
             points
             for restart in range(self.plan.restarts)
@@ -250,7 +261,7 @@ class _Attacker:
         """Noise copies of shape (copies, inputs, …), each input's from a generator of its own."""
         bits, seed = BlockBits(), _seed("copies", self.seed, radius)
         shape = (self.copies, *self.dataset.input_shape)
-        states = (bits.seek(Stream(seed, one.index, Phase.PREDICTION), restart) for one in records)
+        states = (bits.seek(Stream(seed, record.index, Phase.PREDICTION), restart) for record in records)
         copies = torch.stack([unit_noise(self.noise, shape, torch.float32, state) for state in states])
         return copies.mul_(self.noise.sigma).transpose(0, 1).to(self.device)
 
@@ -271,23 +282,3 @@ def _seed(purpose: str, seed: int, radius: float) -> int:
     """Names streams of this purpose and radius, none of which any run has drawn from."""
     key = f"smoothcert attack 1|{purpose}|{seed}|{radius.hex()}".encode()
     return int.from_bytes(hashlib.sha256(key).digest()[:8], "big")
-
-
-def _ascending(radii: Sequence[float]) -> tuple[float, ...]:
-    for radius in radii:
-        check_positive("radius", radius)
-    if not radii or len(set(radii)) < len(radii):
-        raise InvalidValueError(f"radii must be one or more different numbers, got {list(radii)}")
-    return tuple(sorted(float(radius) for radius in radii))
-
-
-def _checked_model(run: Run, model: Any, input_shape: tuple[int, ...]) -> BaseClassifier:
-    base = adapt(model, "hard")
-    there, here = run.manifest.model.known(ModelStatement.sha256), base.fingerprint(input_shape)
-    if there != here:
-        raise ModelError(
-            f"{base.name} is not the model that {run.path} was certified with: its sha256 is {here[:12]}…, the "
-            f"run's is {there[:12]}…{difference(run.manifest.model.declared, base.declared)}; give that one with "
-            "--model"
-        )
-    return base

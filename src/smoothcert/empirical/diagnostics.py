@@ -15,35 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from smoothcert.attacks import pgd_path
-from smoothcert.attacks.steps import at_rest, norms
+from smoothcert.attacks import at_rest, norms, pgd_path
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import InvalidValueError, check_count, check_positive
-from smoothcert.knobs import knob
+from smoothcert.empirical.results import LinePlan
+from smoothcert.errors import InvalidValueError
 from smoothcert.objectives import BatchNoise, noise_copies
-from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
-
-
-@dataclass(frozen=True)
-class LinePlan:
-    """Normalised steps reach the adversary; votes are cast on the line from the input (0) to it (1)."""
-
-    sigma: float
-    steps: int = knob(8, "steps of the attack")
-    step_size: float = knob(1.0, "ℓ2 length of a step")
-    copies: int = knob(16, "noise copies that the attack averages over")
-    points: int = knob(41, "mixing ratios at which votes are cast")
-    votes: int = knob(500, "noisy votes at each")
-    clip: bool = True
-    seed: int = knob(0, "names the random streams")
-
-    def __post_init__(self) -> None:
-        check_positive("sigma", self.sigma)
-        check_positive("step_size", self.step_size)
-        for name in ("steps", "copies", "votes"):
-            check_count(name, getattr(self, name))
-        check_count("points", self.points, least=2)
-        check_count("seed", self.seed, least=0)
+from smoothcert.threads import counted_pass, openmp_threads, threads_for
 
 
 @dataclass(frozen=True)
@@ -135,7 +112,7 @@ def _shares(
     for start in range(0, plan.votes, rows):
         copies = x.expand(min(rows, plan.votes - start), *x.shape[1:])
         logits = model(copies + noise_copies(copies, BatchNoise(plan.sigma), 1, generator)[0])
-        found = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
-        counts = found if counts is None else counts + found
+        votes = torch.bincount(logits.argmax(1), minlength=logits.shape[1])
+        counts = votes if counts is None else counts + votes
     assert counts is not None
     return (counts.double() / plan.votes).numpy()

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from scipy.special import bdtrc
 
 from smoothcert.empirical.strategies import ATTACKS, BY_GRADIENT, BY_VOTES, NEED_GRADIENTS
-from smoothcert.errors import ModelError, check_count, check_probability
+from smoothcert.errors import ModelError, check_count, check_positive, check_probability
 from smoothcert.knobs import knob
-from smoothcert.runs import Record
-from smoothcert.smoothing import TooFewVotesWarning
+from smoothcert.runs.records import Record
+from smoothcert.smoothing.plan import TooFewVotesWarning
 
 _COPIES, _COPIES_OF_VOTES = 16, 256
 
@@ -32,7 +32,7 @@ class AttackPlan:
         "how adversaries are found: pgd (projected gradients), ddn (direction and norm apart), gradient-free "
         "(directions from scores alone), nes (from votes alone, by any model); default: pgd where the model has "
         "gradients, else nes",
-        choices=("smoothcert.empirical", "ATTACKS"),
+        choices="smoothcert.empirical.strategies:ATTACKS",
     )
     steps: int = knob(20, "steps of the attack")
     copies: int | None = knob(
@@ -81,6 +81,28 @@ class AttackPlan:
                 TooFewVotesWarning,
                 stacklevel=3,
             )
+
+
+@dataclass(frozen=True)
+class LinePlan:
+    """Normalised steps reach the adversary; votes are cast on the line from the input (0) to it (1)."""
+
+    sigma: float
+    steps: int = knob(8, "steps of the attack")
+    step_size: float = knob(1.0, "ℓ2 length of a step")
+    copies: int = knob(16, "noise copies that the attack averages over")
+    points: int = knob(41, "mixing ratios at which votes are cast")
+    votes: int = knob(500, "noisy votes at each")
+    clip: bool = True
+    seed: int = knob(0, "names the random streams")
+
+    def __post_init__(self) -> None:
+        check_positive("sigma", self.sigma)
+        check_positive("step_size", self.step_size)
+        for name in ("steps", "copies", "votes"):
+            check_count(name, getattr(self, name))
+        check_count("points", self.points, least=2)
+        check_count("seed", self.seed, least=0)
 
 
 @dataclass(frozen=True)
@@ -141,7 +163,11 @@ class AttackReport:
 
     def broken(self) -> tuple[int, ...]:
         """At each radius, how many inputs the attack has broken there or at a smaller one."""
-        radii = [one.broken.radius for one in self.inputs if one.broken is not None and not one.wrong]
+        radii = [
+            attacked.broken.radius
+            for attacked in self.inputs
+            if attacked.broken is not None and not attacked.wrong
+        ]
         return tuple(sum(broken <= radius for broken in radii) for radius in self.radii)
 
     def empirical_accuracy(self) -> tuple[float, ...]:
@@ -154,7 +180,7 @@ class AttackReport:
 
     def contradictions(self) -> tuple[AttackedInput, ...]:
         """Inputs broken where they are certified: a certificate or a test has erred."""
-        return tuple(one for one in self.inputs if one.contradicts)
+        return tuple(attacked for attacked in self.inputs if attacked.contradicts)
 
     def chance_of_contradictions(self) -> float:
         """A bound of the probability that correct certificates and tests contradict each other so often.
@@ -173,6 +199,6 @@ class AttackReport:
 class AttackProgress:
     """Progress callbacks, all optional."""
 
-    radii: Callable[[int], None] | None = None
+    radii: Callable[[int], None] = lambda _: None
     """(how many more pairs of input and radius are settled)"""
-    attacked: Callable[[AttackedInput], None] | None = None
+    attacked: Callable[[AttackedInput], None] = lambda _: None

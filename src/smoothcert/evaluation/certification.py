@@ -13,52 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.errors import DataError, DependentVotesError, InvalidValueError, check_count
-from smoothcert.evaluation.continuing import LOOKED_AT, check_same_model
-from smoothcert.evaluation.first_answers import first_answers
-from smoothcert.runs import Manifest, Record, Run, open_run, read_run
+from smoothcert.errors import DataError, DependentVotesError, InvalidValueError
+from smoothcert.evaluation.same_model import LOOKED_AT, check_same_model, first_answers
+from smoothcert.models.adapt import class_order
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import route_versions
-from smoothcert.runs.noise_files import save_sigmas
-from smoothcert.runs.shards import Shard
-from smoothcert.sampling.models import class_order
-from smoothcert.sigma_levels.evidence import append_evidence, read_evidence
-from smoothcert.sigma_search.log import append_found, read_found
-from smoothcert.smoothing import Certification, CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.allocation_files import (
+from smoothcert.runs.manifest import Manifest, route_versions
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, open_run, read_run
+from smoothcert.runs.side_files import (
+    append_evidence,
     append_pilot,
-    check_allocation,
+    append_search,
+    read_allocation,
+    read_evidence,
     read_pilots,
-    settled_votes,
+    read_searches,
+    write_allocation,
 )
-from smoothcert.smoothing.certifications import record_of
+from smoothcert.runs.statement import Choice, save_sigmas
+from smoothcert.smoothing.answers import Certification, record_of
+from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_finely
-from smoothcert.smoothing.plan import stated_numerics
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
-
-    skip: int = 1
-    """Every so many-th input."""
-    most: int | None = None
-    """No more than this many; None for all."""
-    shard: Shard | None = None
-    """The part of them that this run is to do; None for all."""
-
-    def __post_init__(self) -> None:
-        check_count("skip", self.skip)
-        if self.most is not None:
-            check_count("max", self.most)
-
-    def planned(self, size: int) -> range:
-        """The positions that all shards together take of a data set of ``size`` inputs."""
-        return range(0, size, self.skip)[: self.most]
-
-    def indices(self, size: int) -> range:
-        """The chosen positions in a data set of ``size`` inputs."""
-        return self.planned(size) if self.shard is None else self.shard.part(self.planned(size))
+from smoothcert.smoothing.plan import CertifyPlan, stated_numerics
+from smoothcert.smoothing.procedures import shares_of
+from smoothcert.smoothing.stopping.forecasts import allocate
 
 
 @dataclass(frozen=True)
@@ -73,7 +51,7 @@ class Progress:
 
 
 def certify_dataset(
-    classifier: SmoothedClassifier | HoldingClassifier,
+    classifier: ModelClassifier | HoldingClassifier,
     dataset: Dataset,
     out: Path,
     choice: Choice | None = None,
@@ -92,10 +70,14 @@ def certify_dataset(
     """
     choice, progress = choice or Choice(), progress or Progress()
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
-    if isinstance(classifier, HoldingClassifier):
-        classifier = classifier.classifier
-        _check_holds(classifier.plan)
-    classifier = copy(classifier)  # what is settled for this data set must not change the caller's classifier
+    if held is not None and classifier.whole.plan.budget.spreads:
+        raise InvalidValueError(
+            f"while columns are held, each input has the plan's votes: leave {classifier.whole.plan.budget.text} out "
+            "(--stop)"
+        )
+    classifier = copy(
+        classifier.whole
+    )  # what is settled for this data set must not change the caller's classifier
     classifier.settle_numerics(stated_numerics(out))
     fine = held is not None and held_finely(dataset, held)
     classifier.settle_for(dataset.levels, dataset.largest, fine=fine)
@@ -108,13 +90,13 @@ def certify_dataset(
         )
     voting = classifier if held is None else classifier.holding(held)
     classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
-    manifest = _manifest(classifier, held, dataset, choice, origin or {}, order)
-    with open_run(out, manifest) as journal:
+    manifest = _manifest(voting, held, dataset, choice, origin or {}, order)
+    with classifier, open_run(out, manifest) as journal:
         save_sigmas(out, classifier.plan.noise)
         done = journal.indices()
         # A record whose search or levels are damaged can't be told from one that others made: both are done again.
         evidence = read_evidence(out) if classifier.plan.sigma_levels is not None else {}
-        found = read_found(out) if classifier.plan.search is not None else {}
+        found = read_searches(out) if classifier.plan.search is not None else {}
         if classifier.plan.search is not None or classifier.plan.sigma_levels is not None:
             journal.drop(lost := done - (found or evidence).keys())
             done -= lost
@@ -133,7 +115,7 @@ def certify_dataset(
             base = classifier.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
             if answer.search is not None:
-                append_found(out, answer.search)
+                append_search(out, answer.search)
             if answer.levels is not None:
                 append_evidence(out, answer.levels)
             record = record_of(answer, answer.index, label, base)
@@ -152,15 +134,6 @@ def _void_if_dependent(out: Path, answers: Iterator[Certification]) -> Iterator[
         raise
 
 
-def _check_holds(plan: CertifyPlan) -> None:
-    """Refuse what isn't done while columns are held."""
-    if plan.search is not None or plan.budget.spreads:
-        raise InvalidValueError(
-            "while columns are held, each input has the noise and the votes of the plan: leave out the search for σ, "
-            "and total among the stop rules"
-        )
-
-
 def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
     """How many votes and evaluations the inputs will take; None where that depends on the votes."""
     if plan.stops or plan.sigma_levels is not None:
@@ -169,7 +142,7 @@ def _votes_ahead(plan: CertifyPlan, inputs: int) -> int | None:
 
 
 def _answers(
-    classifier: SmoothedClassifier | HoldingClassifier,
+    classifier: ModelClassifier | HoldingClassifier,
     dataset: Dataset,
     out: Path,
     indices: range,
@@ -191,33 +164,38 @@ def _answers(
                 taken[index] = x
                 yield index, x
 
-    if isinstance(classifier, HoldingClassifier) or not classifier.plan.budget.spreads:
+    total = classifier.whole.plan.budget.shared_votes
+    if not isinstance(classifier, SmoothedClassifier) or total is None:
         with closing(inputs()) as given:
             yield from classifier.certify_each(given, progress.votes, label_of)
         return
-    check_allocation(out, indices)
+    votes = read_allocation(out, indices)
     piloted = {index: one for index, one in read_pilots(out).items() if index in indices}
     unknown = [index for index in indices if index not in piloted]
     for index, one in classifier.pilot_each(dataset.each(unknown), label_of, progress.votes):
         append_pilot(out, index, one)
         piloted[index] = one
-    votes = settled_votes(classifier.prepare(dataset.input_shape), out, indices, piloted)
+    if votes is None:
+        plan, spent = classifier.prepare(dataset.input_shape), sum(one.n for one in piloted.values())
+        votes = dict.fromkeys(indices, 0) | allocate(shares_of(plan, piloted), total - spent)
+        write_allocation(out, total, spent, votes)
     with closing(inputs()) as given:
         yield from classifier.certify_allocated(given, piloted, votes, label_of, progress.votes)
 
 
 def _manifest(
-    classifier: SmoothedClassifier,
+    voting: ModelClassifier | HoldingClassifier,
     held: NDArray[np.bool_] | None,
     dataset: Dataset,
     choice: Choice,
     origin: dict[str, Any],
     order: tuple[int, ...] | None,
 ) -> Manifest:
-    plan = classifier.prepare(dataset.input_shape)
-    places = [] if held is None else np.flatnonzero(held).tolist()
-    if held is not None:
-        plan = classifier.holding(held).prepare(dataset.input_shape)
+    classifier, places = voting.whole, [] if held is None else np.flatnonzero(held).tolist()
+    if isinstance(voting, HoldingClassifier):
+        plan = voting.prepare(dataset.input_shape, dataset.input(0))
+    else:
+        plan = voting.prepare(dataset.input_shape)
     if classifier.classes < len(dataset.classes):
         raise DataError(
             f"{dataset.name} has {len(dataset.classes)} classes but {classifier.base.name} knows "
@@ -233,7 +211,7 @@ def _manifest(
             "name": classifier.base.name
             + (f" ({len(places)} of {held.size} coordinates held)" if held is not None else ""),
             "sha256": classifier.fingerprint(dataset.input_shape),
-            "answers": first_answers(classifier if held is None else classifier.holding(held), dataset),
+            "answers": first_answers(voting, dataset),
             **({"held": places} if places else {}),
             **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
             # Which class is which follows from names, which no hash is of.

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.runs import Run, create_run, read_run
-from smoothcert.runs.columns import Records
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.shards import Shard
+from smoothcert.runs.records import Records
+from smoothcert.runs.run import Run, create_run, read_run
+from smoothcert.runs.statement import Shard
 
 
 def merge(paths: Sequence[Path], out: Path) -> Run:

@@ -1,11 +1,11 @@
-"""A certification planned: how fast votes are cast here, and how many the inputs will take. No run is written."""
+"""A certification planned: how fast votes are cast here, how many the inputs will take, and what that costs."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,12 +13,75 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
-from smoothcert.evaluation.costs import Pace, Work, padded
-from smoothcert.sampling import Execution
-from smoothcert.sampling.execution import usable_cores
-from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.adaptive import forecast_for, stopping_procedure
+from smoothcert.engine.execution import Execution, usable_cores
+from smoothcert.models.numerics import Layout
+from smoothcert.smoothing.classifier import ModelClassifier
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.procedures import forecast_for, stopping_procedure
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
+
+BYTES_OF_A_RUN = 1 << 14
+"""Statement, lock and the empty tables of a journal, about."""
+BYTES_OF_A_RECORD = 320
+"""Of a record with two tallies of a few classes, about: numbers, checksum, and what SQLite adds."""
+BYTES_OF_A_CLASS = 4
+"""For each class beyond a few, in both tallies together, about: most counts are a zero and its comma."""
+_CLASSES_INCLUDED = 10
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the inputs ask of the model."""
+
+    inputs: int
+    votes: float
+    """Of all inputs, those that choose a class included."""
+    rows: float
+    """That the model computes: votes, padding, and a pass of each input without noise."""
+    passes: float
+
+    @classmethod
+    def of(cls, layout: Layout, inputs: int, draws: Iterable[tuple[float, int]]) -> Work:
+        """``inputs`` inputs, of which each draws so many votes, so often on average: (times, votes)."""
+        drawn = [(times, votes, padded(layout, votes)) for times, votes in draws]
+        rows = inputs * (sum(times * full for times, _, full in drawn) + layout.chunk)
+        return cls(
+            inputs, inputs * sum(times * votes for times, votes, _ in drawn), rows, rows / layout.chunk
+        )
+
+
+def padded(layout: Layout, votes: int) -> int:
+    """Rows that a draw takes: whole passes; whole blocks where a pass has room for those of several inputs."""
+    step = min(layout.chunk, layout.block)
+    return -(-votes // step) * step
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast the work goes."""
+
+    rows_per_second: float
+    """Of all workers together."""
+    start_seconds: float = 0.0
+    """Until the first vote."""
+    record_seconds: float = 0.0
+    """That the process which owns the run needs for a record; it writes while others vote."""
+
+    def seconds(self, work: Work) -> float:
+        """The time that the work takes: votes, or records where these are slower."""
+        return self.start_seconds + max(work.rows / self.rows_per_second, work.inputs * self.record_seconds)
+
+    def bottleneck(self, work: Work) -> str:
+        """Which of the two decides."""
+        voting = work.rows / self.rows_per_second
+        return "votes" if voting >= work.inputs * self.record_seconds else "records"
+
+
+def bytes_on_disk(inputs: int, classes: int) -> int:
+    """The size of the run, about; without Parquet, logs and pictures made of it later."""
+    beyond = max(0, classes - _CLASSES_INCLUDED)
+    return BYTES_OF_A_RUN + inputs * (BYTES_OF_A_RECORD + beyond * BYTES_OF_A_CLASS)
+
 
 LEAST_SECONDS = 1.0
 """That the speed is measured for."""
@@ -35,7 +98,7 @@ Numbered = tuple[int, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Pilot:
+class PilotDraws:
     """What a few inputs' votes say of all of them."""
 
     inputs: int
@@ -76,7 +139,7 @@ def local(execution: Execution) -> Execution:
     return replace(execution, backend="threads", workers=here, address=None, gpus_per_worker=0.0)
 
 
-def paced(classifier: SmoothedClassifier, inputs: Sequence[Numbered], start_seconds: float) -> Pace:
+def paced(classifier: ModelClassifier, inputs: Sequence[Numbered], start_seconds: float) -> Pace:
     """The pace of the workers asked for; those elsewhere are taken to be like those here."""
     asked = classifier.execution
     here = local(asked)
@@ -84,23 +147,25 @@ def paced(classifier: SmoothedClassifier, inputs: Sequence[Numbered], start_seco
     layout = plan.numerics.layout()
     some = inputs[: max(1, here.worker_count())]
 
-    def cast(votes: int) -> float:
-        for _ in classifier.on(here).cast_each(some, votes):
-            pass
-        return len(some) * padded(layout, votes)
+    with classifier.on(here) as voting:
 
-    rate = measured_rate(cast, layout.chunk)
-    workers = asked.worker_count() if asked.backend == "ray" else here.worker_count()
+        def cast(votes: int) -> float:
+            for _ in voting.cast_each(some, votes):
+                pass
+            return len(some) * padded(layout, votes)
+
+        rate = measured_rate(cast, layout.chunk)
+    workers = asked.worker_count() if asked.elsewhere else here.worker_count()
     return Pace(rate * workers / here.worker_count(), start_seconds, RECORD_SECONDS)
 
 
 def piloted(
-    classifier: SmoothedClassifier,
+    classifier: ModelClassifier,
     dataset: Dataset,
     inputs: Sequence[Numbered],
     pace: Pace,
     on_votes: Callable[[int], None] | None = None,
-) -> Pilot:
+) -> PilotDraws:
     """The draws of an average input under the plan's stop rules, from real votes of a few.
 
     Each input's real votes say which shares its classes may have; certifications with votes drawn from those are
@@ -113,12 +178,15 @@ def piloted(
     labels = {index: int(dataset.labels[index]) for index, _ in inputs}
     of = dict(inputs)
     asked: Counter[int] = Counter()
-    for index, tally in classifier.on(here).cast_each(inputs, votes, on_votes):
-        generator = np.random.default_rng((plan.known_seed, index))
-        for _ in range(_SIMULATED):
-            asked.update(_played(plan, of[index], index, labels[index], tally, generator))
+    with classifier.on(here) as voting:
+        for index, tally in voting.cast_each(inputs, votes, on_votes):
+            generator = np.random.default_rng((plan.known_seed, index))
+            for _ in range(_SIMULATED):
+                asked.update(_played(plan, of[index], index, labels[index], tally, generator))
     times = len(inputs) * _SIMULATED
-    return Pilot(len(inputs), votes, tuple((count / times, drawn) for drawn, count in sorted(asked.items())))
+    return PilotDraws(
+        len(inputs), votes, tuple((count / times, drawn) for drawn, count in sorted(asked.items()))
+    )
 
 
 def fixed_draws(plan: CertifyPlan, inputs: int) -> tuple[tuple[float, int], ...]:

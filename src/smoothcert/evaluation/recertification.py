@@ -19,20 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.bounds import BOUNDS
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import Noise
+from smoothcert.experimental.levels.procedures import decide_levels, home_plan, levels_of
+from smoothcert.perturb.base import Perturbation
+from smoothcert.perturb.diagonal import DiagonalNoise
 from smoothcert.registry import unknown_name
 from smoothcert.rounding import SAME, same_radius
-from smoothcert.runs import Manifest, Record, Run, create_run, read_run
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.noise_files import sigmas_files
-from smoothcert.runs.statement import PlanStatement
-from smoothcert.sigma_levels import LevelEvidence
-from smoothcert.sigma_levels.evidence import missing_line, read_evidence
-from smoothcert.smoothing import CertifyPlan, decide
-from smoothcert.smoothing.level_plans import decide_levels, home_plan, levels_of
-from smoothcert.stopping import budget_among, parse_stops, stop_rules
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, create_run, read_run
+from smoothcert.runs.side_files import LevelEvidence, missing_line, read_evidence
+from smoothcert.runs.statement import PlanStatement, sigmas_files
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.stopping.base import budget_among, parse_stops, stop_rules
 from smoothcert.tally import Phase, Tally
 
 CHANGEABLE = ("alpha", "bound")
@@ -51,7 +53,9 @@ def recertify(run: Run, out: Path, **changes: Any) -> Run:
     the new run states, as the old one, how many inputs were asked for.
     """
     manifest, records = recertified(run, **changes)
-    create_run(out, manifest, records, sigmas_files(_plan_of(run).noise) | _level_files(run))
+    # Of chooser and levels, of pilots, and what these allocated.
+    votes = {name: content for name, content in RunFiles(run.path).kept() if name != RunFiles.sigmas.name}
+    create_run(out, manifest, records, sigmas_files(_plan_of(run).noise) | votes)
     return read_run(out)
 
 
@@ -192,13 +196,6 @@ def _home_of(
     return home_plan(plan, evidence.home), sigmas[evidence.home]
 
 
-def _level_files(run: Run) -> dict[str, bytes]:
-    """The votes of chooser and levels, where the plan has any."""
-    if run.manifest.plan.sigma_levels is None:
-        return {}
-    return {name: content for name, content in RunFiles(run.path).kept() if name == RunFiles.levels.name}
-
-
 def _not_following(run: Run, record: Record, plan: str) -> RunError:
     return RunError(
         f"{run.path}: the result of input {record.index} (class {record.predicted}, radius {record.radius:g}) "
@@ -244,8 +241,8 @@ def _votes_of(record: Record) -> tuple[Tally, Tally]:
     return record.selection, record.estimation
 
 
-def _somewhere(noise: Noise) -> NDArray[np.float64]:
-    return np.zeros(noise.scales().shape or 1)
+def _somewhere(noise: Perturbation) -> NDArray[np.float64]:
+    return np.zeros(noise.sigmas.shape if isinstance(noise, DiagonalNoise) else 1)
 
 
 def _close(a: float | None, b: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""Is this machine all right? What is installed, whether promises hold here, how fast votes are cast, what to change."""
+"""Check-up of this machine: what is installed, whether promises hold here, how fast votes are cast, what to change."""
 
 from smoothcert.health.checkup import Checkup, check_up
 

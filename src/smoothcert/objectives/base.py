@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-import torch
-from torch import Tensor, nn
-
-from smoothcert.errors import InvalidValueError, check_not_negative
-from smoothcert.noise import Gaussian, Isotropic
+from smoothcert.errors import InvalidValueError, check_count, check_not_negative
+from smoothcert.knobs import from_mapping
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, Isotropic
+from smoothcert.perturb.gaussian import Gaussian
 from smoothcert.registry import Registry
 
-Scale: TypeAlias = float | Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+Scale: TypeAlias = "float | Tensor"
 """One standard deviation for the batch, or a tensor with one for each of its examples."""
 
 
@@ -29,7 +32,7 @@ Sigma = BatchNoise  # the name that plugins were written against
 
 
 @dataclass(frozen=True)
-class Passes:
+class StepCost:
     """What one step costs: passes through the network, each of ``rows`` rows for each input of the batch."""
 
     rows: int
@@ -67,12 +70,12 @@ class Objective(ABC):
         """
         return int(getattr(self, "copies", 1))
 
-    def passes(self) -> Passes:
+    def passes(self) -> StepCost:
         """The cost of a step; an objective that does more than one pass over its draws says so."""
-        return Passes(self.draws)
+        return StepCost(self.draws)
 
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective", __package__)
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", __package__, plugins=True)
 
 
 def objective_name(objective: Objective) -> str:
@@ -82,6 +85,8 @@ def objective_name(objective: Objective) -> str:
 
 def unit_noise(x: Tensor, samples: int, kind: type[Isotropic], generator: torch.Generator) -> Tensor:
     """That many draws of standard deviation 1 in the shape of ``x``, drawn where ``generator`` lives."""
+    import torch
+
     unit = torch.empty((samples, *x.shape), device=generator.device, dtype=x.dtype)
     kind.fill(unit, generator)
     return unit.to(x.device)
@@ -89,6 +94,8 @@ def unit_noise(x: Tensor, samples: int, kind: type[Isotropic], generator: torch.
 
 def draw_noise(x: Tensor, noise: BatchNoise, generator: torch.Generator) -> Tensor:
     """Noise in the shape of ``x``."""
+    from torch import Tensor
+
     unit, sigma = unit_noise(x, 1, noise.kind, generator)[0], noise.sigma
     if not isinstance(sigma, Tensor):
         check_not_negative("sigma", sigma)
@@ -103,9 +110,59 @@ def draw_noise(x: Tensor, noise: BatchNoise, generator: torch.Generator) -> Tens
 
 def noise_copies(x: Tensor, noise: BatchNoise, copies: int, generator: torch.Generator) -> Tensor:
     """That many independent draws of :func:`draw_noise`, stacked in front."""
+    import torch
+
     return torch.stack([draw_noise(x, noise, generator) for _ in range(copies)])
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p ‖ q) over the last dimension, from logarithms so that no probability is too small for it."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+class SmoothingLoss:
+    """``criterion(model, x, y)``: the mean loss of a batch by one of the methods of ``smoothcert recipes``.
+
+    ``x`` are inputs without noise, in the units in which ``sigma`` is, and normalisation is the model's. The loss adds
+    the noise itself, and calls the model as often as the method needs; it holds no weights. ``knobs`` are the method's
+    (``copies=4``), with their published values as defaults; a method of one's own is given as an
+    :class:`~smoothcert.objectives.Objective`.
+
+    All that is random comes from ``generator``, seeded by ``seed`` or else by torch's own generator: what
+    ``torch.manual_seed`` makes reproducible includes this. For a checkpoint keep ``generator.get_state()``.
+    """
+
+    def __init__(
+        self,
+        method: str | Objective = "gaussian",
+        *,
+        sigma: float,
+        noise: str = DEFAULT_NOISE,
+        seed: int | None = None,
+        **knobs: Any,
+    ) -> None:
+        import torch
+
+        if isinstance(method, Objective):
+            if knobs:
+                raise InvalidValueError(
+                    f"{', '.join(knobs)}: the knobs of a method that is given as an object are its own"
+                )
+            self.objective = method
+        else:
+            self.objective = from_mapping(OBJECTIVES[method], knobs, method, OBJECTIVES.load())
+        kind = NOISES[noise]
+        self.noise = BatchNoise(kind(sigma).sigma, kind)
+        if seed is None:
+            seed = int(torch.randint(2**62, ()).item())
+        check_count("seed", seed, least=0)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """The loss; call ``backward()`` on it."""
+        return self.objective.loss(model, x, y, self.noise, self.generator)
+
+    def __repr__(self) -> str:
+        """Method, noise and σ."""
+        name, kind = objective_name(self.objective), self.noise.kind.name
+        return f"SmoothingLoss({name!r}, sigma={self.noise.sigma:g}, noise={kind!r})"

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from smoothcert.attacks import noisy_logits, smoothed_log_probs
 from smoothcert.errors import check_count, check_not_negative
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
@@ -19,6 +14,10 @@ from smoothcert.objectives.base import (
     kl_divergence,
     noise_copies,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 @OBJECTIVES.register("consistency")
@@ -47,6 +46,10 @@ class Consistency(Objective):
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
+        from torch.nn import functional as F
+
+        from smoothcert.attacks import noisy_logits, smoothed_log_probs
+
         logits = noisy_logits(model, x, noise_copies(x, noise, self.copies, generator))
         mean = smoothed_log_probs(logits)
         entropy = -(mean.exp() * mean).sum(-1)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, ClassVar
 
 from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, draw_noise
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 @OBJECTIVES.register("gaussian")
 @dataclass(frozen=True)
-class Gaussian(Objective):
+class GaussianAugmentation(Objective):
     """Cross-entropy at ``x + σδ``, δ ~ N(0, I), one draw for each input."""
 
     paper: ClassVar[str] = "Cohen, Rosenfeld & Kolter, 2019"
@@ -23,4 +23,6 @@ class Gaussian(Objective):
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean cross-entropy of the noisy batch."""
+        from torch.nn import functional as F
+
         return F.cross_entropy(model(x + draw_noise(x, noise, generator)), y)

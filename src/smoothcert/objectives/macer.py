@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from smoothcert.attacks import noisy_logits, smoothed_log_probs
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.noise import Gaussian
 from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, noise_copies
+from smoothcert.perturb.gaussian import Gaussian
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 @OBJECTIVES.register("macer")
@@ -51,6 +50,11 @@ class Macer(Objective):
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
+        from torch import Tensor
+        from torch.nn import functional as F
+
+        from smoothcert.attacks import noisy_logits, smoothed_log_probs
+
         logits = noisy_logits(model, x, noise_copies(x, noise, self.copies, generator))
         classification = F.nll_loss(smoothed_log_probs(logits), y)
         if self.lam == 0:
@@ -65,13 +69,15 @@ class Macer(Objective):
         return classification + self.lam / 2 * (scale * hinge).mean()
 
     def _hinge(self, log_probs: Tensor, y: Tensor) -> Tensor:
+        from torch.nn import functional as F
+
         label = F.one_hot(y, log_probs.shape[1]).bool()
         rivals = log_probs.masked_fill(label, float("-inf"))
         # Φ⁻¹(ẑ_y) as −Φ⁻¹(1 − ẑ_y), with 1 − ẑ_y summed from its parts: near 1, ẑ_y itself has lost the digits
         # that the hinge is about.
         gap = -_quantile(rivals.logsumexp(1)) - _quantile(rivals.amax(1))
         right = log_probs.gather(1, y.unsqueeze(1)).squeeze(1) >= rivals.amax(1)
-        return torch.relu(self.gamma - gap).where(right, 0)
+        return (self.gamma - gap).relu().where(right, 0)
 
 
 def _quantile(log_prob: Tensor) -> Tensor:
@@ -80,6 +86,8 @@ def _quantile(log_prob: Tensor) -> Tensor:
     The lower limit lies where Φ⁻¹ < −12, far beyond any gap below γ; the upper one can only be met by inputs
     that are wrong, which the hinge leaves out.
     """
+    import torch
+
     limits = torch.finfo(log_prob.dtype)
     quantile: Tensor = torch.special.ndtri(log_prob.exp().clamp(limits.tiny, 1 - limits.eps))
     return quantile

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from smoothcert.attacks import ddn, noisy_logits, pgd
-from smoothcert.attacks.steps import Limits
 from smoothcert.errors import check_count, check_not_negative, check_positive, check_probability
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, noise_copies
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, StepCost, noise_copies
 from smoothcert.registry import check_name
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 Attack = Literal["pgd", "ddn", "gradient-free"]
 
@@ -51,21 +49,25 @@ class SmoothAdv(Objective):
         check_probability("ddn_gamma", self.ddn_gamma)
         check_positive("ddn_start_norm", self.ddn_start_norm)
 
-    def passes(self) -> Passes:
+    def passes(self) -> StepCost:
         """One pass forward and one back to the inputs in each step of the attack; none at ε = 0."""
         steps = self.steps if self.epsilon > 0 else 0
-        return Passes(self.copies, steps, 0 if self.attack == "gradient-free" else steps)
+        return StepCost(self.copies, steps, 0 if self.attack == "gradient-free" else steps)
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch and the copies."""
-        drawn = noise_copies(x, noise, self.copies, generator)
-        adversaries = self._adversaries(model, x, y, drawn)
-        return F.cross_entropy(noisy_logits(model, adversaries, drawn).flatten(0, 1), y.repeat(self.copies))
+        from torch.nn import functional as F
 
-    def _adversaries(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> Tensor:
-        limits: Limits = {"epsilon": self.epsilon, "steps": self.steps, "clip": self.clip}
-        if self.attack == "ddn":
-            return ddn(model, x, y, noise, **limits, gamma=self.ddn_gamma, start_norm=self.ddn_start_norm)
-        return pgd(model, x, y, noise, **limits, gradient_free=self.attack == "gradient-free")
+        from smoothcert import attacks
+
+        drawn = noise_copies(x, noise, self.copies, generator)
+        limits: attacks.AttackLimits = {"epsilon": self.epsilon, "steps": self.steps, "clip": self.clip}
+        adversaries = (
+            attacks.ddn(model, x, y, drawn, **limits, gamma=self.ddn_gamma, start_norm=self.ddn_start_norm)
+            if self.attack == "ddn"
+            else attacks.pgd(model, x, y, drawn, **limits, gradient_free=self.attack == "gradient-free")
+        )
+        logits = attacks.noisy_logits(model, adversaries, drawn)
+        return F.cross_entropy(logits.flatten(0, 1), y.repeat(self.copies))

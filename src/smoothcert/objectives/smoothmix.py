@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
-
-from smoothcert.attacks import noisy_logits, pgd_path, smoothed_log_probs
-from smoothcert.attacks.steps import for_each_example, stay_near
 from smoothcert.errors import check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
 from smoothcert.objectives.base import (
     OBJECTIVES,
     BatchNoise,
     Objective,
-    Passes,
+    StepCost,
     kl_divergence,
     noise_copies,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 @OBJECTIVES.register("smoothmix")
@@ -65,52 +63,46 @@ class SmoothMix(Objective):
         if self.max_norm is not None:
             check_positive("max_norm", self.max_norm)
 
-    def passes(self) -> Passes:
+    def passes(self) -> StepCost:
         """The attack's steps, then the inputs and their mixtures in a pass each."""
-        return Passes(self.copies, self.steps, self.steps, training=2)
+        return StepCost(self.copies, self.steps, self.steps, training=2)
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch and the copies."""
+        import torch
+        from torch.nn import functional as F
+
+        from smoothcert.attacks import for_each_example, noisy_logits, pgd_path, smoothed_log_probs, stay_near
+
         drawn = noise_copies(x, noise, self.copies, generator)
-        ratio = _mixing_ratios(x, generator)
-        start, adversaries = self._ends(model, x, y, drawn)
+        # λ ~ U[0, ½) for each input
+        ratio = (
+            torch.rand(len(x), generator=generator, device=generator.device, dtype=x.dtype).to(x.device) / 2
+        )
+        path = pgd_path(
+            model, x, y, drawn, steps=self.steps, step_size=self.alpha, max_norm=self.max_norm, clip=self.clip
+        )
+        start = x
+        if self.one_step:
+            limit = self.alpha if self.one_step_norm is None else self.one_step_norm
+            start = stay_near(path[0], x, limit, self.clip)
         logits = noisy_logits(model, start, drawn)
         natural = F.cross_entropy(logits.flatten(0, 1), y.repeat(self.copies))
         smoothed = smoothed_log_probs(logits)
         # A pass of its own, as in the released recipe: batch statistics don't mix the two kinds of input.
-        mixed = torch.lerp(start, adversaries, for_each_example(ratio, x))
+        mixed = torch.lerp(start, path[-1], for_each_example(ratio, x))
         mixed_log_probs = noisy_logits(model, mixed, drawn).log_softmax(-1)
         divergence = kl_divergence(_fade_to_uniform(smoothed, ratio), mixed_log_probs)
         if self.only_correct:
             divergence = divergence * (smoothed.argmax(1) == y)
         return natural + self.eta * divergence.mean()
 
-    def _ends(self, model: nn.Module, x: Tensor, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        path = pgd_path(
-            model,
-            x,
-            y,
-            noise,
-            steps=self.steps,
-            step_size=self.alpha,
-            max_norm=self.max_norm,
-            clip=self.clip,
-        )
-        if not self.one_step:
-            return x, path[-1]
-        limit = self.alpha if self.one_step_norm is None else self.one_step_norm
-        return stay_near(path[0], x, limit, self.clip), path[-1]
-
-
-def _mixing_ratios(x: Tensor, generator: torch.Generator) -> Tensor:
-    """λ ~ U[0, ½) for each input."""
-    ratio = torch.rand(len(x), generator=generator, device=generator.device, dtype=x.dtype)
-    return ratio.to(x.device) / 2
-
 
 def _fade_to_uniform(log_probs: Tensor, ratio: Tensor) -> Tensor:
     """``log((1−λ)p + λ/C)`` from log p."""
+    import torch
+
     ratio = ratio.unsqueeze(1)
     return torch.logaddexp(torch.log1p(-ratio) + log_probs, ratio.log() - math.log(log_probs.shape[1]))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from typing import TYPE_CHECKING, ClassVar
 
 from smoothcert.errors import check_not_negative
 from smoothcert.knobs import knob
-from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, Passes, draw_noise
+from smoothcert.objectives.base import OBJECTIVES, BatchNoise, Objective, StepCost, draw_noise
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
 
 
 @OBJECTIVES.register("stability")
@@ -32,13 +32,15 @@ class Stability(Objective):
     def __post_init__(self) -> None:
         check_not_negative("lam", self.lam)
 
-    def passes(self) -> Passes:
+    def passes(self) -> StepCost:
         """The clean and the noisy row go through one after the other."""
-        return Passes(rows=1, training=2)
+        return StepCost(rows=1, training=2)
 
     def loss(
         self, model: nn.Module, x: Tensor, y: Tensor, noise: BatchNoise, generator: torch.Generator
     ) -> Tensor:
         """Mean over the batch."""
+        from torch.nn import functional as F
+
         clean, noisy = model(x), model(x + draw_noise(x, noise, generator))
         return F.cross_entropy(clean, y) + self.lam * F.cross_entropy(noisy, clean.softmax(1))

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 from smoothcert.architectures.checkpoints import load_tensors
-from smoothcert.checksums import check_zip, sealed_zip
 from smoothcert.errors import RunError
-from smoothcert.files import read_file, write_atomically
+from smoothcert.files import new_checksum, read_file, write_atomically
 from smoothcert.runs.layout import RunFiles
 
 _MOST_BYTES = 2**36
@@ -40,3 +39,25 @@ def load_checkpoint(directory: Path, parse: Callable[[dict[str, Any]], _T], begi
             f"{path} can't be read ({type(error).__name__}): it was damaged or made by another version. Restore it, "
             f"or delete it to {begin} from the beginning"
         ) from error
+
+
+_ZIP_END, _ZIP_END_SIZE = b"PK\x05\x06", 22
+_ZIP_COMMENT = b"smoothcert blake2b "
+
+
+def sealed_zip(content: bytes) -> bytes:
+    """A zip file, which must have no comment, with its checksum as the comment: any reader of zips takes it."""
+    comment = _ZIP_COMMENT + new_checksum(content).hexdigest().encode()
+    return content[:-2] + len(comment).to_bytes(2, "little") + comment
+
+
+def check_zip(content: bytes) -> None:
+    """ValueError where a zip file isn't what :func:`sealed_zip` made. Earlier versions' have no comment at all."""
+    size = len(_ZIP_COMMENT) + 2 * new_checksum(b"").digest_size
+    plain = content[: -size - 2] + b"\0\0"
+    if content[-size:].startswith(_ZIP_COMMENT):
+        intact = sealed_zip(plain) == content
+    else:
+        intact = content[-_ZIP_END_SIZE:].startswith(_ZIP_END) and content.endswith(b"\0\0")
+    if not intact:
+        raise ValueError("its checksum doesn't match")

@@ -11,18 +11,22 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
+from numpy.typing import NDArray
+
 import smoothcert
-from smoothcert.bounds import BOUNDS
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import DataError, check_count, check_positive, check_probability
 from smoothcert.files import read_file
-from smoothcert.noise import DEFAULT_NOISE, NOISES
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.printed import Printed
 from smoothcert.runs.records import FARTHEST, MOST_CLASSES, MOST_INPUTS, Record
+from smoothcert.runs.statement import DataStatement
 from smoothcert.tally import ABSTAIN
 
 _REQUIRED = ("idx", "label", "predict", "radius", "correct")
@@ -262,13 +266,22 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
         )
     values = dict(zip(columns, fields))
     predicted = _integer("predict", values["predict"], least=ABSTAIN)
+    radius = _number(values["radius"])
+    if not 0 <= radius <= FARTHEST:
+        raise _wrong("radius", "a finite number of at least 0", values["radius"])
+    own_sigma = _number(values["sigma"]) if "sigma" in values else sigma
+    if not 0 < own_sigma <= FARTHEST:
+        raise _wrong("sigma", "positive and finite", values["sigma"], "restore it or rename the column")
+    seconds = _seconds_or_none(values["time"]) if "time" in values else 0.0
+    if seconds is None:
+        raise _wrong("time", "h:mm:ss or seconds", values["time"], "restore it or remove the column")
     record = Record(
         index=_integer("idx", values["idx"], most=MOST_INPUTS),
         label=_integer("label", values["label"]),
         predicted=predicted,
-        radius=_radius(values["radius"]),
-        sigma=_own_sigma(values["sigma"]) if "sigma" in values else sigma,
-        seconds=_seconds(values["time"]) if "time" in values else 0.0,
+        radius=abs(radius),  # "-0.0" is 0
+        sigma=own_sigma,
+        seconds=seconds,
     )
     if record.abstained and record.radius > 0:
         raise _LineError(
@@ -283,46 +296,21 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
     return record
 
 
+def _wrong(name: str, rule: str, text: str, remedy: str = "restore or delete it") -> _LineError:
+    return _LineError(f"{name} must be {rule}, got {_shortened(text)!r}; {remedy}")
+
+
 def _integer(name: str, text: str, least: int = 0, most: int = MOST_CLASSES) -> int:
     if not _INTEGER.fullmatch(text) or int(text) < least:
-        raise _LineError(
-            f"{name} must be an integer of at least {least}, got {_shortened(text)!r}; restore or delete it"
-        )
+        raise _wrong(name, f"an integer of at least {least}", text)
     if int(text) > most:
-        raise _LineError(f"{name} must be at most {most}, got {text}; restore or delete it")
+        raise _wrong(name, f"at most {most}", text)
     return int(text)
 
 
 def _number(text: str) -> float:
     """A number as text, NaN for what is none."""
     return float(text) if len(text) <= _LONGEST_FIELD and _NUMBER.fullmatch(text) else math.nan
-
-
-def _radius(text: str) -> float:
-    radius = _number(text)
-    if not 0 <= radius <= FARTHEST:
-        raise _LineError(
-            f"radius must be a finite number of at least 0, got {_shortened(text)!r}; restore or delete it"
-        )
-    return abs(radius)  # "-0.0" is 0
-
-
-def _own_sigma(text: str) -> float:
-    sigma = _number(text)
-    if not 0 < sigma <= FARTHEST:
-        raise _LineError(
-            f"sigma must be positive and finite, got {_shortened(text)!r}; restore it or rename the column"
-        )
-    return sigma
-
-
-def _seconds(text: str) -> float:
-    seconds = _seconds_or_none(text)
-    if seconds is None:
-        raise _LineError(
-            f"time must be h:mm:ss or seconds, got {_shortened(text)!r}; restore it or remove the column"
-        )
-    return seconds
 
 
 def _seconds_or_none(text: str) -> float | None:
@@ -340,3 +328,46 @@ def _clock(seconds: float) -> str:
     microseconds = round(seconds * 1_000_000)
     whole, fraction = divmod(microseconds, 1_000_000)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}.{fraction:06d}"
+
+
+_LOG_ERROR = 1e-9  # more than the error of log10: a power of ten must not be taken for the number below it
+
+
+@dataclass(frozen=True)
+class Printed:
+    """The most significant digits and decimals that any radius of a log has.
+
+    Logs print a fixed number of either (the field's ``{:.3}``: three significant digits, zeros at the end left out)
+    and round to nearest. Which of the two it was isn't known: the larger unit is taken.
+    """
+
+    digits: int
+    decimals: int
+
+    @classmethod
+    def of(cls, radii: Iterable[str]) -> Printed:
+        """From radii as they are printed."""
+        digits = decimals = 0
+        for text in radii:
+            _, figures, exponent = Decimal(text).as_tuple()
+            decimals = max(decimals, -int(exponent))
+            if any(figures):
+                digits = max(digits, len(figures))
+        return cls(max(1, digits), decimals)
+
+    @classmethod
+    def stated(cls, data: DataStatement) -> Printed | None:
+        """What a manifest's ``data`` says; None where it says nothing."""
+        digits, decimals = data.radius_digits, data.radius_decimals
+        return cls(digits, decimals) if isinstance(digits, int) and isinstance(decimals, int) else None
+
+    def as_json(self) -> dict[str, int]:
+        """For a manifest's ``data``."""
+        return {"radius_digits": self.digits, "radius_decimals": self.decimals}
+
+    def half_units(self, radii: NDArray[np.float64]) -> NDArray[np.float64]:
+        """For each printed radius, how far the certified one may be from it."""
+        with np.errstate(divide="ignore"):
+            leading = np.floor(np.log10(radii) + _LOG_ERROR)
+        exponents = np.maximum(leading - self.digits + 1, -self.decimals)
+        return np.asarray(0.5 * 10.0**exponents * (1 + 1e-12), dtype=np.float64)

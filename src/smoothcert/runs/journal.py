@@ -1,7 +1,7 @@
 """Journal: one record per finished input, each committed before the next is begun, each with a checksum.
 
 A record's checksum takes in the run's statement. The table ``totals`` holds the number of records and the sum of their
-checksums, so that a lost record is noticed, too. Journals of earlier versions have neither: they are read as they are,
+checksums, so that a lost record is also noticed. Journals of earlier versions have neither: they are read as they are,
 and get both when they are continued.
 """
 
@@ -10,45 +10,48 @@ from __future__ import annotations
 import gc
 import sqlite3
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
-from smoothcert.databases import COMPANIONS, transaction
-from smoothcert.errors import RunError
-from smoothcert.runs.columns import Records
-from smoothcert.runs.damage import (
-    Damage,
-    DamagedJournalError,
-    DamageWarning,
-    Seal,
-    Totals,
-    check_rows,
-    damage_of,
-)
-from smoothcert.runs.journal_file import (
-    Place,
-    check_files,
-    explained,
-    open_database,
-    prepare_for_writing,
+from smoothcert.databases import (
+    COMPANIONS,
+    SQLITE_ERRORS,
+    FileIdentity,
+    check_plain_files,
+    connect_sqlite,
+    connect_to_read,
+    foreign_object,
+    network_mount,
     snapshot,
+    sqlite_problem,
+    transaction,
 )
-from smoothcert.runs.records import Record
-from smoothcert.runs.rows import (
+from smoothcert.errors import DataError, RunError
+from smoothcert.runs.journal_rows import (
     COLUMNS,
     CREATE_RECORDS,
     CREATE_TOTALS,
     INSERT,
     LATER,
+    REMEDY,
+    TABLES,
+    Damage,
+    DamageWarning,
     Row,
-    record_of,
+    RowChecksums,
+    Totals,
     row_of,
     select_rows,
-    select_senseless,
 )
+from smoothcert.runs.records import UNREADABLE, Record, Records
 
-__all__ = ["DamageWarning", "DamagedJournalError", "Journal", "salvage"]
+__all__ = ["DamageWarning", "DamagedJournalError", "Journal", "check_writable_place", "salvage"]
+
+
+class DamagedJournalError(RunError):
+    """A file that SQLite can't read as a database any more."""
 
 
 class Journal:
@@ -70,58 +73,68 @@ class Journal:
         noted: Callable[[int], None] | None = None,
     ) -> None:
         self.path = path
-        self._seal = Seal(statement)
+        self._checksums = RowChecksums(statement)
         self._at_least, self._noted = at_least, noted
         self._totals = Totals(0, 0, statement)
-        self._place: Place | None = None
-        check_files(path, writable)
-        self._existed = path.exists()
-        if not writable and not self._existed:
+        self._identity: FileIdentity | None = None
+        try:
+            check_plain_files(path, writable)
+        except DataError as error:
+            raise RunError(str(error)) from None
+        existed = path.exists()
+        if not writable and not existed:
             if at_least:
                 raise Damage(lost=at_least).refusal(path)
             raise RunError(f"{path.parent} has no journal: nothing was certified into it yet")
-        with explained(path), ExitStack() as held:
-            self._connection = open_database(path, writable, held)
+        with _explained(path), ExitStack() as held:
+            self._connection = _opened(path, writable, held)
             if writable:
-                self._take_for_writing()
+                self._take_for_writing(existed)
             # A reader may come between the file's creation and the table's: that run has no records yet.
             self._begun = writable or bool(self._present_columns())
             self._held = held.pop_all()
 
-    def _take_for_writing(self) -> None:
-        """Drop what is damaged, bring an earlier version's file up to date (``open_run`` keeps other writers out)."""
-        prepare_for_writing(self.path, self._connection)
+    def _take_for_writing(self, existed: bool) -> None:
+        """Drop what is damaged, bring an earlier version's file up to date (``open_run`` keeps other writers out).
+
+        From then on what is committed is on disk: on a network file system by a rollback journal, which needs no shared
+        memory, and the lock is kept to the end.
+        """
+        (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        mode = "WAL" if network_mount(self.path) is None else "DELETE"
+        self._connection.execute(f"PRAGMA journal_mode = {mode}")
+        self._connection.execute("PRAGMA synchronous = FULL")
         with transaction(self._connection):
-            present = self._present_columns()
+            present, damage = self._present_columns(), Damage()
             if not present:
                 self._connection.execute(CREATE_RECORDS)
-                if self._existed:
-                    self._warn_of(Damage(lost=self._at_least))
+                damage = Damage(lost=self._at_least if existed else 0)
             elif "checksum" in present:
-                damage = damage_of(self.path, self._rows(), self._stated_totals(), self._seal, self._at_least)
+                rows, totals = self._rows(), self._stated_totals()
+                damage = self._checksums.damage(self.path, rows, totals, self._at_least)
                 self._delete(damage.inputs)
-                self._warn_of(damage)
+            if damage:
+                text = f"{self.path}: {damage}; what is missing is made again"
+                warnings.warn(text, DamageWarning, stacklevel=4)
             for column in self._missing_columns():
                 self._connection.execute(f"ALTER TABLE records ADD COLUMN {column} {LATER[column]}")
             self._connection.execute("DROP TABLE IF EXISTS totals")
             self._connection.execute(CREATE_TOTALS)
-            self._connection.execute("INSERT INTO totals VALUES (0, '', ?)", (self._seal.statement,))
-            totals = self._seal_all()
-        self._place = Place(self.path)
+            self._connection.execute("INSERT INTO totals VALUES (0, '', ?)", (self._checksums.statement,))
+            totals = self._counted_anew()
+        wal = self.path.with_name(f"{self.path.name}-wal")  # some file systems allow none
+        self._identity = FileIdentity(self.path.parent, self.path, *([wal] if wal.exists() else []))
         self._settle(totals)
 
-    def _warn_of(self, damage: Damage) -> None:
-        if damage:
-            text = f"{self.path}: {damage}; what is missing is made again"
-            warnings.warn(text, DamageWarning, stacklevel=5)
-
-    def _seal_all(self) -> Totals:
+    def _counted_anew(self) -> Totals:
         """Give each record its checksum, those that have one being intact; returns the new totals."""
         rows = self._rows()
-        sums = [self._seal.checksum(row) for row in rows]
-        missing = [(one, row[0]) for one, row in zip(sums, rows) if row[-1] is None]
+        checksums = [self._checksums.of(row) for row in rows]
+        missing = [(checksum, row[0]) for checksum, row in zip(checksums, rows) if row[-1] is None]
         self._connection.executemany('UPDATE records SET checksum = ? WHERE "index" = ?', missing)
-        return self._written(Totals(0, 0, self._seal.statement).plus(sums))
+        return self._written(Totals(0, 0, self._checksums.statement).plus(checksums))
 
     def _written(self, totals: Totals) -> Totals:
         self._connection.execute(
@@ -141,26 +154,33 @@ class Journal:
 
     def append_all(self, records: Iterable[Record]) -> None:
         """Add many records in one step: all of them or none."""
-        if self._place is not None:
-            self._place.check()
-        sums: list[str] = []
-        with explained(self.path), transaction(self._connection):
-            for record in records:
-                row = row_of(record)
-                sums.append(self._seal.checksum(row))
-                self._connection.execute(INSERT, (*row, sums[-1]))
-            totals = self._written(self._totals.plus(sums))
+        self.append_rows(map(row_of, records))
+
+    def append_rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """The same for records as :func:`row_of` makes them, what a checksum was is left out."""
+        if self._identity is not None and not self._identity.is_same():
+            raise RunError(
+                f"{self.path.parent} was removed, renamed or replaced while it was written to: what it held is not "
+                "added to any more; put it back, or choose another --out, and rerun the same command"
+            )
+        checksums: list[str] = []
+        with _explained(self.path), transaction(self._connection):
+            for row in rows:
+                values = row[: len(COLUMNS) - 1]
+                checksums.append(self._checksums.of(values))
+                self._connection.execute(INSERT, (*values, checksums[-1]))
+            totals = self._written(self._totals.plus(checksums))
         self._settle(totals)
 
     def drop(self, indices: Collection[int]) -> None:
         """Take out the records of inputs that are to be done again."""
-        with explained(self.path), transaction(self._connection):
+        with _explained(self.path), transaction(self._connection):
             self._delete(indices)
-            totals = self._seal_all()
+            totals = self._counted_anew()
         self._settle(totals)
 
     def _delete(self, indices: Collection[int]) -> None:
-        self._connection.executemany('DELETE FROM records WHERE "index" = ?', [(one,) for one in indices])
+        self._connection.executemany('DELETE FROM records WHERE "index" = ?', [(index,) for index in indices])
 
     def records(self) -> Records:
         """Every record, ordered by index."""
@@ -168,49 +188,42 @@ class Journal:
             if self._at_least:
                 raise Damage(lost=self._at_least).refusal(self.path)
             return Records.of(())
-        with explained(self.path), _collector_at_rest():
+        with _explained(self.path), _collector_at_rest():
             with snapshot(self._connection):  # what is checked is what is read
                 rows = self._rows()
-                missing = self._missing_columns()
-                if "checksum" not in missing:
-                    check_rows(self.path, rows, self._stated_totals(), self._seal, self._at_least)
+                if "checksum" in self._present_columns():
+                    self._checksums.check(self.path, rows, self._stated_totals(), self._at_least)
                 elif len(rows) < self._at_least:
                     raise Damage(lost=self._at_least - len(rows)).refusal(self.path)
-                self._check_values(missing)
-            return Records.from_rows(rows, COLUMNS, self.path)
+            return self._read(rows)
 
     def some(self, most: int) -> Records:
         """Records that are there, ``most`` or fewer, evenly from the first to the last; others may have been lost."""
-        with explained(self.path):
+        with _explained(self.path):
             rows = self._rows() if self._begun else []
-        return Records.from_rows(rows[:: max(1, -(-len(rows) // most))], COLUMNS, self.path)
+            return self._read(rows[:: max(1, -(-len(rows) // most))])
 
-    def _check_values(self, missing: Collection[str]) -> None:
-        found = self._connection.execute(select_senseless(missing)).fetchone()
-        if found is not None:
-            raise RunError(
-                f"{self.path}: the record of input {found[0]} is damaged: a class, radius, σ or time in it is no such "
-                "number; restore the file"
-            )
+    def _read(self, rows: list[Row]) -> Records:
+        return Records.read(dict(zip(COLUMNS, zip(*rows))), self.path)
 
     def indices(self) -> set[int]:
         """The inputs that are done."""
         if not self._begun:
             return set()
-        with explained(self.path):
+        with _explained(self.path):
             return {index for (index,) in self._connection.execute('SELECT "index" FROM records')}
 
     def intact_rows(self) -> list[Row]:
         """What can still be read of a damaged file and is what was written: from the front, then from the back."""
-        found: dict[int, Row] = {}
+        intact: dict[int, Row] = {}
         for order in ("ASC", "DESC"):
             with suppress(sqlite3.Error, ValueError, OverflowError):
                 for row in self._connection.execute(select_rows(self._missing_columns(), order)):
-                    if row[0] in found:
+                    if row[0] in intact:
                         break
-                    if row[-1] is not None and not self._seal.damaged([row]):
-                        found[row[0]] = row
-        return list(found.values())
+                    if self._checksums.is_intact(row):
+                        intact[row[0]] = row
+        return list(intact.values())
 
     def _rows(self) -> list[Row]:
         return self._connection.execute(select_rows(self._missing_columns())).fetchall()
@@ -218,8 +231,10 @@ class Journal:
     def _stated_totals(self) -> Totals | None:
         """What the file says of its records; None if that can't be read."""
         try:
-            (found,) = self._connection.execute("SELECT records, checksums, statement FROM totals").fetchall()
-            return Totals(int(found[0]), int(found[1] or "0", 16), str(found[2]))
+            (stated,) = self._connection.execute(
+                "SELECT records, checksums, statement FROM totals"
+            ).fetchall()
+            return Totals(int(stated[0]), int(stated[1] or "0", 16), str(stated[2]))
         except (sqlite3.Error, ValueError, TypeError):
             return None
 
@@ -234,7 +249,7 @@ class Journal:
         """Let go of the file."""
         self._held.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -250,13 +265,73 @@ def salvage(path: Path, statement: str) -> None:
     for end in COMPANIONS:
         path.with_name(path.name + end).unlink(missing_ok=True)
     with Journal(path, writable=True, statement=statement) as fresh:
-        fresh.append_all(record_of(row) for row in rows)
+        fresh.append_rows(rows)
     warnings.warn(
         f"{path} was damaged: {len(rows)} records could be saved, and what is missing is made again (the damaged file "
         f"is {path.name}.damaged)",
         DamageWarning,
         stacklevel=5,
     )
+
+
+def check_writable_place(path: Path) -> None:
+    """Refuse a directory in which a lock doesn't keep out a writer on another machine."""
+    mount = network_mount(path)
+    if mount is not None and (reason := mount.without_locks) is not None:
+        raise RunError(
+            f"{path} is on a network file system ({mount.kind} at {mount.point}) where two machines could write one "
+            f"run at once: {reason}. Certify on a local disk and copy the finished run, or its shards (--shard), there"
+        )
+
+
+def _opened(path: Path, writable: bool, held: ExitStack) -> sqlite3.Connection:
+    """The file, which must hold a journal's tables alone; ``held`` closes it.
+
+    A writer's end folds the write-ahead file in, so that a finished run is one plain file.
+    """
+    if writable:
+        connection = connect_sqlite(path, held)
+        held.callback(_fold_in, connection)
+        if network_mount(path) is not None:
+            # Before the first look at the file: one that is in write-ahead mode would be shared memory's to index.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    else:
+        connection = connect_to_read(path, held)
+    if (foreign := foreign_object(connection, TABLES)) is not None:
+        raise RunError(
+            f"{path} is not a journal that smoothcert made: it holds {foreign}, which could falsify the results; "
+            "don't trust this run. Restore the file from a copy or certify into a new directory"
+        )
+    return connection
+
+
+def _fold_in(connection: sqlite3.Connection) -> None:
+    with suppress(sqlite3.Error):  # a reader is looking: the write-ahead file stays, and is valid
+        connection.execute("PRAGMA busy_timeout = 0")
+        connection.execute("PRAGMA journal_mode = DELETE")
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """SQLite's errors in the user's words."""
+    try:
+        yield
+    except SQLITE_ERRORS as error:
+        problem = sqlite_problem(error)
+        words = {
+            "no locks": f"this file system refuses locks ({error}): keep the run on a local disk, and copy it there "
+            "when it is finished",
+            "full": f"{error}: free some space and rerun the same command; what was journalled is safe",
+            "busy": "another process is certifying into this run; wait for it or choose another --out",
+            "damaged": f"the journal is damaged ({error}); {REMEDY}; or restore it from a copy",
+            "twice": f"the input is in the journal already ({error})",
+        }
+        kind = DamagedJournalError if problem == "damaged" else RunError
+        raise kind(f"{path}: {words.get(problem, error)}") from None
+    except UNREADABLE as error:
+        raise RunError(f"{path}: a record is damaged ({error}); restore the file") from None
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}") from None
 
 
 @contextmanager

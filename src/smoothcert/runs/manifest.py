@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import import_module
+from operator import ne
 from pathlib import Path
 from typing import Any, Literal
 
-from smoothcert.checksums import checksum, is_sealed, unsealed
 from smoothcert.databases import public_address
 from smoothcert.errors import DataError, RunError
 from smoothcert.extras import installed
-from smoothcert.files import MOST_TEXT, parse_json, read_file
-from smoothcert.runs.json_lines import write_sealed
+from smoothcert.files import MOST_TEXT, checksum, is_sealed, parse_json, read_file, unsealed, write_sealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.statement import (
     DataStatement,
@@ -31,7 +30,7 @@ _REMEDY = "restore it from a copy or choose another directory"
 
 _ROUNDED = 50  # of so many rows one may have another class on another machine
 
-_OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--skip)"}
+_OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--every)"}
 """Fields that are named unlike the options that set them."""
 
 Subject = Literal["one classifier", "frozen sigma", "memory"]
@@ -156,17 +155,6 @@ class Manifest:
             raise ValueError("versions must be texts")
         return cls.of(**stated)
 
-    def _settle_answers(self, mine: dict[str, Any], theirs: dict[str, Any]) -> None:
-        """Answers to the data's first rows are the same but for what another machine's rounding may change.
-
-        Earlier versions stated none.
-        """
-        key = "model.answers"
-        one, other = mine.get(key), theirs.get(key)
-        if one is None or other is None or _unlike(one, other) * _ROUNDED <= len(one):
-            mine.pop(key, None)
-            theirs.pop(key, None)
-
     def differences(self, other: Manifest) -> list[str]:
         """Each field of identity in which two manifests disagree, in words."""
         mine, theirs = self.identity(), other.identity()
@@ -175,23 +163,22 @@ class Manifest:
             theirs.pop("data.planned", None)
         if not self.model.has(ModelStatement.declared):  # nor what was declared of its model: the hash knows
             theirs.pop("model.declared", None)
-        self._settle_answers(mine, theirs)
         told = []
-        if (key := "model.answers") in mine:
-            unlike = _unlike(mine.pop(key), theirs.pop(key))
-            told = [
-                f"{key}: {unlike} noisy rows of the data's first inputs get another class now. It isn't the model that "
-                "the run was begun with, though its fingerprint may be the same"
-            ]
+        # Earlier versions stated no answers to the data's first rows; another machine's rounding may change a few.
+        first, now = (identity.pop("model.answers", None) for identity in (mine, theirs))
+        if first is not None and now is not None:
+            same_rows = len(first) == len(now)
+            unlike = sum(map(ne, first, now)) if same_rows else max(len(first), len(now))
+            if unlike * _ROUNDED > len(first):
+                told.append(
+                    f"model.answers: {unlike} noisy rows of the data's first inputs get another class now. It isn't "
+                    "the model that the run was begun with, though its fingerprint may be the same"
+                )
         return told + [
             f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
             for key in sorted(mine | theirs)
             if mine.get(key) != theirs.get(key)
         ]
-
-
-def _unlike(one: Any, other: Any) -> int:
-    return sum(a != b for a, b in zip(one, other)) if len(one) == len(other) else max(len(one), len(other))
 
 
 def states_checksum(directory: Path) -> bool:

@@ -10,22 +10,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from smoothcert.checksums import checksum
 from smoothcert.errors import DataError, OutputError, SmoothcertError
 from smoothcert.extras import require
 from smoothcert.files import (
     ALWAYS_ADMITTED,
     MOST_EXPANSION,
     check_expansion,
+    checksum,
     opened_file,
     parse_json,
     write_atomically,
 )
-from smoothcert.runs.columns import Rows
 from smoothcert.runs.field_log import MOST_LINES
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.records import Record, check_record, results_digest
+from smoothcert.runs.records import Record, Records
 from smoothcert.runs.run import Run
 from smoothcert.tally import Tally
 
@@ -33,6 +32,7 @@ _MANIFEST, _DIGEST = b"smoothcert.manifest", b"smoothcert.results_sha256"
 _CHECKSUM = b"smoothcert.checksum"
 _FILE = b"smoothcert.file:"
 _MOST_KEPT = 2**29  # Arrow writes metadata twice, and in all they must stay below 2 GiB
+_MOST_METADATA = 2**31 - 1
 _SIGNATURE = b"PAR1"
 _PLAIN = ("index", "label", "predicted", "radius", "sigma", "seconds", "base")
 _LATER = ("volume_radius", "stopped")
@@ -43,6 +43,8 @@ _SIZES = ("radius", "sigma", "seconds", "volume_radius")
 _TALLIES = ("selection", "estimation")
 _TALLY_FIELDS = ("seed", "index", "phase", "start", "counts", "sums", "squares")
 _LISTS = ("counts", "sums", "squares")
+_TEXTS = ("stopped", *(f"{tally}_phase" for tally in _TALLIES))
+_SHOWN = 200
 
 
 def is_parquet(path: Path) -> bool:
@@ -96,7 +98,7 @@ def _column(arrow: Any, values: Sequence[Any]) -> Any:
         return arrow.array([None if value is None else str(value) for value in values])
 
 
-def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
+def read_parquet(path: Path) -> tuple[Manifest, Records, dict[str, bytes]]:
     """What :func:`write_parquet` wrote, to the last bit: statement, records, and the run's other files by name.
 
     Records that were changed since are refused.
@@ -104,10 +106,12 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
     arrow, parquet = (require(name, "Parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
         with opened_file(path) as file:
-            source = parquet.ParquetFile(file, thrift_string_size_limit=2**31 - 1)
+            names = parquet.ParquetFile(file, thrift_string_size_limit=_MOST_METADATA).schema_arrow.names
+            texts = [name for name in _TEXTS if name in names]
+            source = parquet.ParquetFile(file, thrift_string_size_limit=_MOST_METADATA, read_dictionary=texts)
             stated = source.schema_arrow.metadata or {}
             if _MANIFEST not in stated or _DIGEST not in stated:
-                raise DataError(f"{path} was not written by smoothcert export-log: it holds no manifest")
+                raise DataError(f"{path} was not written by smoothcert run export: it holds no manifest")
             _check_claims(path, source, arrow)
             table = source.read(use_threads=False)
             table.validate(full=True)
@@ -115,11 +119,11 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
         raise DataError(f"{path} can't be read as Parquet ({error}); export the run again") from None
     try:
         manifest = Manifest.from_json(parse_json(stated[_MANIFEST]))
-        records = [_record(row) for row in table.to_pylist()]
+        records = _records(table, path)
         files = _unpacked_files(path, stated)
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error, SmoothcertError) as error:
-        raise DataError(f"{path} is damaged ({error}); export the run again") from None
-    if results_digest(records) != stated[_DIGEST].decode(errors="replace"):
+        raise DataError(f"{path} is damaged ({str(error)[:_SHOWN]}); export the run again") from None
+    if records.digest != stated[_DIGEST].decode(errors="replace"):
         raise DataError(f"{path} was changed after its export: its records differ from its results_sha256")
     ours = {
         key: value for key, value in stated.items() if key in (_MANIFEST, _DIGEST) or key.startswith(_FILE)
@@ -130,15 +134,16 @@ def read_parquet(path: Path) -> tuple[Manifest, list[Record], dict[str, bytes]]:
     return manifest, records, files
 
 
-def _checksum(stated: Mapping[bytes, bytes], records: Rows) -> bytes:
+def _checksum(stated: Mapping[bytes, bytes], records: Records) -> bytes:
     """Of the metadata, and of what the results' digest leaves out."""
     parts = [(key.hex(), value.hex()) for key, value in sorted(stated.items())]
-    return checksum([parts, [record.seconds for record in records]]).encode()
+    return checksum([parts, records.seconds.tolist()]).encode()
 
 
 def _check_claims(path: Path, source: Any, arrow: Any) -> None:
     """Refuse other columns than a run's, and more values than the file's size speaks for: few bytes can repeat one."""
     expected = {field.name: field.type for field in _schema(arrow)}
+    expected |= dict.fromkeys(_TEXTS, arrow.dictionary(arrow.int32(), arrow.string()))
     for field in source.schema_arrow:
         if field.name not in expected or field.type != expected[field.name]:
             raise DataError(
@@ -148,8 +153,9 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
     if footer.num_rows > MOST_LINES:
         raise DataError(f"{path} claims {footer.num_rows} inputs, where {MOST_LINES} are the most")
     groups = [footer.row_group(k) for k in range(footer.num_row_groups)]
-    values = sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
-    check_expansion(str(path), 8 * values, path.stat().st_size)
+    columns = [group.column(k) for group in groups for k in range(group.num_columns)]
+    claimed = max(8 * sum(c.num_values for c in columns), sum(c.total_uncompressed_size for c in columns))
+    check_expansion(str(path), claimed, path.stat().st_size)
 
 
 def _packed_files(directory: Path) -> dict[bytes, bytes]:
@@ -199,15 +205,31 @@ def _row(record: Record) -> dict[str, object]:
     return row
 
 
-def _record(row: dict[str, Any]) -> Record:
-    fields = {name: row[name] for name in _PLAIN} | {name: row.get(name) for name in _LATER}
-    record = Record(**fields | {name: _tally(row, name) for name in _TALLIES})
-    check_record(record)
-    return record
+def _records(table: Any, path: Path) -> Records:
+    """The rows of a table; an error of any kind where they aren't records."""
+    columns = {name: _values(table.column(name), name in _TEXTS) for name in table.column_names}
+    for name in _TALLIES:
+        stated = zip(*(columns[f"{name}_{field}"] for field in _TALLY_FIELDS))
+        columns[name] = [_tally(values) for values in stated]
+    later = {name: columns.get(name, [None] * len(table)) for name in _LATER}
+    read = Records.read({name: columns[name] for name in (*_PLAIN, *_TALLIES)} | later, path)
+    records = read.take(read.index.argsort(kind="stable"))
+    for _ in records:  # answers are of classes that their votes have
+        pass
+    return records
 
 
-def _tally(row: dict[str, Any], name: str) -> Tally | None:
-    if row[f"{name}_counts"] is None:
-        return None
-    stated = {field: row[f"{name}_{field}"] for field in _TALLY_FIELDS}
-    return Tally.from_json({field: value for field, value in stated.items() if value is not None})
+def _values(column: Any, is_text: bool) -> list[Any]:
+    """A column's values; each distinct text once in memory, because few bytes can repeat a long one."""
+    if not is_text:
+        return list(column.to_pylist())
+    values = []
+    for chunk in column.chunks:
+        texts = chunk.dictionary.to_pylist()
+        values += [None if place is None else texts[place] for place in chunk.indices.to_pylist()]
+    return values
+
+
+def _tally(values: tuple[Any, ...]) -> Tally | None:
+    stated = {field: value for field, value in zip(_TALLY_FIELDS, values) if value is not None}
+    return Tally.from_json(stated) if "counts" in stated else None

@@ -4,30 +4,200 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import io
 import json
+import math
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Self
 
-from smoothcert.architectures.weights import WEIGHTS_NAME
-from smoothcert.checksums import sealed, unsealed
+from smoothcert.architectures.base import WEIGHTS_NAME
 from smoothcert.databases import COMPANIONS
-from smoothcert.errors import RunError
-from smoothcert.files import MOST_TEXT, opened_file, parse_json
+from smoothcert.errors import InvalidValueError, MissingExtraError, OutputError, RunError
+from smoothcert.extras import EXTRAS, require
+from smoothcert.files import MOST_TEXT, opened_file, parse_json, sealed, unsealed
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
-from smoothcert.runs.object_store import ObjectStore, Place, StoredFile, is_remote
 from smoothcert.runs.run import read_run
+
+PROTOCOLS = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "file": "fsspec"}
+"""Kinds of stores, and the package that speaks to each. fsspec knows more, some of which open other addresses."""
+
+_CHUNK = 1 << 22
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_SECRET = re.compile(
+    r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|SAS|SIGNATURE|CONNECTION_STRING", re.IGNORECASE
+)
+_SHORTEST_SECRET = 4
+_HOW = "write PROTOCOL://BUCKET/PREFIX; keys come from the environment or the provider's own files"
+
+
+def is_remote(text: str) -> bool:
+    """Whether it is an address of a store and no path."""
+    return "://" in text
+
+
+@dataclass(frozen=True)
+class Place:
+    """A prefix in a store. It names no credentials, so that it can be shown and kept."""
+
+    protocol: str
+    path: str
+    """Bucket and prefix; of ``file`` the directory."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``s3://bucket/prefix``. What may hold a secret is refused without being repeated."""
+        found = _ADDRESS.fullmatch(text)
+        if found is None or "::" in text:
+            raise InvalidValueError(
+                f"an address of a store is one of {_kinds()}, and one alone: chains (::) could open anything; {_HOW}"
+            )
+        protocol, rest = found[1].lower(), found[2]
+        if protocol not in PROTOCOLS:
+            raise InvalidValueError(f"runs are kept in {_kinds()}, got an address of {protocol}://; {_HOW}")
+        bucket = rest.partition("/")[0]
+        # abfs://CONTAINER@ACCOUNT.HOST/… names a container so.
+        if "?" in rest or "#" in rest or ":" in bucket or ("@" in bucket and protocol not in ("az", "abfs")):
+            raise InvalidValueError(
+                f"an address of {protocol}:// with credentials or parameters in it is refused, and not repeated here: "
+                f"a list of processes would show them; {_HOW}"
+            )
+        if not rest.isprintable():
+            raise InvalidValueError(f"an address of {protocol}:// with control characters is refused; {_HOW}")
+        path = rest.rstrip("/")
+        parts = path.split("/")[1 if protocol == "file" else 0 :]
+        whole = path.startswith("/") if protocol == "file" else len(parts) > 1
+        if not whole or any(part in ("", ".", "..") for part in parts):
+            raise InvalidValueError(f"{protocol}://{rest} names no prefix in a bucket; {_HOW}")
+        return cls(protocol, path)
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.path}"
+
+    @property
+    def name(self) -> str:
+        """Its last part."""
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """Size and SHA-256 of an object."""
+
+    bytes: int
+    sha256: str
+
+
+class _AbsentError(Exception):
+    """There is no such object."""
+
+
+class ObjectStore:
+    """The objects under a place. Every failure is a RunError or an OutputError without secrets."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        package = PROTOCOLS[place.protocol]
+        if package in EXTRAS:
+            require(package, f"{place.protocol}://")
+        import fsspec
+
+        try:
+            # Nothing is remembered: what others have put or removed since must be seen.
+            options = {"auto_mkdir": True} if place.protocol == "file" else {"use_listings_cache": False}
+            with self._explained("opened"):
+                self._system: Any = fsspec.filesystem(place.protocol, skip_instance_cache=True, **options)
+        except ImportError:
+            raise MissingExtraError(
+                package, "storage", f"{place.protocol}:// (and `pip install {package}`)"
+            ) from None
+
+    def copy(self, name: str, to: BinaryIO, most: float = math.inf) -> StoredFile | None:
+        """Copy an object of at most ``most`` bytes and return what the store gave; None where there is none."""
+        size, digest = 0, hashlib.sha256()
+        try:
+            with self._explained("read"), self._system.open(self._path(name), "rb") as file:
+                while part := file.read(_CHUNK):
+                    size += len(part)
+                    if size > most:
+                        raise RunError(
+                            f"{self.place}/{name} has more than {most} bytes, the most it may have"
+                        )
+                    digest.update(part)
+                    to.write(part)
+        except _AbsentError:
+            return None
+        return StoredFile(size, digest.hexdigest())
+
+    def stored(self, name: str) -> StoredFile | None:
+        """What an object is as the store gives it back; None where there is none."""
+        with Path(os.devnull).open("wb") as nowhere:
+            return self.copy(name, nowhere)
+
+    def put(self, name: str, path: Path) -> None:
+        """Upload a file; one that is there is replaced."""
+        with self._explained("written"):
+            self._system.put_file(str(path), self._path(name))
+
+    def put_bytes(self, name: str, content: bytes) -> None:
+        """Upload an object."""
+        with self._explained("written"):
+            self._system.pipe_file(self._path(name), content)
+
+    def remove(self, name: str) -> None:
+        """Remove an object; nothing is said where there is none."""
+        with self._explained("written"), suppress(FileNotFoundError):
+            self._system.rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self.place.path}/{name}"
+
+    @contextmanager
+    def _explained(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except (RunError, ImportError):
+            raise
+        except Exception as error:  # each store has its own
+            if done == "read" and isinstance(error, FileNotFoundError):
+                raise _AbsentError from None
+            kind = OutputError if done == "written" else RunError
+            said = scrubbed(str(error)).strip() or type(error).__name__
+            raise kind(
+                f"{self.place} can't be {done} ({type(error).__name__}: {said.splitlines()[0]})"
+            ) from None
+
+
+def scrubbed(text: str) -> str:
+    """A message without what lets one in: secrets of the environment, users and parameters in addresses."""
+    for name, value in os.environ.items():
+        if _SECRET.search(name) and len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "…")
+    text = re.sub(r"://[^/\s@]+@", "://…@", text)
+    text = re.sub(r"(://[^\s?]+)\?\S+", r"\1?…", text)
+    return re.sub(r"(?i)\b(signature|credential|authorization|token)([=:]\s*)\S+", r"\1\2…", text)
+
+
+def _kinds() -> str:
+    *first, last = (f"{name}://" for name in PROTOCOLS)
+    return f"{', '.join(first)} or {last}"
+
 
 _FORMAT = 1
 _MOST_BYTES = 2**37
 _MOST_FILES = 2**21
 _MODEL = (WEIGHTS_NAME, Path(WEIGHTS_NAME).with_suffix(".json").name, RunFiles.checkpoint.name)
+_OTHERS = {
+    file.name
+    for file in (RunFiles.statement, RunFiles.journal, RunFiles.answers, RunFiles.recipe, RunFiles.metrics)
+}
 _HEX = re.compile(r"[0-9a-f]{64}")
 
 
@@ -59,12 +229,22 @@ def publish(directory: Path, address: str, *, with_model: bool = False, replace:
         raise RunError(f"{place} is the run itself, or inside it: choose another place")
     paths = _finished_files(directory, with_model)
     files = {name: _stored(path) for name, path in paths.items()}
-    there = _replaceable(store) if replace else _read_list(store)
+    try:
+        there = _read_list(store)
+    except DamagedListError:
+        if not replace:
+            raise
+        there = None  # of such a list nothing is kept
     done = Published(str(place), len(files), sum(one.bytes for one in files.values()), there != files)
     if there == files and not _unlike(store, files):
         return done
     if there != files and not replace:
-        _check_free(store, there, files[RunFiles.statement.name])
+        # What an upload of this run that was killed left is no run.
+        mine = (None, files[RunFiles.statement.name])
+        if there is not None or store.stored(RunFiles.statement.name) not in mine:
+            raise RunError(
+                f"{store.place} holds another run already: choose another prefix, or give --replace"
+            )
     # First what makes it a run, then what it is made of.
     for name in (RunFiles.published.name, RunFiles.statement.name, *sorted(set(there or ()) - files.keys())):
         store.remove(name)
@@ -98,7 +278,7 @@ def local_run(text: str) -> Path:
     if files is None:
         raise RunError(
             f"{place} is no published run: it has no {RunFiles.published.name}, as when an upload isn't finished. "
-            "Put it there with `smoothcert publish`, or copy the directory here"
+            "Put it there with `smoothcert run publish`, or copy the directory here"
         )
     wanted = {name: one for name, one in files.items() if name not in _MODEL}
     folder = Path(_held.enter_context(tempfile.TemporaryDirectory(prefix="smoothcert-")))
@@ -111,10 +291,11 @@ def local_run(text: str) -> Path:
     directory.mkdir()
     for name, one in wanted.items():
         (directory / name).parent.mkdir(exist_ok=True)
-        if store.fetch(name, directory / name, one.bytes) != one.sha256:
-            raise RunError(
-                f"{place}/{name} isn't what was published: it was changed or damaged, or is being replaced"
-            )
+        with (directory / name).open("xb") as file:
+            if store.copy(name, file, one.bytes) != one:
+                raise RunError(
+                    f"{place}/{name} isn't what was published: it was changed or damaged, or is being replaced"
+                )
     return directory
 
 
@@ -166,32 +347,18 @@ def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
     return next((name for name, one in files.items() if store.stored(name) != one), None)
 
 
-def _check_free(store: ObjectStore, there: object, statement: StoredFile) -> None:
-    """Refuse to write over a run; what an upload that was killed left of this one is none."""
-    if there is not None or store.stored(RunFiles.statement.name) not in (None, statement):
-        raise RunError(f"{store.place} holds another run already: choose another prefix, or give --replace")
-
-
 def _list(files: Mapping[str, StoredFile]) -> bytes:
     stated = {"format": _FORMAT, "files": {name: asdict(one) for name, one in files.items()}}
     return (json.dumps(sealed(stated), indent=2) + "\n").encode()
 
 
-def _replaceable(store: ObjectStore) -> dict[str, StoredFile] | None:
-    """The list that is there; of one that can't be read nothing is kept."""
-    try:
-        return _read_list(store)
-    except DamagedListError:
-        return None
-
-
 def _read_list(store: ObjectStore) -> dict[str, StoredFile] | None:
     """What was published, by name; None where nothing was, or not to its end."""
-    content = store.read(RunFiles.published.name, MOST_TEXT)
-    if content is None:
+    content = io.BytesIO()
+    if store.copy(RunFiles.published.name, content, MOST_TEXT) is None:
         return None
     try:
-        stated = unsealed(parse_json(content))
+        stated = unsealed(parse_json(content.getvalue()))
         if stated.get("format") != _FORMAT or not isinstance(stated.get("files"), dict):
             raise ValueError(f"it isn't in format {_FORMAT}")
         files = {name: _checked(name, one) for name, one in stated["files"].items()}
@@ -205,8 +372,7 @@ def _read_list(store: ObjectStore) -> dict[str, StoredFile] | None:
 
 
 def _checked(name: str, stated: Any) -> StoredFile:
-    own = {RunFiles.statement, RunFiles.journal, RunFiles.answers, RunFiles.recipe, RunFiles.metrics}
-    if not RunFiles.keeps(name) and name not in _MODEL and name not in {one.name for one in own}:
+    if not RunFiles.keeps(name) and name not in _MODEL and name not in _OTHERS:
         raise ValueError(f"{name[:100]!r} is no file of a run")
     if not isinstance(stated, dict) or stated.keys() != {"bytes", "sha256"}:
         raise ValueError(f"what it says of {name} is no size and hash")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from smoothcert import platforms
-from smoothcert.checksums import checksum
+from smoothcert import datasets, platforms
+from smoothcert.datasets.base import DATASETS, Dataset
 from smoothcert.errors import DataError, RunError
-from smoothcert.files import make_folder, open_own, read_file, write_atomically
+from smoothcert.files import checksum, make_folder, open_own, read_file, write_atomically
 from smoothcert.hints import certify_trained
 from smoothcert.plain_text import shown_name
-from smoothcert.runs.columns import Records, Rows
-from smoothcert.runs.journal import DamagedJournalError, Journal, salvage
-from smoothcert.runs.journal_file import check_writable_place
+from smoothcert.runs.journal import DamagedJournalError, Journal, check_writable_place, salvage
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, states_checksum
+from smoothcert.runs.records import Records, Rows
 from smoothcert.runs.statement import DataStatement
 
 _MOST_NOTED = 100
@@ -121,9 +123,14 @@ def read_run(path: Path) -> Run:
         raise RunError(f"{path} is not a run: no such directory")
     manifest = Manifest.load(path)
     if manifest.kind == "train":
-        raise RunError(
-            f"{path} is a training run: certify its model first, `{_certify_trained(path, manifest)}`"
+        named = manifest.origin.dataset or manifest.data.name
+        command = certify_trained(
+            path,
+            None if named in DATASETS else named,
+            manifest.origin.data_dir,
+            noisy=manifest.plan.sigma != 0,
         )
+        raise RunError(f"{path} is a training run: certify its model first, `{command}`")
     if manifest.kind == "fit-noise":
         raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")
     if manifest.kind == "fit-levels":
@@ -138,15 +145,6 @@ def read_run(path: Path) -> Run:
     return Run(path, manifest, records)
 
 
-def _certify_trained(path: Path, manifest: Manifest) -> str:
-    from smoothcert.datasets.base import DATASETS
-
-    named = manifest.origin.dataset or manifest.data.name
-    return certify_trained(
-        path, None if named in DATASETS else named, manifest.origin.data_dir, noisy=manifest.plan.sigma != 0
-    )
-
-
 @contextmanager
 def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     """Create a certification run, or continue it; what :func:`claim_run` refuses is refused.
@@ -154,16 +152,16 @@ def open_run(path: Path, manifest: Manifest) -> Iterator[Journal]:
     Records that are damaged or lost are missing from the journal, so that the caller makes them again.
     """
     check_writable_place(path)
-    with claim_run(path, manifest) as lock, _writable_journal(path, lock) as journal:
+    with _only_writer(path) as lock, _writable_journal(path, lock, _settled(path, manifest)) as journal:
         yield journal
 
 
 @contextmanager
-def claim_run(path: Path, manifest: Manifest) -> Iterator[int]:
+def claim_run(path: Path, manifest: Manifest) -> Iterator[None]:
     """Be the only writer of a run, made now or before with the same statement; else say what differs."""
-    with _only_writer(path) as lock:
-        _settle_statement(path, manifest)
-        yield lock
+    with _only_writer(path):
+        _settled(path, manifest)
+        yield
 
 
 @contextmanager
@@ -179,23 +177,19 @@ def create_run(
 ) -> None:
     """Write a complete run, with the ``files`` it keeps beside its journal, in a directory that holds none yet.
 
-    One that a kill or a full disk left unfinished is gone on with. Records come last: one that counts has its files.
+    One that a kill or a full disk left unfinished is resumed. Records come last: one that counts has its files.
     """
-    files = files or {}
-    if not RunFiles(path).statement.exists():
-        for name, content in files.items():
-            _check_own(path / name, content)
     with reserve_run(path) as write:
-        write(manifest, records, files)
+        write(manifest, records, files or {})
 
 
 def _write_whole(
     path: Path, lock: int, manifest: Manifest, records: Rows, files: Mapping[str, bytes]
 ) -> None:
     try:
-        _settle_statement(path, manifest)
         for name, content in files.items():
             _check_own(path / name, content)
+        stated = _settled(path, manifest)
     except RunError as error:
         if not RunFiles(path).statement.exists():
             raise
@@ -204,7 +198,7 @@ def _write_whole(
         make_folder((path / name).parent)
         if not (path / name).exists():
             write_atomically(path / name, content)
-    with _writable_journal(path, lock) as journal:
+    with _writable_journal(path, lock, stated) as journal:
         there = {record.index: record for record in journal.records()}
         if there:
             wanted = {record.index: record for record in records if record.index in there}
@@ -224,31 +218,33 @@ def _check_own(path: Path, content: bytes) -> None:
             raise RunError(f"{path} is there already; choose another --out")
 
 
-def _settle_statement(path: Path, manifest: Manifest) -> None:
-    """Write the statement where there is none; one that is there must be the same."""
+def _settled(path: Path, manifest: Manifest) -> Manifest:
+    """The statement of the run: written where there is none; one that is there must be the same."""
     if RunFiles(path).statement.exists():
-        differences = Manifest.load(path).differences(manifest)
+        stated = Manifest.load(path)
+        differences = stated.differences(manifest)
         if differences:
             raise RunError(
                 f"{path} can't be continued, because it was started with another statement:\n  "
                 + "\n  ".join(differences)
                 + "\nChoose another --out, or give the options it was started with."
             )
-        return
+        return stated
     if RunFiles(path).journal.exists():
         raise RunError(
             f"{path} holds a journal but no {RunFiles.statement.name}: restore it or choose another --out"
         )
     manifest.save(path)
+    return manifest
 
 
 @contextmanager
-def _writable_journal(path: Path, lock: int) -> Iterator[Journal]:
+def _writable_journal(path: Path, lock: int, stated: Manifest) -> Iterator[Journal]:
     """The journal to write to, with the number of its records noted in the file that ``lock`` holds.
 
     What a write-ahead file held is lost with it, and nothing else would tell.
     """
-    file, seal = RunFiles(path).journal, Manifest.load(path).seal
+    file, seal = RunFiles(path).journal, stated.seal
 
     def opened() -> Journal:
         return Journal(file, True, seal, _noted_records(path), lambda count: _note_records(lock, count))
@@ -319,3 +315,64 @@ def _held_in_words(held: Sequence[int]) -> str:
     if len(held) > _HELD_SHOWN:
         shown += f", … {len(held)} in all, {checksum(list(held))[:6]}"
     return f"held: {shown}"
+
+
+def check_inputs_of(run: Run, dataset: Dataset) -> None:
+    """Refuse a data set with other contents than the run states."""
+    there, here = str(run.manifest.data.sha256), dataset.fingerprint()
+    if there != here:
+        raise DataError(
+            f"{dataset.name} does not hold the inputs that {run.path} was certified on: its sha256 is "
+            f"{here[:12]}…, the run's is {there[:12]}… ({run.manifest.data.name}, "
+            f"{run.manifest.data.inputs} inputs); give that data set, split and folder with --dataset, --split "
+            "and --data-dir"
+        )
+
+
+def inputs_fitted_on(dataset: Dataset, indices: range) -> dict[str, Any]:
+    """What a fit states of its data."""
+    return {
+        "name": dataset.name,
+        "sha256": dataset.fingerprint(),
+        "inputs": len(dataset),
+        "skip": indices.step,
+        "used": len(indices),
+        "dimension": math.prod(dataset.input_shape),
+    }
+
+
+def registered_dataset(manifest: Manifest) -> str | None:
+    """The data set that the run states, if it is a registered name and no path; the user says where its files are."""
+    stated = manifest.origin.dataset or manifest.data.name
+    return stated if stated in DATASETS else None
+
+
+def suggested_options(**places: str | None) -> str:
+    """What a run says of where things were, as options for readers who trust it."""
+    given = {name: value for name, value in places.items() if value is not None}
+    return shlex.join(
+        word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", shown_name(value))
+    )
+
+
+def open_inputs_of(
+    run: Run, dataset: str | None = None, split: str | None = None, data_dir: Path | None = None
+) -> Dataset:
+    """The data set the user names, else the registered one that the run states; the caller checks its contents."""
+    origin = run.manifest.origin
+    spec = dataset or registered_dataset(run.manifest)
+    if spec is None:
+        named = suggested_options(dataset=origin.dataset or run.manifest.data.name or "DATASET")
+        raise DataError(
+            f"{run.path} names a data set by its path, and nothing that a run names is opened unasked. If that is the "
+            f"one you mean, add: {named}"
+        )
+    try:
+        return datasets.load(spec, split or origin.split or "test", data_dir)
+    except DataError as error:
+        if data_dir is not None or origin.data_dir is None:
+            raise
+        hint = suggested_options(data_dir=origin.data_dir)
+        raise DataError(
+            f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so"
+        ) from None

@@ -4,14 +4,131 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, ItemsView, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeGuard, TypeVar, overload
 
-from smoothcert.errors import InvalidValueError, RunError
-from smoothcert.noise import Noise
-from smoothcert.runs.noise_files import stated_noise
-from smoothcert.runs.shards import Shard
+import numpy as np
+from numpy.typing import NDArray
+
+from smoothcert.errors import InvalidValueError, RunError, check_count
+from smoothcert.perturb.base import NOISES, PERTURBATIONS, Perturbation
+from smoothcert.perturb.diagonal import (
+    DIAGONAL_NOISES,
+    DiagonalNoise,
+    encoded_sigmas,
+    load_sigmas,
+    sigmas_sha256,
+    write_sigmas,
+)
+from smoothcert.runs.layout import RunFiles
+
+_SHARD = re.compile(r"([0-9]{1,9})/([0-9]{1,9})")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``number`` of ``of``, counted from 1: every ``of``-th of the inputs, so that parts are about as hard."""
+
+    number: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.of:
+            raise InvalidValueError(
+                f"a shard is I/N with I from 1 to N, got {self}: an array of N jobs has the shards 1/N to N/N"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """From ``3/8``."""
+        written = _SHARD.fullmatch(text)
+        if written is None:
+            raise InvalidValueError(f"a shard is written I/N, such as 3/8, got {text!r}")
+        return cls(int(written[1]), int(written[2]))
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    def part(self, indices: range) -> range:
+        """Its own of the inputs."""
+        return indices[self.number - 1 :: self.of]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
+
+    skip: int = 1
+    """Every so many-th input."""
+    most: int | None = None
+    """No more than this many; None for all."""
+    shard: Shard | None = None
+    """The part of them that this run is to do; None for all."""
+
+    def __post_init__(self) -> None:
+        check_count("skip", self.skip)
+        if self.most is not None:
+            check_count("max", self.most)
+
+    def planned(self, size: int) -> range:
+        """The positions that all shards together take of a data set of ``size`` inputs."""
+        return range(0, size, self.skip)[: self.most]
+
+    def indices(self, size: int) -> range:
+        """The chosen positions in a data set of ``size`` inputs."""
+        return self.planned(size) if self.shard is None else self.shard.part(self.planned(size))
+
+
+def save_sigmas(directory: Path, noise: Perturbation) -> None:
+    """Write the σ vector of a diagonal noise beside a run's statement; other noises need no file.
+
+    A vector that is there already must be the same: results of two noises don't belong in one run.
+    """
+    path = RunFiles(directory).sigmas
+    if not isinstance(noise, DiagonalNoise):
+        return
+    if path.exists():
+        _check_hash(path, load_sigmas(path), noise.sha256)
+    else:
+        write_sigmas(path, noise.sigmas)
+
+
+def sigmas_files(noise: Perturbation) -> dict[str, bytes]:
+    """The file that :func:`save_sigmas` writes, by name; none where the noise needs none."""
+    return {RunFiles.sigmas.name: encoded_sigmas(noise.sigmas)} if isinstance(noise, DiagonalNoise) else {}
+
+
+def stated_noise(plan: Mapping[str, Any], directory: Path) -> Perturbation:
+    """The noise that a run's plan states; a diagonal one's scales are read from the run directory and verified."""
+    name, sigma, sha256 = plan["noise"], plan.get("sigma"), plan.get("sigmas_sha256")
+    if name in PERTURBATIONS:
+        try:
+            return PERTURBATIONS[name].stated(plan)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{directory} doesn't state its {name} perturbation: {error}") from None
+    if name in DIAGONAL_NOISES:
+        if sha256 is None:
+            raise RunError(f"{directory} doesn't state the SHA-256 of its noise's scales; certify again")
+        path = RunFiles(directory).sigmas
+        sigmas = load_sigmas(path)
+        _check_hash(path, sigmas, sha256)
+        return DIAGONAL_NOISES[name](sigmas)
+    if sigma is None:
+        raise RunError(f"{directory} doesn't state the sigma of its noise; certify again")
+    return NOISES[name](sigma)
+
+
+def _check_hash(path: Path, sigmas: NDArray[np.float64], stated: str) -> None:
+    sha256 = sigmas_sha256(sigmas)
+    if sha256 != stated:
+        raise RunError(
+            f"{path} isn't the vector that the run states (SHA-256 {sha256[:12]}…, stated {stated[:12]}…): the file "
+            "was replaced or is damaged; restore it or choose another directory"
+        )
+
 
 _MOST = 2**53  # of votes, inputs and numbers of an input
 _LARGEST_SIGMA = 1e50
@@ -22,7 +139,7 @@ T = TypeVar("T")
 class Stated(Generic[T]):
     """A field of a statement: None where it is unknown, else a value that fits."""
 
-    def __init__(self, fits: Callable[[object], TypeGuard[T]]) -> None:
+    def __init__(self, fits: Callable[[Any], bool]) -> None:
         self.fits = fits
 
     def __set_name__(self, owner: type[Statement], name: str) -> None:
@@ -36,15 +153,15 @@ class Stated(Generic[T]):
     def __get__(self, statement: Statement | None, owner: type) -> Self | T | None:
         if statement is None:
             return self
-        found: T | None = statement.value(self.name)
-        return found
+        value: T | None = statement.value(self.name)
+        return value
 
 
 class Statement:
     """Fields by attribute, and the JSON they were made from, which comes back as it was.
 
     Values may be of any origin: ValueError names the field that can't be right. What a statement has beyond its typed
-    fields (a training plan's knobs, a later version's additions) is kept and compared, and not interpreted.
+    fields (a training plan's options, a later version's additions) is kept and compared, and not interpreted.
     """
 
     fields: ClassVar[Mapping[str, Stated[Any]]] = {}
@@ -75,10 +192,10 @@ class Statement:
 
     def known(self, field: Stated[T]) -> T:
         """The field's value; RunError where it is unknown."""
-        found: T | None = self.value(field.name)
-        if found is None:
+        value: T | None = self.value(field.name)
+        if value is None:
             raise RunError(f"the run doesn't state {self.part}.{field.name}")
-        return found
+        return value
 
     def but(self, **changes: Any) -> Self:
         """The same with some fields changed."""
@@ -102,72 +219,48 @@ def is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < _MOST
 
 
-def _text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str)
+def text() -> Stated[str]:
+    """A field of text."""
+    return Stated(lambda value: isinstance(value, str))
 
 
-def _texts(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(map(_text, value))
+def whole(least: int = 1, most: float = _MOST) -> Stated[int]:
+    """A field of a whole number."""
+    return Stated(lambda value: type(value) is int and least <= value <= most)
 
 
-def _places(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and bool(value) and all(map(is_count, value))
-
-
-def _classes(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(type(one) is int and -1 <= one < _MOST for one in value)
-
-
-def _natural(value: object) -> TypeGuard[int]:
-    return type(value) is int and 1 <= value <= _MOST
-
-
-def _seed(value: object) -> TypeGuard[int]:
-    return type(value) is int and value >= 0
-
-
-def _size(value: object) -> TypeGuard[float]:
-    return type(value) in (int, float) and 0 < value <= _LARGEST_SIGMA  # type: ignore[operator]
-
-
-def _size_or_none(value: object) -> TypeGuard[float]:
-    return (value == 0 and type(value) in (int, float)) or _size(value)
-
-
-def _probability(value: object) -> TypeGuard[float]:
-    return type(value) is float and 0 < value < 1
-
-
-def _sizes(value: object) -> TypeGuard[list[float]]:
-    return isinstance(value, list) and bool(value) and all(map(_size, value))
-
-
-def _fields(value: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(value, dict)
-
-
-def _kind_or_number(value: object) -> TypeGuard[str | int]:
-    return _text(value) or _natural(value)
-
-
-def _range(value: object) -> TypeGuard[list[float]]:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(type(end) in (int, float) and math.isfinite(end) for end in value)
-        and value[0] <= value[1]
+def size(zero: bool = False) -> Stated[float]:
+    """A field of a number above 0, or of 0 where that is said."""
+    return Stated(
+        lambda value: type(value) in (int, float) and (0 < value <= _LARGEST_SIGMA or (zero and value == 0))
     )
 
 
-def _anything(value: object) -> TypeGuard[Any]:  # noqa: ARG001
-    return True
+def listed(of: Stated[T], least: int = 0) -> Stated[list[T]]:
+    """A field of a list, each item of which would fit ``of``."""
+    return Stated(lambda value: isinstance(value, list) and len(value) >= least and all(map(of.fits, value)))
 
 
-def _shard(value: object) -> TypeGuard[str]:
-    if not isinstance(value, str):
-        return False
+def span() -> Stated[list[float]]:
+    """A field of the smallest and the largest of some numbers."""
+    return Stated(
+        lambda value: (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(type(end) in (int, float) and math.isfinite(end) for end in value)
+            and value[0] <= value[1]
+        )
+    )
+
+
+def anything() -> Stated[Any]:
+    """A field whose readers check its value."""
+    return Stated(lambda _: True)
+
+
+def _is_shard(value: Any) -> bool:
     try:
-        return str(Shard.parse(value)) == value
+        return isinstance(value, str) and str(Shard.parse(value)) == value
     except InvalidValueError:
         return False
 
@@ -178,53 +271,54 @@ class PlanStatement(Statement):
     """
 
     part = "plan"
-    noise = Stated(_text)
-    sigma = Stated(_size_or_none)
+    noise = text()
+    sigma = size(zero=True)
     """0 in plans of training alone: a network that was trained without noise."""
-    least_sigma = Stated(_size)
-    sigmas_sha256 = Stated(_text)
-    norm = Stated(_text)
-    bound = Stated(_text)
-    votes = Stated(_kind_or_number)
+    least_sigma = size()
+    sigmas_sha256 = text()
+    norm = text()
+    bound = text()
+    votes = Stated[str | int](lambda value: text().fits(value) or whole().fits(value))
     """A kind in certify's plans, a number in fits'."""
-    n0 = Stated(_natural)
-    n = Stated(_natural)
-    alpha = Stated(_probability)
-    seed = Stated(_seed)
-    stop = Stated(_texts)
-    stream = Stated(_natural)
-    levels = Stated(_natural)
-    cells_per_sigma = Stated(_natural)
-    dimension = Stated(_natural)
-    dtype = Stated(_text)
-    route = Stated(_text)
-    chunk = Stated(_natural)
-    block = Stated(_natural)
-    generator = Stated(_text)
+    n0 = whole()
+    n = whole()
+    alpha = Stated[float](lambda value: type(value) is float and 0 < value < 1)
+    seed = whole(0, math.inf)
+    stop = listed(text())
+    stream = whole()
+    levels = whole()
+    cells_per_sigma = whole()
+    dimension = whole()
+    dtype = text()
+    route = text()
+    chunk = whole()
+    block = whole()
+    generator = text()
     """What noise was drawn by; sfc64 where nothing is stated."""
-    device = Stated(_text)
-    sigma_search = Stated(_text)
-    sigma_levels = Stated(_sizes)
+    device = text()
+    sigma_search = text()
+    sigma_levels = listed(size(), 1)
     """The σ among which a chooser gives each point its own, ascending."""
-    chooser = Stated(_fields)
+    chooser = Stated[Mapping[str, Any]](lambda value: isinstance(value, dict))
     """What the chooser is and how it votes."""
-    stateful = Stated(_anything)
-    memory = Stated(_anything)
-    recertified_from = Stated(_anything)
-    init = Stated(_size)
+    stateful = anything()
+    memory = anything()
+    recertified_from = anything()
+    init = size()
 
     def __init__(self, stated: Mapping[str, Any] | None = None) -> None:
         super().__init__(stated)
         if self.stop and self.n is None:
             raise ValueError("plan.stop is stated without n, the most votes it can end")
 
-    def noise_in(self, directory: Path) -> Noise:
+    def noise_in(self, directory: Path) -> Perturbation:
         """The noise it states; the directory holds the scales of noise that has one for each coordinate."""
-        return stated_noise(self.known(PlanStatement.noise), self.sigma, self.sigmas_sha256, directory)
+        self.known(PlanStatement.noise)
+        return stated_noise(self.as_json(), directory)
 
     @property
-    def search_knobs(self) -> dict[str, Any]:
-        """The knobs of its σ search."""
+    def search_options(self) -> dict[str, Any]:
+        """The options of its σ search."""
         start = "sigma_search."
         return {key.removeprefix(start): value for key, value in self.items() if key.startswith(start)}
 
@@ -238,15 +332,15 @@ class ModelStatement(Statement):
     """Which model it was."""
 
     part = "model"
-    name = Stated(_text)
-    sha256 = Stated(_text)
-    held = Stated(_places)
+    name = text()
+    sha256 = text()
+    held = listed(whole(0, _MOST - 1), 1)
     """The coordinates of an input, counted through, that have no noise: certificates are about the others."""
-    declared = Stated(_anything)
-    """What the caller said of it; it is a part of the hash, too."""
-    answers = Stated(_classes)
+    declared = anything()
+    """What the caller said of it; it is also a part of the hash."""
+    answers = listed(whole(-1, _MOST - 1))
     """The classes of noisy rows of the data set's first inputs, the same rows in every shard."""
-    order = Stated(_places)
+    order = listed(whole(0, _MOST - 1), 1)
     """Class c of the run is the model's class order[c]; not there where they are numbered alike."""
 
 
@@ -254,18 +348,18 @@ class DataStatement(Statement):
     """Which data, and which inputs of them were asked for."""
 
     part = "data"
-    name = Stated(_text)
-    sha256 = Stated(_text)
-    log = Stated(_text)
-    log_sha256 = Stated(_text)
-    inputs = Stated(is_count)
-    skip = Stated(_natural)
-    planned = Stated(_anything)
-    shard = Stated(_shard)
+    name = text()
+    sha256 = text()
+    log = text()
+    log_sha256 = text()
+    inputs = whole(0, _MOST - 1)
+    skip = whole()
+    planned = anything()
+    shard = Stated[str](_is_shard)
     """Written I/N: every N-th of the inputs that are planned, from the I-th on, is this run's."""
-    levels = Stated(_anything)
-    radius_decimals = Stated(_anything)
-    radius_digits = Stated(_anything)
+    levels = anything()
+    radius_decimals = anything()
+    radius_digits = anything()
 
     @property
     def asked_for(self) -> Sequence[int] | None:
@@ -294,19 +388,19 @@ class OriginStatement(Statement):
     """Where model and data were found, as the user named them; no part of what fixes the results."""
 
     part = "origin"
-    model = Stated(_text)
-    architecture = Stated(_text)
-    dataset = Stated(_text)
-    split = Stated(_text)
-    data_dir = Stated(_text)
-    method = Stated(_text)
-    memory = Stated(_text)
-    feature_names = Stated(_texts)
-    input_range = Stated(_range)
+    model = text()
+    architecture = text()
+    dataset = text()
+    split = text()
+    data_dir = text()
+    method = text()
+    memory = text()
+    feature_names = listed(text())
+    input_range = span()
     """The smallest and the largest number among the inputs of the data set."""
-    trained_range = Stated(_range)
+    trained_range = span()
     """The same of the inputs that the model was trained on."""
-    trained = Stated(_anything)
+    trained = anything()
 
 
 def shown(value: object) -> str:

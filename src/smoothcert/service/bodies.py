@@ -1,4 +1,4 @@
-"""Inputs as a request brings them: JSON, an .npy file, or a picture; nothing is unpickled, opened or believed."""
+"""Inputs as a request brings them, as JSON or an .npy file; nothing is unpickled, opened or believed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.datasets.image_files import COLOUR_MODES, FORMATS, GREY_MODES, channels_first, converted
-from smoothcert.errors import DataError, InvalidValueError, SmoothcertError
-from smoothcert.extras import require
+from smoothcert.errors import InvalidValueError, SmoothcertError
 from smoothcert.files import parse_json
 from smoothcert.npy import read_npy
+from smoothcert.service.pictures import TooLargeError
 
 JSON = "application/json"
 NPY = ("application/x-npy", "application/octet-stream")
 PICTURES = ("image/png", "image/jpeg", "image/bmp", "image/webp", "image/tiff", "image/x-portable-pixmap")
-
-
-class TooLargeError(SmoothcertError):
-    """More than a request may bring."""
 
 
 class UnknownTypeError(SmoothcertError):
@@ -31,7 +26,7 @@ class UnknownTypeError(SmoothcertError):
 
 
 def read_body(
-    content: bytes, kind: str, shape: tuple[int, ...], most: int, pixels: int, names: Sequence[str] = ()
+    content: bytes, kind: str, shape: tuple[int, ...], most: int, names: Sequence[str] = ()
 ) -> tuple[list[NDArray[Any]], dict[str, Any]]:
     """The inputs of a body, each of ``shape``, and what a JSON body says beside them under these names."""
     options: dict[str, Any] = {}
@@ -39,8 +34,6 @@ def read_body(
         inputs, options = _from_json(content, shape, most, names)
     elif kind in NPY:
         inputs = _from_array(_npy(content), shape)
-    elif kind in PICTURES:
-        inputs = [_picture(content, shape, pixels)]
     else:
         known = ", ".join((JSON, *NPY, *PICTURES))
         raise UnknownTypeError(f"a body may be {known}; it says that it is {kind[:80] or 'nothing'!r}")
@@ -68,7 +61,7 @@ def _from_json(
         raise InvalidValueError('"inputs" must be a list of arrays')
     if len(given) > most:
         raise TooLargeError(f"{len(given)} inputs in a request, where {most} are the most")
-    inputs = [_numbers(one, shape, f"input {place}") for place, one in enumerate(given)]
+    inputs = [_numbers(values, shape, f"input {place}") for place, values in enumerate(given)]
     return inputs, {name: body[name] for name in names if name in body}
 
 
@@ -100,9 +93,9 @@ def _numbers(given: Any, shape: tuple[int, ...], which: str) -> NDArray[np.float
     """Nested lists as an array, checked level by level: NumPy's own guesses (texts, objects) are never asked for."""
     flat = [given]
     for size in shape:
-        if any(not isinstance(one, list) or len(one) != size for one in flat):
+        if any(not isinstance(values, list) or len(values) != size for values in flat):
             raise InvalidValueError(f"{which} must be nested lists of shape {list(shape)}")
-        flat = [number for one in flat for number in one]
+        flat = [value for values in flat for value in values]
     for number in flat:
         if type(number) not in (int, float):
             raise InvalidValueError(f"{which} must hold numbers, it has {json.dumps(number)[:40]}")
@@ -114,43 +107,19 @@ def _numbers(given: Any, shape: tuple[int, ...], which: str) -> NDArray[np.float
 
 def _npy(content: bytes) -> NDArray[Any]:
     try:
-        found = read_npy(io.BytesIO(content), len(content))
+        array = read_npy(io.BytesIO(content), len(content))
     except ValueError as error:
         raise InvalidValueError(f"the body is no .npy file that can be read: {error}") from None
-    if found.dtype.kind not in "biuf" or found.dtype.itemsize > 8:
-        raise InvalidValueError(f"the .npy file must hold numbers of up to 64 bits, it has {found.dtype}")
-    return found.astype(found.dtype.newbyteorder("="))
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise InvalidValueError(f"the .npy file must hold numbers of up to 64 bits, it has {array.dtype}")
+    return array.astype(array.dtype.newbyteorder("="))
 
 
-def _from_array(found: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
-    if found.shape == shape:
-        return [found]
-    if found.ndim == len(shape) + 1 and found.shape[1:] == shape:
-        return list(found)
+def _from_array(array: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
+    if array.shape == shape:
+        return [array]
+    if array.ndim == len(shape) + 1 and array.shape[1:] == shape:
+        return list(array)
     raise InvalidValueError(
-        f"the array has shape {list(found.shape)}: inputs have {list(shape)}, and several of them one dimension more"
+        f"the array has shape {list(array.shape)}: inputs have {list(shape)}, and several of them one dimension more"
     )
-
-
-def _picture(content: bytes, shape: tuple[int, ...], pixels: int) -> NDArray[np.float64]:
-    """A picture's numbers in [0, 1], brought to the model's size; bombs are refused by what their header claims."""
-    if len(shape) != 3 or shape[0] not in (1, 3):
-        raise InvalidValueError(f"this model takes inputs of shape {list(shape)}, which no picture has")
-    require("PIL.Image", "reading a picture")
-    from PIL import Image as pillow  # noqa: N813 - its class has the same name as its module
-
-    try:
-        with pillow.open(io.BytesIO(content), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > pixels:
-                raise TooLargeError(f"a picture of {width}x{height} pixels, where {pixels} are the most")
-            if image.mode not in GREY_MODES | COLOUR_MODES:
-                raise InvalidValueError(f"the picture's values have more than 8 bits (mode {image.mode})")
-            ready = converted(image, "L" if shape[0] == 1 else "RGB")
-            if ready.size != (shape[2], shape[1]):
-                ready = ready.resize((shape[2], shape[1]), pillow.Resampling.BILINEAR)
-            return channels_first(ready) / 255.0
-    except (SmoothcertError, MemoryError):
-        raise
-    except Exception as error:  # decoders raise nearly any exception on a damaged file
-        raise DataError(f"the picture can't be read ({type(error).__name__})") from None

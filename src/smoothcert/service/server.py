@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -18,17 +19,22 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from smoothcert.errors import InvalidValueError
+from smoothcert.service.gate import MOST_HEADER_BYTES
 from smoothcert.service.service import Service
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
-_HEADER_BYTES = 16_384
 _HEADER_SECONDS = 15.0
 _UNREAD_SECONDS = 30.0
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 whose patience ends: with a head that isn't sent in time, and with an answer that isn't read."""
+    """HTTP/1.1 whose patience ends: with a head that isn't sent in time, and with an answer that isn't read.
 
+    Of more connections than ``most`` the oldest ends that waits for a head, of the address that has most of them.
+    """
+
+    most = 512
+    _since = 0.0
     _closing: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -38,6 +44,20 @@ class PatientProtocol(H11Protocol):
         # Whatever the client's side doesn't take is told to pause_writing.
         transport.set_write_buffer_limits(0)
         self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
+        self._since = self.loop.time()
+        if len(self.connections) > self.most:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        here: list[PatientProtocol] = [each for each in self.connections if isinstance(each, PatientProtocol)]
+        crowds = Counter(each.client and each.client[0] for each in here)
+        idle = [each for each in here if each is not self and each._between_requests()]
+        if idle:
+            min(
+                idle, key=lambda each: (-crowds[each.client and each.client[0]], each._since)
+            ).transport.abort()
+        elif len(self.connections) > 2 * self.most:
+            self.transport.abort()
 
     def pause_writing(self) -> None:
         """The client doesn't read: it may hold its connection for so long, and no longer."""
@@ -132,12 +152,14 @@ class Server(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self.handle_exit) for one in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def make_server(
@@ -155,16 +177,15 @@ def make_server(
         application,
         host=host,
         port=port,
-        http=PatientProtocol,
+        http=type("Protocol", (PatientProtocol,), {"most": service.limits.connections}),
         ws="none",
         lifespan="on",
         access_log=False,
         log_level="error",  # faults of ours, with where in the code; never what was asked
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=service.limits.connections,
         timeout_keep_alive=15,
         timeout_graceful_shutdown=max(1, round(grace)) + 2,
-        h11_max_incomplete_event_size=_HEADER_BYTES,
+        h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )
     return Server(config, service, grace, on_started)

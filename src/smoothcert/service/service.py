@@ -15,36 +15,36 @@ from numpy.typing import NDArray
 
 from smoothcert.databases import public_address
 from smoothcert.errors import InvalidValueError
-from smoothcert.region_memory import MemoryAnswer, MemoryStatement, RegionMemory, StoreError
-from smoothcert.service.answers import (
-    Names,
-    plan_json,
-    recalled_json,
-    result_json,
-    standing_json,
-    unasked_json,
-)
-from smoothcert.service.asks import Ask
+from smoothcert.service.answers import plan_json, recalled_json, result_json, standing_json, unasked_json
 from smoothcert.service.engine import Question, VotingEngine
-from smoothcert.service.limits import Held, Limits, Quota
-from smoothcert.service.metrics import Metrics
-from smoothcert.service.randomness import Secret
-from smoothcert.smoothing import CertifyPlan, SmoothedClassifier
-from smoothcert.smoothing.voting import with_own_plans
-from smoothcert.stopping import Decide, Grid, StopRule
+from smoothcert.service.gate import Metrics
+from smoothcert.service.limits import HeldBytes, Limits, Quota
+from smoothcert.service.secrets import Secret
+from smoothcert.service.voting import Ask
+from smoothcert.smoothing.classifier import SmoothedClassifier
+from smoothcert.smoothing.memory import MemoryStatement, RegionMemory
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.planned_model import with_own_plans
+from smoothcert.smoothing.stopping.base import StopRule
+from smoothcert.smoothing.stopping.rules import Decide, RadiusGrid
+from smoothcert.smoothing.stores.base import StoreError
 
 Answered = dict[str, Any]
-_EVENTS_APART = 0.05  # seconds: what an eye can follow
+_EVENTS_APART, _HEARTBEAT = 0.05, 15.0  # seconds: what an eye can follow; what proxies wait
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a request asks for: at most so many votes, until a radius is decided, so many seconds at most."""
+    """What a request asks for: at most so many votes, until a radius is decided, so many seconds at most.
+
+    The seconds begin when the request ``arrived``, by the event loop's clock; without that, when the question is asked.
+    """
 
     votes: int | None = None
     radius: float | None = None
     deadline: float | None = None
     copies: int = 0
+    arrived: float | None = None
 
     def rule(self) -> StopRule | None:
         """When to stop before that."""
@@ -64,10 +64,10 @@ class Service:
         memory: str | None = None,
     ) -> None:
         self.limits = limits or Limits()
-        self.metrics = Metrics()
         self.requests = Quota(self.limits.requests_per_minute, "requests")
         self.votes = Quota(self.limits.votes_per_minute, "votes")
-        self.bodies = Held(self.limits.bodies, self.limits.body)
+        self.reading = Quota(self.limits.reading_per_minute, "milliseconds of reading requests")
+        self.bodies = HeldBytes(self.limits.bodies, self.limits.body)
         if classifier.plan.search is not None and memory is None:
             raise InvalidValueError(
                 "where each input has its own σ, answers may contradict each other unless they are remembered: give "
@@ -79,7 +79,9 @@ class Service:
             else RegionMemory.open(memory, MemoryStatement.of(classifier, tuple(input_shape)))
         )
         self.engine = VotingEngine(classifier, input_shape, secret, self.limits.engine, self.votes.spend)
-        self.names = Names(classifier.class_names)
+        self.metrics = Metrics(self.engine.load)
+        names = classifier.class_names
+        self.labels = None if names is None else [str(name) for name in names]
         self._memory_address = None if memory is None else public_address(memory)
         self._searching = ThreadPoolExecutor(1, "searching")
 
@@ -103,11 +105,11 @@ class Service:
 
     def plan(self) -> Answered:
         """What is promised."""
-        return plan_json(self.engine, self.names, self._memory_address)
+        return plan_json(self.engine, self.labels, self._memory_address)
 
     async def predict(self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted) -> list[Answered]:
         """The class of each input as soon as it is certain; what is remembered is worth a radius."""
-        rule = None if self.memory is not None else Grid((0.0,))
+        rule = None if self.memory is not None else RadiusGrid((0.0,))
         votes = wanted.votes or (None if self.memory is not None else min(1000, self.engine.plan.n))
         return await self._answers(caller, inputs, replace(wanted, votes=votes), rule)
 
@@ -118,9 +120,12 @@ class Service:
     async def stream(
         self, caller: str, x: NDArray[Any], wanted: Wanted
     ) -> AsyncGenerator[tuple[str, Answered]]:
-        """Events: where an input stands, whenever that changes; the last is its answer."""
+        """Events: where an input stands, whenever that changes; the last is its answer.
+
+        An event without a name says nothing but that the server is there.
+        """
         bell = _Bell()
-        until = bell.now() + self._seconds(wanted)
+        until = self._until(wanted, bell)
         questions = [Question(*self.engine.point(x))]
         recalled = await self._recalled(questions)
         if recalled[0] is not None:
@@ -138,10 +143,13 @@ class Service:
             while not ask.done:
                 if ask.standing is not last and ask.standing.chosen is not None:
                     last = ask.standing
-                    yield "votes", standing_json(last, self.names)
+                    yield "votes", standing_json(last, self.labels)
                     await asyncio.sleep(min(_EVENTS_APART, max(0.0, until - bell.now())))
-                if not ask.done and not await bell.wait(until):
-                    self.engine.end(ask, "deadline")
+                if not ask.done and not await bell.wait(min(until, bell.now() + _HEARTBEAT)):
+                    if bell.now() >= until:
+                        self.engine.end(ask, "deadline")
+                    else:
+                        yield "", {}
             yield "answer", await self._finished(ask)
         finally:
             self._let_go([ask])
@@ -150,59 +158,49 @@ class Service:
         self, caller: str, inputs: Sequence[NDArray[Any]], wanted: Wanted, rule: StopRule | None
     ) -> list[Answered]:
         bell = _Bell()
-        until = bell.now() + self._seconds(wanted)
+        until = self._until(wanted, bell)
         questions = [Question(*self.engine.point(x)) for x in inputs]
-        found: list[Answered | None] = await self._recalled(questions)
-        open_ = [place for place, one in enumerate(found) if one is None]
+        answers = await self._recalled(questions)
+        open_ = [place for place, answer in enumerate(answers) if answer is None]
         asks = await self._asks(caller, [questions[place] for place in open_], wanted, rule, bell, until)
         if asks is None:
-            return [self._unasked() if one is None else one for one in found]
+            return [self._unasked() if answer is None else answer for answer in answers]
         try:
             while not all(ask.done for ask in asks):
                 if not await bell.wait(until):
                     for ask in asks:
                         self.engine.end(ask, "deadline")
             for place, ask in zip(open_, asks):
-                found[place] = await self._finished(ask)
+                answers[place] = await self._finished(ask)
         finally:
             self._let_go(asks)
-        return [one for one in found if one is not None]
+        return [answer for answer in answers if answer is not None]
 
     async def _finished(self, ask: Ask) -> Answered:
         if ask.error is not None:
             self.metrics.answer("failed")
             raise ask.error
-        remembered = None
-        if self.memory is not None and ask.certification is not None:
-            remembered = await asyncio.to_thread(self._remember, ask)
-        answer = result_json(ask, self.names, remembered)
+        remembered, memory, certification = None, self.memory, ask.certification
+        if memory is not None and certification is not None:
+            plan = self.engine.plan
+            facts = {"alpha": plan.alpha, "votes": ask.standing.votes, "bound": plan.bound}
+            remembered = await asyncio.to_thread(memory.offer, ask.x, certification, lambda _: facts)
+        answer = result_json(ask, self.labels, remembered)
         self.metrics.answer("abstained" if answer["abstained"] else "certified")
         return answer
-
-    def _remember(self, ask: Ask) -> MemoryAnswer:
-        assert self.memory is not None
-        assert ask.certification is not None
-        facts = {
-            "alpha": self.engine.plan.alpha,
-            "votes": ask.standing.votes,
-            "bound": self.engine.plan.bound,
-        }
-        return self.memory.offer(ask.x, ask.certification, lambda _: facts)
 
     async def _recalled(self, questions: Sequence[Question]) -> list[Answered | None]:
         """What the memory says of each input; None where it says nothing."""
         memory = self.memory
         if memory is None:
             return [None] * len(questions)
-        found = await asyncio.to_thread(lambda: [memory.look_up(question.x) for question in questions])
-        told: list[Answered | None] = []
-        for answer in found:
-            if answer is None:
-                told.append(None)
-            else:
-                self.metrics.answer("remembered")
-                told.append(recalled_json(answer, self.engine.plan, self.engine.prepared.classes, self.names))
-        return told
+        known = await asyncio.to_thread(lambda: [memory.look_up(question.x) for question in questions])
+        for _ in filter(None, known):
+            self.metrics.answer("remembered")
+        plan, classes = self.engine.plan, self.engine.prepared.classes
+        return [
+            None if answer is None else recalled_json(answer, plan, classes, self.labels) for answer in known
+        ]
 
     async def _asks(
         self,
@@ -236,7 +234,7 @@ class Service:
 
     def _unasked(self) -> Answered:
         self.metrics.answer("abstained")
-        return unasked_json(self.engine.plan, self.engine.prepared.classes, self.names)
+        return unasked_json(self.engine.plan, self.engine.prepared.classes, self.labels)
 
     def _search(self, questions: Sequence[Question], stopped: threading.Event) -> dict[int, CertifyPlan]:
         engine = self.engine
@@ -246,18 +244,14 @@ class Service:
             if stopped.is_set():
                 raise _UnwantedError
 
-        own = with_own_plans(
-            engine.plan,
-            engine.classifier.base,
-            engine.prepared,
-            engine.execution,
-            iter(different.items()),
-            unless_stopped,
-        )
-        return {index: plan for index, _, plan, _ in own}
+        base, prepared = engine.classifier.base, engine.prepared
+        inputs = iter(different.items())
+        planned = with_own_plans(engine.plan, base, prepared, engine.execution, inputs, unless_stopped)
+        return {index: plan for index, _, plan, _ in planned}
 
-    def _seconds(self, wanted: Wanted) -> float:
-        return min(self.limits.longest, wanted.deadline or self.limits.deadline)
+    def _until(self, wanted: Wanted, bell: _Bell) -> float:
+        seconds = min(self.limits.longest, wanted.deadline or self.limits.deadline)
+        return seconds + (bell.now() if wanted.arrived is None else wanted.arrived)
 
     def _let_go(self, asks: Sequence[Ask]) -> None:
         for ask in asks:

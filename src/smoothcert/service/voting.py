@@ -1,20 +1,32 @@
-"""The voting on one point: which of its votes are counted, and what they certify so far."""
+"""The votes on one point, the questions that wait for them, and whose votes are cast next."""
 
 from __future__ import annotations
 
 import heapq
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from smoothcert.bounds import ClassBounds
-from smoothcert.smoothing import Certification, CertifyPlan, decide
+from smoothcert.bounds.base import ClassBounds
+from smoothcert.errors import SmoothcertError
+from smoothcert.smoothing.answers import Certification
+from smoothcert.smoothing.plan import CertifyPlan
+from smoothcert.smoothing.procedures import decide
+from smoothcert.smoothing.stopping.base import StopRule
+from smoothcert.smoothing.stopping.forecasts import VotingState
 from smoothcert.tally import ABSTAIN, Phase, Stream, Tally
+
+Ending = Literal["votes", "rule", "deadline", "left", "shutdown", "failed"]
+"""Why an ask ended: all its votes were cast, its rule was satisfied or hopeless, its time was up, its caller had left,
+the server was shut down, or the model could not vote."""
 
 
 @dataclass(frozen=True)
-class Lease:
+class VoteTask:
     """Votes ``start`` to ``stop`` of a phase, handed to the workers."""
 
     phase: Phase
@@ -60,8 +72,8 @@ Kept = tuple[Tally, Tally]
 class Voting:
     """The votes on one point under a plan whose bound is anytime-valid and whose numerics are settled.
 
-    Leases may come back in any order; only votes without a gap from the first on count. The bound is evaluated where
-    it may be: everywhere, or at its looks, which leases end at.
+    Tasks may come back in any order; only votes without a gap from the first on count. The bound is evaluated where
+    it may be: everywhere, or at its looks, which tasks end at.
     """
 
     index: int
@@ -72,7 +84,7 @@ class Voting:
     estimation: Tally = field(init=False)
     issued: int = 0
     out: int = 0
-    """Leases that haven't come back."""
+    """Tasks that have not come back."""
     standing: Standing = field(init=False)
     seconds: float = 0.0
     judged: Tally = field(init=False)
@@ -96,12 +108,12 @@ class Voting:
         """What to keep: up to the last vote at which the bound was evaluated; None before there is any."""
         return None if self.selection is None else (self.selection, self.judged)
 
-    def lease(self, target: int, size: int) -> Lease | None:
+    def next_task(self, target: int, size: int) -> VoteTask | None:
         """The next votes to cast, about ``size`` of them and none beyond ``target``; None if all are handed out."""
         if not self._selecting:
             self._selecting = True
             self.out += 1
-            return Lease(Phase.SELECTION, 0, self.plan.n0)
+            return VoteTask(Phase.SELECTION, 0, self.plan.n0)
         if self.issued >= target:
             return None
         block = self.plan.numerics.layout().block
@@ -109,13 +121,13 @@ class Voting:
         next_look = self.plan.confidence_bound.next_look
         if next_look is not None:
             stop = min(stop, next_look(self.issued))
-        lease = Lease(Phase.ESTIMATION, self.issued, stop)
+        task = VoteTask(Phase.ESTIMATION, self.issued, stop)
         self.issued = stop
         self.out += 1
-        return lease
+        return task
 
     def count(self, tally: Tally, seconds: float) -> bool:
-        """Take a lease's votes in; whether the standing is another now."""
+        """Take a task's votes in; whether the standing is another now."""
         self.out -= 1
         self.seconds += seconds
         if tally.stream.phase == Phase.SELECTION:
@@ -133,8 +145,8 @@ class Voting:
         self._judge()
         return True
 
-    def forget_leases(self) -> None:
-        """The leases that are out were lost: the same votes are asked for again."""
+    def forget_tasks(self) -> None:
+        """The tasks that are out were lost: the same votes are asked for again."""
         self.out = 0
         self._ahead.clear()
         self.issued = self.estimation.stop
@@ -153,9 +165,132 @@ class Voting:
         return replace(decide(x, plan, self.selection, self.judged), seconds=self.seconds)
 
     def _judge(self) -> None:
-        if self.selection is None:
+        if self.selection is not None:
+            chosen, tally = self.selection.top(), self.judged
+            bounds = self.plan.bounds_of(tally, chosen)
+            radius = self.plan.certificate.radius(bounds)
+            self.standing = Standing(tally.n, chosen, radius, bounds, tally.counts)
+
+
+@dataclass(eq=False)
+class Ask:
+    """One caller's question about one input: at most ``votes`` estimation votes, or until ``rule`` has a reason.
+
+    ``on_change`` is called by the engine's thread whenever the standing changes and when the ask ends: it must be quick
+    and must not call the engine.
+    """
+
+    caller: str
+    x: NDArray[Any]
+    voting: Voting
+    votes: int
+    rule: StopRule | None = None
+    on_change: Callable[[], None] | None = None
+    ending: Ending | None = None
+    reason: str | None = None
+    error: SmoothcertError | None = None
+    standing: Standing = field(init=False)
+    certification: Certification | None = None
+    _ended: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.standing = self.voting.standing
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self.ending is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended, in a thread; whether it has."""
+        return self._ended.wait(timeout)
+
+    def update(self) -> bool:
+        """Take in where the voting stands; whether that ends the ask."""
+        self.standing = standing = self.voting.standing
+        if standing.chosen is None:
+            return False
+        if standing.votes and self.rule is not None:
+            state = VotingState(
+                standing.chosen, None, self.votes, self.voting.judged, standing.radius, self.voting.radius_of
+            )
+            self.reason = self.rule.reason(state)
+            if self.reason is not None:
+                self.end("rule")
+                return True
+        if self.voting.estimation.n >= self.votes:
+            self.end("votes")
+            return True
+        return False
+
+    def end(self, ending: Ending, error: SmoothcertError | None = None) -> None:
+        """End it with what is certified so far."""
+        if self.done:
             return
-        chosen, tally = self.selection.top(), self.judged
-        bounds = self.plan.bounds_of(tally, chosen)
-        radius = self.plan.certificate.radius(bounds)
-        self.standing = Standing(tally.n, chosen, radius, bounds, tally.counts)
+        self.standing = self.voting.standing
+        if error is None and ending != "left":
+            self.certification = self.voting.certification(self.x)
+        self.error = error
+        self.ending = ending
+        self._ended.set()
+        self.changed()
+
+    def changed(self) -> None:
+        """Wake what waits for it."""
+        if self.on_change is not None:
+            self.on_change()
+
+
+@dataclass(eq=False)
+class _Waiter:
+    """A caller's place in the queue: what it waits for, and how many votes it was given."""
+
+    served: float = 0.0
+    waiting: deque[Voting] = field(default_factory=deque)
+
+
+class Schedule:
+    """Start-time fair queuing: the next task goes to the caller that was given the fewest votes.
+
+    A caller that comes, or comes back, starts level with the least-served of those that wait: it neither saves up
+    votes while it is away nor pays for what it was given when no other was waiting. A caller's own inputs take turns.
+    So a caller with a hundred inputs slows one with a single input down no more than a caller with one would.
+    """
+
+    def __init__(self) -> None:
+        self._callers: OrderedDict[str, _Waiter] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Callers that wait."""
+        return len(self._callers)
+
+    def join(self, caller: str, voting: Voting) -> None:
+        """Queue a voting for a caller; twice is once."""
+        waiter = self._callers.get(caller)
+        if waiter is None:
+            waiter = self._callers[caller] = _Waiter(
+                min((each.served for each in self._callers.values()), default=0.0)
+            )
+        if voting not in waiter.waiting:
+            waiter.waiting.append(voting)
+
+    def leave(self, caller: str, voting: Voting) -> None:
+        """Take a voting out of a caller's queue; the caller is forgotten with its last one."""
+        waiter = self._callers.get(caller)
+        if waiter is None or voting not in waiter.waiting:
+            return
+        waiter.waiting.remove(voting)
+        if not waiter.waiting:
+            del self._callers[caller]
+
+    def next(self, grant: Callable[[Voting], VoteTask | None]) -> tuple[str, Voting, VoteTask] | None:
+        """The next task that ``grant`` has for a voting, and whose it is; None if none is needed now."""
+        for caller, waiter in sorted(self._callers.items(), key=lambda item: item[1].served):
+            for _ in range(len(waiter.waiting)):
+                voting = waiter.waiting[0]
+                waiter.waiting.rotate(-1)
+                task = grant(voting)
+                if task is not None:
+                    waiter.served += task.votes
+                    return caller, voting, task
+        return None

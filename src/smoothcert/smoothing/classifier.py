@@ -1,52 +1,328 @@
-"""SmoothedClassifier: PREDICT and CERTIFY for any model."""
+"""SmoothedClassifier: PREDICT and CERTIFY for any model, for arrays and for (index, input) pairs."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.bounds import least_prediction_votes
+from smoothcert.bounds.fixed import least_prediction_votes
+from smoothcert.engine.execution import Execution
+from smoothcert.engine.passes import NoisyModel
+from smoothcert.engine.schedule import Draw, Finished, Job, Procedure, one_draw
 from smoothcert.errors import InvalidValueError, check_count, check_probability
-from smoothcert.noise import DEFAULT_NOISE, NOISES
-from smoothcert.sampling import Draw, Execution, Finished, Job, Prepared, Procedure, adapt, one_draw
-from smoothcert.sampling.ballots import OutputKind
-from smoothcert.smoothing.adaptive import (
+from smoothcert.models.adapt import adapt
+from smoothcert.models.outputs import OutputKind
+from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
+from smoothcert.runs.side_files import Piloted
+from smoothcert.smoothing.answers import Certification, Certifications, Prediction
+from smoothcert.smoothing.inputs import (
+    Labels,
+    as_array,
+    by_column,
+    from_loader,
+    is_loader,
+    labels_by_index,
+    naming_rows,
+    numbered_inputs,
+)
+from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
+from smoothcert.smoothing.planned_model import (
+    Numbered,
+    PlannedModel,
+    certify_states,
+    check_streams,
+    noisy_model,
+    with_own_plans,
+)
+from smoothcert.smoothing.procedures import (
     CertifyState,
-    Piloted,
     allocated_procedure,
     check_own_votes,
     forecast_for,
     piloting_procedure,
+    predict_procedure,
+    predict_until_decided,
     stopping_procedure,
 )
-from smoothcert.smoothing.answers import Certification, Prediction
-from smoothcert.smoothing.array_interface import ArrayInterface, Inputs, Labels, OnVotes, labels_by_index
-from smoothcert.smoothing.holding import HoldingClassifier
-from smoothcert.smoothing.inputs import as_array, by_column, numbered_inputs
-from smoothcert.smoothing.loaders import from_loader, is_loader
-from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
-from smoothcert.smoothing.planned_model import Numbered, PlannedModel
-from smoothcert.smoothing.procedures import predict_procedure, predict_until_decided
-from smoothcert.smoothing.streaming import certify_states, check_streams
-from smoothcert.smoothing.voting import with_own_plans
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
+if TYPE_CHECKING:
+    from smoothcert.smoothing.holding import HoldingClassifier
+
+T = TypeVar("T")
 R = TypeVar("R")
 Answer = TypeVar("Answer", Certification, Prediction)
 
 
-class SmoothedClassifier(PlannedModel, ArrayInterface):
+def with_progress(answers: Iterator[T], total: int) -> Iterator[T]:
+    """The same answers, counted by a bar as they pass."""
+    from rich import progress
+    from rich.console import Console
+
+    elapsed, left = progress.TimeElapsedColumn(), progress.TimeRemainingColumn()
+    columns = progress.BarColumn(), progress.MofNCompleteColumn(), "elapsed", elapsed, "left", left
+    with progress.Progress("certifying", *columns, console=Console(stderr=True)) as bar:
+        yield from bar.track(answers, total=total)
+
+
+Inputs = Iterable[tuple[int, NDArray[Any]]]
+"""(index, input) pairs; an index names the input's random streams."""
+OnVotes = Callable[[int], None]
+"""Called with the number of votes just counted."""
+PredictionOf = Callable[[CertifyPlan], Procedure[Prediction]]
+"""The procedure of PREDICT for an input with this plan, which knows its dimension."""
+
+
+class ArrayInterface(ABC):
+    """One input or a batch of them in, one answer or as many out; a subclass says how votes are cast on pairs."""
+
+    @property
+    @abstractmethod
+    def whole(self) -> ModelClassifier:
+        """The classifier of whole inputs, which has the model, the plan and the engine."""
+
+    def for_inputs(self, x: Any) -> tuple[ArrayInterface, Any]:
+        """What votes on these inputs, and the inputs as it takes them."""
+        return self, x
+
+    @abstractmethod
+    def _certified(
+        self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None
+    ) -> Iterator[Finished[Certification]]:
+        """CERTIFY for (index, input) pairs."""
+
+    @abstractmethod
+    def _predicted(
+        self,
+        inputs: Inputs,
+        on_votes: OnVotes | None,
+        procedure: Callable[[CertifyPlan], Procedure[Prediction]],
+    ) -> Iterator[Finished[Prediction]]:
+        """PREDICT for (index, input) pairs, by what the procedure makes of an input's plan."""
+
+    def certify_each(
+        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
+    ) -> Iterator[Certification]:
+        """Certify (index, input) pairs; answers come as they are ready, not in order.
+
+        ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search. ``labels`` gives
+        the label that belongs to an index, for rules that need it.
+        """
+        self.whole.settle_seed()
+        self.whole.check_rules(labels is not None)
+        self.whole.plan.warn_if_hopeless()
+        yield from self.whole.told(self._certified(inputs, on_votes, labels))
+
+    def predict_each(
+        self,
+        inputs: Inputs,
+        n: int = 1000,
+        alpha: float | None = None,
+        on_votes: OnVotes | None = None,
+        until_decided: int | None = None,
+    ) -> Iterator[Prediction]:
+        """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
+        procedure = self.whole.predict_procedure(n, alpha, until_decided)
+        yield from self.whole.told(self._predicted(inputs, on_votes, procedure))
+
+    def certify(
+        self,
+        x: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certification | Certifications:
+        """Certify one input, or each input of a batch: then a list comes back, which has columns as well.
+
+        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets aren't looked at). ``progress``
+        shows a bar.
+
+        One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
+        otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
+        stream (of the first input); by default it follows from the input's values, so equal inputs get equal
+        answers and different ones independent noise. ``labels``, as the model calls its classes, are for plans that
+        stop at wrong ones.
+        """
+        voting, x = self.for_inputs(x)
+        inputs, single = self.whole.split(x)
+        answers = voting.certify_batch(inputs, index, labels, progress=progress)
+        return answers[0] if single else answers
+
+    def certify_batch(
+        self,
+        inputs: ArrayLike,
+        index: int | None = None,
+        labels: ArrayLike | None = None,
+        *,
+        progress: bool = False,
+    ) -> Certifications:
+        """Certify every input of a batch, in order."""
+        array, names = as_array(inputs), self.whole.class_names
+
+        def certified(numbered: Inputs) -> Iterator[Certification]:
+            label_of = None if labels is None else labels_by_index([i for i, _ in numbered], labels, names)
+            answers = self.certify_each(numbered, labels=label_of)
+            return with_progress(answers, len(array)) if progress else answers
+
+        return Certifications(_by_row(array, index, certified), names)
+
+    def predict(
+        self,
+        x: ArrayLike,
+        n: int = 1000,
+        alpha: float | None = None,
+        index: int | None = None,
+        *,
+        until_decided: int | None = None,
+    ) -> Prediction | list[Prediction]:
+        """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
+
+        The test is of one number of votes: asking again with more of them until it answers is wrong more often than
+        alpha. ``until_decided`` is made for that: votes are cast until an anytime-valid test answers, at most so many,
+        and the answer is wrong with probability at most alpha whenever it comes. ``n`` takes no part then.
+
+        It is about the same smoothed classifier as :meth:`certify`: where the plan's bound has soft votes, so has this.
+        """
+        voting, x = self.for_inputs(x)
+        inputs, single = self.whole.split(x)
+        answers = _by_row(
+            inputs, index, lambda numbered: voting.predict_each(numbered, n, alpha, None, until_decided)
+        )
+        return answers[0] if single else answers
+
+
+def _by_row(
+    inputs: NDArray[Any], index: int | None, answers_to: Callable[[Inputs], Iterator[Answer]]
+) -> list[Answer]:
+    """The answers to the rows of a batch, in order."""
+    numbered = numbered_inputs(inputs, index)
+    with naming_rows(numbered, index):
+        answers = {answer.index: answer for answer in answers_to(numbered)}
+    return [replace(answers[number], row=row) for row, (number, _) in enumerate(numbered)]
+
+
+class ModelClassifier(PlannedModel, ArrayInterface):
+    """A model and its plan as a classifier of arrays: smoothed with one σ, or with one that follows the input."""
+
+    def __repr__(self) -> str:
+        """The model's name and the plan."""
+        return f"{type(self).__name__}({self.base.name}, {self.plan!r})"
+
+    @property
+    def whole(self) -> ModelClassifier:
+        """Itself."""
+        return self
+
+    def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
+        """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
+
+        Certificates are then about changes of the others.
+        """
+        from smoothcert.smoothing.holding import HoldingClassifier
+
+        if not isinstance(self, SmoothedClassifier):
+            raise InvalidValueError(f"sigma levels are for whole inputs: {columns!r} can't be held")
+        return HoldingClassifier(self, columns)
+
+    def base_class(self, x: NDArray[Any]) -> int:
+        """The base model's class for one input without noise."""
+        return self.prepared(x.shape).label_of(x)
+
+    def cast_each(
+        self, inputs: Inputs, votes: int, on_votes: OnVotes | None = None
+    ) -> Iterator[tuple[int, Tally]]:
+        """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
+        self.settle_seed()
+        for done in self._cast(inputs, lambda *_: one_draw(Draw(Phase.PILOT, votes)), on_votes):
+            yield done.job.index, done.answer
+
+    def predict_procedure(self, n: int, alpha: float | None, until_decided: int | None) -> PredictionOf:
+        """What makes the procedure of PREDICT for a plan that knows its dimension; warns where it can only abstain."""
+        if self.plan.search is not None:
+            raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
+        alpha = self._settle_prediction(n if until_decided is None else until_decided, alpha)
+        least = least_prediction_votes(alpha)
+        if until_decided is None and n < least:
+            warnings.warn(
+                f"PREDICT can only abstain: n = {n} votes can't succeed at alpha = {alpha}; the smallest n that "
+                f"could is {least}",
+                TooFewVotesWarning,
+                stacklevel=3,
+            )
+
+        def procedure(plan: CertifyPlan) -> Procedure[Prediction]:
+            if until_decided is not None:
+                return predict_until_decided(until_decided, alpha, plan.sampler_error)
+            return predict_procedure(n, alpha, plan.sampler_error)
+
+        return procedure
+
+    def _settle_prediction(self, n: int, alpha: float | None) -> float:
+        """The level of a prediction by n votes, the plan's by default, once both are checked and there is a seed."""
+        self.settle_seed()
+        check_count("n", n)
+        return check_probability("alpha", self.plan.alpha if alpha is None else alpha)
+
+    def check_rules(self, labelled: bool) -> None:
+        """Refuse rules that can't work here, before any vote is spent."""
+        check_own_votes(self.plan)
+        for each in self.plan.stops:
+            if each.needs_label and not labelled:
+                raise InvalidValueError(
+                    f"the stopping rule {each.text!r} needs the label of every input: give labels, or leave it out"
+                )
+
+    def _cast(
+        self,
+        inputs: Inputs,
+        procedure: Callable[[int, NDArray[Any]], Procedure[R]],
+        on_votes: OnVotes | None,
+    ) -> Iterator[Finished[R]]:
+        """A procedure for each input, at the plan's own noise."""
+        noise = self.plan.noise
+        return self._run(
+            inputs,
+            lambda model, given: (model.job(i, x, noise, procedure(i, x)) for i, x in given),
+            on_votes,
+        )
+
+    def told(self, finished: Iterator[Finished[Answer]]) -> Iterator[Answer]:
+        """Answers with their time and what the model calls their class."""
+        return (self._named(replace(done.answer, seconds=done.seconds)) for done in finished)
+
+    def _named(self, answer: Answer) -> Answer:
+        names, predicted = self.class_names, answer.predicted
+        return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
+
+    def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
+        """Inputs as a batch, and whether ``x`` was one of them alone."""
+        shape, loader = self._input_shape, is_loader(x)
+        given = from_loader(x, shape) if loader else by_column(x, self.base.feature_names)
+        array = as_array(given)
+        if shape and array.shape[1:] != shape and (loader or array.shape != shape):
+            rows = ", ".join(["rows", *map(str, shape)])
+            raise InvalidValueError(
+                f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
+                f"input nor a batch of shape ({rows})"
+            )
+        single = not loader and (array.shape == shape if shape else array.ndim in (1, 3))
+        return (array[np.newaxis], True) if single else (array, False)
+
+
+class SmoothedClassifier(ModelClassifier):
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
     Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
     ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output``, ``input_dtype``, ``constants``
-    and ``thread_safe`` say what the model doesn't: see :func:`~smoothcert.sampling.adapt`. ``input_shape`` tells one
-    input from a batch where the number of dimensions can't (see :meth:`certify`).
+    and ``thread_safe`` say what the model doesn't: see :func:`~smoothcert.models.adapt.adapt`. ``input_shape`` tells
+    one input from a batch where the number of dimensions can't (see :meth:`certify`).
     """
 
     def __init__(
@@ -89,43 +365,35 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         )
         super().__init__(base, plan, execution, input_shape)
 
-    def __repr__(self) -> str:
-        """The model's name and the plan."""
-        return f"SmoothedClassifier({self.base.name}, {self.plan!r})"
-
-    def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
-        """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
-
-        Certificates are then about changes of the others.
-        """
-        return HoldingClassifier(self, columns)
-
-    def certify_each(
-        self, inputs: Inputs, on_votes: OnVotes | None = None, labels: Labels | None = None
-    ) -> Iterator[Certification]:
-        """Certify (index, input) pairs; answers come as they are ready, not in order.
-
-        ``on_votes`` hears of votes as they are counted, and of the network evaluations of a search. ``labels`` gives
-        the label that belongs to an index, for rules that need it.
-        """
-        self.settle_seed()
-        self._check_rules(labels is not None)
-        self.plan.warn_if_hopeless()
+    def _certified(
+        self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None
+    ) -> Iterator[Finished[Certification]]:
         forecast = forecast_for(self.plan)
 
-        def jobs(prepared: Prepared, given: Numbered) -> Iterator[Job[Certification]]:
+        def jobs(model: NoisyModel, given: Numbered) -> Iterator[Job[Certification]]:
+            prepared = model.passes.prepared
             own = with_own_plans(self.plan, self.base, prepared, self.execution, given, on_votes)
             for i, x, plan, found in own:
                 procedure = stopping_procedure(
                     x,
-                    replace(plan, numerics=prepared.numerics),  # looks lie on whole blocks, which it settles
+                    replace(
+                        plan, numerics=prepared.numerics
+                    ),  # checkpoints lie on whole blocks, which it settles
                     found=found,
                     label=None if labels is None else labels(i),
                     forecast=forecast if found is None else None,
                 )
-                yield Job(i, x, plan.noise, procedure)
+                yield model.job(i, x, plan.noise, procedure)
 
-        yield from self._told(self._run(inputs, jobs, on_votes))
+        return self._run(inputs, jobs, on_votes)
+
+    def _predicted(
+        self,
+        inputs: Inputs,
+        on_votes: OnVotes | None,
+        procedure: Callable[[CertifyPlan], Procedure[Prediction]],
+    ) -> Iterator[Finished[Prediction]]:
+        return self._cast(inputs, lambda _, x: procedure(self.plan.for_shape(x.shape)), on_votes)
 
     def certify_stream(
         self, x: ArrayLike, index: int | None = None, label: Any = None
@@ -138,18 +406,19 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         """
         self.settle_seed()
         check_streams(self.plan)
-        self._check_rules(label is not None)
+        self.check_rules(label is not None)
         inputs, single = self.split(x)
         if not single:
             raise InvalidValueError(
                 f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
             )
-        ((index, one),) = numbered_inputs(inputs.copy(), index)  # the caller's may change between two states
+        ((index, point),) = numbered_inputs(
+            inputs.copy(), index
+        )  # the caller's may change between two states
         if label is not None:
             label = labels_by_index([index], [label], self.class_names)(index)
-        plan = self.prepare(one.shape)
-        prepared = self.prepared(one.shape)
-        states = certify_states(plan, prepared, self.execution, x=one, index=index, label=label)
+        model = noisy_model(self.plan, self.prepared(point.shape), self.engine)
+        states = certify_states(self.prepare(point.shape), model, point, index, label)
         return (
             replace(state, certification=state.certification and self._named(state.certification))
             for state in states
@@ -161,14 +430,6 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         """The votes that an allocation of a total is made from; none of them certifies anything."""
         self.settle_seed()
         for done in self._cast(inputs, lambda i, _: piloting_procedure(self.plan, labels(i)), on_votes):
-            yield done.job.index, done.answer
-
-    def cast_each(
-        self, inputs: Inputs, votes: int, on_votes: OnVotes | None = None
-    ) -> Iterator[tuple[int, Tally]]:
-        """So many votes on each input, of the stream of pilots: for planning, and none of them certifies anything."""
-        self.settle_seed()
-        for done in self._cast(inputs, lambda *_: one_draw(Draw(Phase.PILOT, votes)), on_votes):
             yield done.job.index, done.answer
 
     def certify_allocated(
@@ -184,88 +445,4 @@ class SmoothedClassifier(PlannedModel, ArrayInterface):
         def procedure(i: int, x: NDArray[Any]) -> Procedure[Certification]:
             return allocated_procedure(x, self.plan, piloted[i], labels(i), votes.get(i, 0))
 
-        yield from self._told(self._cast(inputs, procedure, on_votes))
-
-    def base_class(self, x: NDArray[Any]) -> int:
-        """The base model's class for one input without noise."""
-        return self.prepared(x.shape).label_of(x)
-
-    def predict_each(
-        self,
-        inputs: Inputs,
-        n: int = 1000,
-        alpha: float | None = None,
-        on_votes: OnVotes | None = None,
-        until_decided: int | None = None,
-    ) -> Iterator[Prediction]:
-        """PREDICT for (index, input) pairs; answers come as they are ready, not in order."""
-        if self.plan.search is not None:
-            raise InvalidValueError("PREDICT is about one sigma for all inputs: leave the plan's search out")
-        alpha = self._settle_prediction(n if until_decided is None else until_decided, alpha)
-        least = least_prediction_votes(alpha)
-        if until_decided is None and n < least:
-            warnings.warn(
-                f"PREDICT can only abstain: n = {n} votes can't succeed at alpha = {alpha}; the smallest n that "
-                f"could is {least}",
-                TooFewVotesWarning,
-                stacklevel=2,
-            )
-
-        def procedure(_: int, x: NDArray[Any]) -> Procedure[Prediction]:
-            error = self.plan.for_shape(x.shape).sampler_error
-            if until_decided is not None:
-                return predict_until_decided(until_decided, alpha, error)
-            return predict_procedure(n, alpha, error)
-
-        yield from self._told(self._cast(inputs, procedure, on_votes))
-
-    def _settle_prediction(self, n: int, alpha: float | None) -> float:
-        """The level of a prediction by n votes, the plan's by default, once both are checked and there is a seed."""
-        self.settle_seed()
-        alpha = self.plan.alpha if alpha is None else alpha
-        check_count("n", n)
-        return check_probability("alpha", alpha)
-
-    def _check_rules(self, labelled: bool) -> None:
-        """Refuse rules that can't work here, before any vote is spent."""
-        check_own_votes(self.plan)
-        for each in self.plan.stops:
-            if each.needs_label and not labelled:
-                raise InvalidValueError(
-                    f"the stopping rule {each.text!r} needs the label of every input: give labels, or leave it out"
-                )
-
-    def _cast(
-        self,
-        inputs: Inputs,
-        procedure: Callable[[int, NDArray[Any]], Procedure[R]],
-        on_votes: OnVotes | None,
-    ) -> Iterator[Finished[R]]:
-        """A procedure for each input, at the plan's own noise."""
-        noise = self.plan.noise
-        return self._run(
-            inputs, lambda _, given: (Job(i, x, noise, procedure(i, x)) for i, x in given), on_votes
-        )
-
-    def _told(self, finished: Iterator[Finished[Answer]]) -> Iterator[Answer]:
-        """Answers with their time and what the model calls their class."""
-        return (self._named(replace(done.answer, seconds=done.seconds)) for done in finished)
-
-    def _named(self, answer: Answer) -> Answer:
-        """The answer with what the model calls its class."""
-        names, predicted = self.class_names, answer.predicted
-        return answer if names is None or predicted == ABSTAIN else replace(answer, label=names[predicted])
-
-    def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
-        """Inputs as a batch, and whether ``x`` was one of them alone."""
-        shape, loader = self._input_shape, is_loader(x)
-        given = from_loader(x, shape) if loader else by_column(x, self.base.feature_names)
-        array = as_array(given)
-        if shape and array.shape[1:] != shape and (loader or array.shape != shape):
-            rows = ", ".join(["rows", *map(str, shape)])
-            raise InvalidValueError(
-                f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
-                f"input nor a batch of shape ({rows})"
-            )
-        single = not loader and (array.shape == shape if shape else array.ndim in (1, 3))
-        return (array[np.newaxis], True) if single else (array, False)
+        yield from self.told(self._cast(inputs, procedure, on_votes))

@@ -1,19 +1,23 @@
-"""Inputs as users pass them: arrays of any make, and the numbers that name their random streams."""
+"""Inputs as users pass them: arrays, tables, torch loaders, and the numbers that name their random streams."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, plain_int
-from smoothcert.sampling.masks import is_masked
+from smoothcert.models.function import is_masked
+
+Labels = Callable[[int], int]
+"""The label that belongs to an index."""
 
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
 _EXACT_IN_FLOAT64 = 1 << 53
@@ -59,38 +63,20 @@ def check_not_rounded(x: Any, found: NDArray[Any]) -> None:
             )
 
 
-def same_value(one: Any, other: Any) -> bool:
-    """Whether two values are certainly the same: numbers by their exact value, arrays and tensors by every bit."""
-    one, other = (each.item() if isinstance(each, np.number | np.bool_) else each for each in (one, other))
-    if one is other:
-        return True
-    bits = content_of(one), content_of(other)
-    if bits != (None, None):
-        return bits[0] == bits[1]
-    try:
-        return bool(one == other)
-    except (TypeError, ValueError, RuntimeError):  # it has no single answer
-        return False
-
-
-def content_of(value: Any) -> bytes | None:
-    """The bits of an array or a tensor, with their type and shape; None of anything else."""
-    tensor = hasattr(value, "detach") and hasattr(value, "is_floating_point")
-    if not isinstance(value, np.ndarray) and not tensor:
-        return None
-    kind, array = getattr(value, "dtype", None), as_numpy(value)
-    if array.dtype == object:  # its bits are addresses
-        return None
-    return f"{type(value).__name__} {kind} {array.shape} ".encode() + array.tobytes()
-
-
 def same_values(given: NDArray[Any], values: NDArray[Any]) -> bool:
-    """:func:`same_value` of each pair; NumPy would compare whole numbers with floats after rounding them."""
-    if given.shape != values.shape:
+    """Whether every pair is certainly the same: by exact value, where NumPy would round whole numbers beside floats."""
+    try:
+        return _as_python(given) == _as_python(values)
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # a comparison without a single answer: missing values, arrays
         return False
-    if given.dtype.kind in "biuf" and values.dtype.kind in "biuf":
-        return np.array_equal(_canonical(given), _canonical(values))
-    return all(same_value(one, other) for one, other in zip(given.reshape(-1), values.reshape(-1)))
+
+
+def _as_python(values: NDArray[Any]) -> list[Any]:
+    return [value.item() if isinstance(value, np.generic) else value for value in values.reshape(-1).tolist()]
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
@@ -190,6 +176,22 @@ def class_numbers(
     return [(label, number_of(label)) for label in as_numpy(labels).reshape(-1).tolist()]
 
 
+def labels_by_index(indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None) -> Labels:
+    """Numbers of labels by index, as many as inputs; labels go by name where the model's classes have names."""
+    given = class_numbers(labels, names)
+    numbers = [number for _, number in given if number is not None]
+    if not len(given) == len(numbers) == len(indices):
+        known = "whole numbers" if names is None else f"of the classes {', '.join(map(repr, names[:8]))}"
+        raise InvalidValueError(f"labels must be {len(indices)} {known}, got {labels!r}")
+    found: dict[int, int] = {}
+    for index, value in zip(indices, numbers):
+        if found.setdefault(index, value) != value:
+            raise InvalidValueError(
+                f"two equal inputs have the labels {found[index]} and {value}: give one index="
+            )
+    return found.__getitem__
+
+
 def numbered_inputs(inputs: NDArray[Any], index: int | None) -> list[tuple[int, NDArray[Any]]]:
     """Pair inputs with stream numbers: counted from ``index``, or from each input's own values."""
     if index is not None:
@@ -242,3 +244,77 @@ def _left_out(x: NDArray[Any], plain: NDArray[np.float64]) -> NDArray[np.float64
     # Python's whole numbers: the difference of two types may be computed in a third, which rounds.
     rest = [one - int(near) for one, near in zip(x.reshape(-1).tolist(), plain.reshape(-1).tolist())]
     return np.array(rest, np.float64).reshape(x.shape)
+
+
+_SHUFFLES = (
+    "the loader shuffles, so that answers couldn't be told apart: give one with shuffle=False and no sampler; "
+    "torch.utils.data.Subset has the inputs you want in the order you want"
+)
+
+
+def is_loader(x: object) -> bool:
+    """Whether inputs come out of it in batches, as of a ``DataLoader``."""
+    return hasattr(x, "dataset") and hasattr(x, "__iter__")
+
+
+def from_loader(loader: Any, input_shape: tuple[int, ...] | None) -> NDArray[Any]:
+    """A batch of all inputs, without their targets; refused unless answer i is of input i that the data set gives.
+
+    A loader without batches (``batch_size=None``) gives inputs or batches, which ``input_shape`` has to tell.
+    """
+    _check_order(loader)
+    given = (batch[0] if isinstance(batch, list | tuple) else batch for batch in loader)
+    arrays = [as_numpy(one) for one in given]
+    if getattr(loader, "batch_sampler", loader) is None:
+        arrays = [_as_batch(array, input_shape) for array in arrays]
+    if any(array.ndim < 2 or array.dtype == object for array in arrays):
+        raise InvalidValueError(
+            "the batches of the loader are neither inputs nor (inputs, targets): give the inputs themselves, or a "
+            "loader of those"
+        )
+    if not arrays:
+        raise InvalidValueError("there is no input to certify: the loader is empty")
+    if len(shapes := {array.shape[1:] for array in arrays}) > 1:
+        raise InvalidValueError(
+            f"the loader has inputs of several shapes: {', '.join(map(str, sorted(shapes)))}"
+        )
+    return np.concatenate(arrays)
+
+
+def _as_batch(array: NDArray[Any], input_shape: tuple[int, ...] | None) -> NDArray[Any]:
+    """One input, or a batch of them: joined end to end, inputs would be certified as one."""
+    if input_shape is None:
+        raise InvalidValueError(
+            "the loader has batch_size=None, so that one input can't be told from a batch: give it a batch_size, or "
+            "the classifier input_shape="
+        )
+    return array[np.newaxis] if array.shape == input_shape else array
+
+
+def _check_order(loader: Any) -> None:
+    """Refuse a loader whose inputs don't come in the order of its data set, as far as its samplers tell."""
+    from torch.utils.data import IterableDataset  # whoever has a loader has imported it
+
+    batches, sampler = getattr(loader, "batch_sampler", None), getattr(loader, "sampler", None)
+    for each in (sampler, batches, getattr(batches, "sampler", None)):
+        if "Random" in type(each).__name__ or getattr(each, "shuffle", False):
+            raise InvalidValueError(_SHUFFLES)
+    if getattr(loader, "num_workers", 0) and not getattr(loader, "in_order", True):
+        raise InvalidValueError("the loader gives batches as they are ready: give one with in_order=True")
+    source = sampler if batches is None else batches
+    # An iterable's order is its own, and has no numbers.
+    if source is None or isinstance(loader.dataset, IterableDataset):
+        return
+    indices = list(_numbers(source))
+    # By their name samplers can say anything: the numbers are looked at, and again, as they may be drawn each time.
+    if any(not a < b for a, b in pairwise(indices)) or indices != list(_numbers(source)):
+        raise InvalidValueError(_SHUFFLES)
+
+
+def _numbers(source: Any) -> Iterator[Any]:
+    """The indices that a sampler gives, one by one or in lists."""
+    for one in source:
+        if isinstance(one, list | tuple) or np.ndim(one):
+            yield from one
+        else:
+            yield one

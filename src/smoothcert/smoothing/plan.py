@@ -13,18 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.bounds import BOUNDS, Bound, ClassBounds, least_votes
-from smoothcert.certificates import Certificate, certificate_for
+from smoothcert.bounds.base import BOUNDS, Bound, ClassBounds
+from smoothcert.bounds.fixed import least_votes
 from smoothcert.errors import InvalidValueError, SmoothcertError, check_count, check_probability, plain_int
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES, Grid, Noise, drawable, lost_off_grid, on_grid, sampler_error
-from smoothcert.runs import Manifest
+from smoothcert.models.numerics import AUTO_DTYPE, SFC64, Numerics
+from smoothcert.perturb.base import NOISES, Isotropic, Perturbation, Theorem
+from smoothcert.perturb.grid import Grid
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.statement import PlanStatement
-from smoothcert.sampling import Numerics
-from smoothcert.sampling.numerics import AUTO_DTYPE, SFC64
 from smoothcert.sigma_levels import SigmaLevels
-from smoothcert.sigma_search import SEARCHES, SigmaSearch
-from smoothcert.stopping import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
+from smoothcert.smoothing.search.base import SEARCHES, SigmaSearch
+from smoothcert.smoothing.stopping.base import Budget, Stop, StopRule, budget_among, parse_stops, stop_rules
 from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
 AUTO = "auto"
@@ -47,16 +47,16 @@ class CertifyPlan:
     chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
 
     ``stop`` names rules that end an input's voting before its n-th vote, or a budget that gives it another number of
-    votes (:mod:`smoothcert.stopping`; texts such as ``decide:0.5`` and ``pilot:1%``, or the rules themselves). Rules
-    that look at the estimation votes need a bound that allows it: ``auto`` takes one, and a fixed-n bound is refused.
+    votes (:mod:`smoothcert.smoothing.stopping`; texts such as ``decide:0.5``, ``pilot:1%``, or the rules themselves).
+    Rules that read the estimation votes need a bound that allows it: ``auto`` takes one, fixed-n bounds are rejected.
 
-    Noise is drawn on a grid (:mod:`smoothcert.noise.grid`) that contains the multiples of 1/``levels`` (255 for 8-bit
+    Noise is drawn on a grid (:mod:`smoothcert.perturb.grid`) that contains the multiples of 1/``levels`` (255 for 8-bit
     pictures in [0, 1], 1 for whole numbers); None takes a finer grid and rounds inputs to it. Its scales may be rounded
     down a little where they are many. A ``seed`` of None is chosen when it is first needed: from the operating system,
     or 0 where a data set is certified. ``dimension`` is settled with the numerics, when the model is prepared.
     """
 
-    noise: Noise
+    noise: Perturbation
     """What is added to an input."""
     bound: str = AUTO
     """The confidence bound by name; ``auto`` takes top-two, or mixture-top-two where votes may end the voting."""
@@ -99,11 +99,11 @@ class CertifyPlan:
         if self.seed is not None:
             check_count("seed", self.seed, least=0)
         if self.on_grid:
-            object.__setattr__(self, "noise", drawable(self.noise, self.grid))
-        if self.search is not None and self.noise.stretched:
+            object.__setattr__(self, "noise", self.noise.drawable(self.grid))
+        if self.search is not None and not isinstance(self.noise, Isotropic):
             raise InvalidValueError(
-                f"a sigma search looks for one sigma, but {self.noise.name} noise has one for each dimension: leave "
-                "the search out, or give noise of one scale"
+                f"a sigma search looks for one sigma, which {self.noise.name} noise doesn't have: leave the search "
+                "out, or give noise of one scale"
             )
         if self.sigma_levels is not None:
             self._check_levels(self.sigma_levels)
@@ -167,7 +167,7 @@ class CertifyPlan:
         return Grid.of(self.levels)
 
     @property
-    def coarsest_noise(self) -> Noise:
+    def coarsest_noise(self) -> Perturbation:
         """The noise, or of several levels' and their chooser's the one whose grid is in all the others' grids."""
         if self.sigma_levels is None:
             return self.noise
@@ -183,7 +183,7 @@ class CertifyPlan:
             raise InvalidValueError(
                 "the plan must know the dimension of the inputs: prepare it for their shape"
             )
-        return sampler_error(self.noise, self.grid, self.dimension)
+        return self.noise.error(self.grid, self.dimension)
 
     @property
     def known_seed(self) -> int:
@@ -214,9 +214,9 @@ class CertifyPlan:
             )
 
     @property
-    def certificate(self) -> Certificate:
+    def certificate(self) -> Theorem:
         """The theorem that belongs to the noise."""
-        return certificate_for(self.noise)
+        return self.noise.certificate
 
     def as_json(self) -> dict[str, Any]:
         """Every field in plain values; equal plans have equal JSON."""
@@ -243,7 +243,7 @@ class CertifyPlan:
         """
         if not self.on_grid:
             return np.asarray(x, dtype=np.float64)
-        return on_grid(self.coarsest_noise, self.grid, np.shape(x)).point(x).values
+        return self.coarsest_noise.place(x, self.grid, 0.0).center
 
     def rounding_of(self, levels: int | None) -> float:
         """What radii must give up to speak of *any* input: a cell's diagonal, where inputs may lie off the grid.
@@ -251,9 +251,7 @@ class CertifyPlan:
         ``levels``: what is known of the inputs. 0 where multiples of 1/levels are points of the grid.
         """
         return (
-            lost_off_grid(self.coarsest_noise, self.grid, self.dimension or 1, levels)
-            if self.on_grid
-            else 0.0
+            self.coarsest_noise.lost_off_grid(self.grid, self.dimension or 1, levels) if self.on_grid else 0.0
         )
 
     def allows_votes(self, n: int) -> bool:
@@ -275,7 +273,7 @@ class CertifyPlan:
         return grid | {"dimension": self.dimension, "sampler_error": self.sampler_error}
 
     def _check_levels(self, levels: SigmaLevels) -> None:
-        if self.noise.stretched or self.noise.sigma != levels.sigmas[-1]:
+        if not isinstance(self.noise, Isotropic) or self.noise.sigma != levels.sigmas[-1]:
             raise InvalidValueError(
                 f"a plan with sigma levels has noise of one scale, that of its largest level, {levels.sigmas[-1]:g}; "
                 f"got {self.noise!r}"
@@ -327,7 +325,7 @@ class CertifyPlan:
             plan.known(PlanStatement.seed),
             _numerics_of(plan),
             # A search that isn't registered here has done its work: what it found is in the records.
-            SEARCHES[search].from_knobs(plan.search_knobs)
+            SEARCHES[search].from_knobs(plan.search_options)
             if search is not None and search in SEARCHES
             else None,
             plan.stops,
@@ -349,21 +347,23 @@ class CertifyPlan:
             )
 
 
-def former_default(directory: Path) -> str | None:
-    """The bound that the run in a directory was begun with, if it was what ``auto`` stood for then."""
+def _stated_in(directory: Path) -> PlanStatement | None:
     try:
-        bound = Manifest.load(directory).plan.bound
+        return Manifest.load(directory).plan
     except SmoothcertError:  # opening the run says what is wrong with it
         return None
-    return bound if bound in _FORMER_BOUNDS else None
+
+
+def former_default(directory: Path) -> str | None:
+    """The bound that the run in a directory was begun with, if it was what ``auto`` stood for then."""
+    plan = _stated_in(directory)
+    return plan.bound if plan is not None and plan.bound in _FORMER_BOUNDS else None
 
 
 def stated_numerics(directory: Path) -> Numerics | None:
     """The numerics that the run in a directory has settled; None where there is none, or none that can be read."""
-    try:
-        return _numerics_of(Manifest.load(directory).plan)
-    except SmoothcertError:  # opening the run says what is wrong with it
-        return None
+    plan = _stated_in(directory)
+    return None if plan is None else _numerics_of(plan)
 
 
 def _numerics_of(plan: PlanStatement) -> Numerics:

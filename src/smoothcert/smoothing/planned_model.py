@@ -13,24 +13,76 @@ from typing import Any, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from smoothcert.engine.engine import Engine
+from smoothcert.engine.execution import Execution
+from smoothcert.engine.passes import NoisyModel, Voter
+from smoothcert.engine.schedule import Finished, Job, one_draw
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import Noise, exact_type
-from smoothcert.sampling import BaseClassifier, Execution, Finished, Job, Numerics, Prepared
-from smoothcert.sampling.checking import RowCheck
-from smoothcert.sampling.numerics import AUTO_DTYPE
+from smoothcert.models.base import BaseClassifier, Prepared
+from smoothcert.models.numerics import AUTO_DTYPE, Numerics
+from smoothcert.perturb.base import Perturbation, real_noise
+from smoothcert.runs.side_files import SearchResult
 from smoothcert.smoothing.inputs import as_numpy
-from smoothcert.smoothing.plan import CertifyPlan
-from smoothcert.smoothing.voting import engine_for
+from smoothcert.smoothing.plan import ANYTIME_BOUND, CertifyPlan
+from smoothcert.smoothing.procedures import CertifyState, stopping_procedure
+from smoothcert.smoothing.search.base import SearchProblem, search_each
+from smoothcert.tally import Phase
+
+
+def noisy_model(plan: CertifyPlan, prepared: Prepared, engine: Engine) -> NoisyModel:
+    """A model with the plan's streams and grid; refuses a plan whose votes can't be cast any more."""
+    if not plan.on_grid:
+        raise InvalidValueError(
+            f"the plan is of stream version {plan.stream}, which drew noise in floating point: such votes aren't cast "
+            "any more. Certify into a new directory"
+        )
+    return NoisyModel(engine, prepared, plan.confidence_bound.votes, plan.known_seed, plan.grid)
+
+
+def with_own_plans(
+    plan: CertifyPlan,
+    base: BaseClassifier,
+    prepared: Prepared,
+    execution: Execution,
+    inputs: Iterator[tuple[int, NDArray[Any]]],
+    on_evaluations: Callable[[int], None] | None = None,
+) -> Iterator[tuple[int, NDArray[Any], CertifyPlan, SearchResult | None]]:
+    """Each input with the plan at its own σ, found before any of its certifying votes is drawn."""
+    if plan.search is None:
+        yield from ((index, x, plan, None) for index, x in inputs)
+        return
+    noise = real_noise(plan.noise, "a sigma search")
+    problem = SearchProblem(
+        base=base,
+        prepared=prepared,
+        noise=noise,
+        bound=plan.confidence_bound,
+        n=plan.n,
+        alpha=plan.alpha,
+        seed=plan.known_seed,
+        execution=execution,
+        grid=plan.grid,
+    )
+    for index, x, found in search_each(plan.search, problem, inputs, on_evaluations):
+        own = replace(plan, noise=found.noise_like(noise), search=None)
+        yield index, x, own, found.drawn(real_noise(own.noise, "a sigma search"))
+
 
 R = TypeVar("R")
 
 Numbered = Iterator[tuple[int, NDArray[Any]]]
+Held = tuple[NDArray[np.bool_], NDArray[Any]]
+"""Which coordinates have no noise, and an input."""
 
 _SETTLING = threading.Lock()
 
 
 class PlannedModel:
-    """A model, its plan, and where its votes are cast; the model is prepared for the first shape it is shown."""
+    """A model, its plan, and where its votes are cast; the model is prepared for the first shape it is shown.
+
+    Its workers are started with the first vote and kept for the next, until :meth:`close`, the end of a ``with`` block,
+    or until nothing refers to the classifier any more.
+    """
 
     def __init__(
         self,
@@ -46,8 +98,8 @@ class PlannedModel:
         self.execution = execution or Execution()
         self._input_shape = input_shape or base.input_shape
         self._prepared: Prepared | None = None
+        self._engine: Engine | None = None
         self._order: tuple[int, ...] | None = None
-        self._row_check: RowCheck | None = None
         # Drawn before there are copies: each with a seed of its own would be a choice among certificates of one input.
         self._drawn_seed = secrets.randbits(63)
 
@@ -56,13 +108,32 @@ class PlannedModel:
 
         The seed goes along, used or not: whoever can read a pickle knows it.
         """
-        return vars(self) | {"_prepared": None}
+        return vars(self) | {"_prepared": None, "_engine": None}
 
     def __copy__(self) -> Self:
         """What was made ready is shared by the copies of one process."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         return other
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; the next vote starts others."""
+        if self._engine is not None:
+            self._engine.close()
+
+    @property
+    def engine(self) -> Engine:
+        """What casts the votes; the same for as long as the execution is."""
+        with _SETTLING:
+            if self._engine is None or self._engine.execution != self.execution:
+                self._engine = Engine(self.execution)
+            return self._engine
 
     def in_order(self, order: tuple[int, ...] | None) -> Self:
         """The same classifier with classes numbered otherwise: class c is the model's class ``order[c]``."""
@@ -77,7 +148,8 @@ class PlannedModel:
         if self.plan.search is not None:
             self.plan.search.check(base)
         other = copy.copy(self)
-        other.base, other._input_shape, other._prepared = base, base.input_shape, None
+        other.base, other._input_shape = base, base.input_shape
+        other._prepared, other._engine = None, None  # which end with it
         return other
 
     def on(self, execution: Execution) -> Self:
@@ -90,27 +162,30 @@ class PlannedModel:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
 
-    def prepared(self, input_shape: tuple[int, ...]) -> Prepared:
-        """The model ready for inputs of this shape."""
-        self.plan.check_shape(tuple(input_shape))
+    def prepared(self, input_shape: tuple[int, ...], held: Held | None = None) -> Prepared:
+        """The model ready for inputs of this shape; ``held``: where they have no noise, and one of them."""
+        self.base.warn_if_changed()
+        free = input_shape if held is None else (int((~held[0]).sum()),)
+        self.plan.check_shape(tuple(free))
         prepared = self._prepared  # another thread may prepare it for another shape meanwhile
         if prepared is None or prepared.input_shape != tuple(input_shape):
-            self._prepared = prepared = self._made_ready(self.base, tuple(input_shape))
+            self._prepared = prepared = self._made_ready(self.base, tuple(input_shape), held)
         return prepared
 
-    def _made_ready(self, base: BaseClassifier, input_shape: tuple[int, ...]) -> Prepared:
-        made = base.prepare(self.plan.numerics, input_shape, self.execution.main_device)
-        return replace(made, order=self._order, rows=self._row_check or made.rows)
+    def _made_ready(
+        self, base: BaseClassifier, input_shape: tuple[int, ...], held: Held | None = None
+    ) -> Prepared:
+        made = base.prepare(self.plan.numerics, input_shape, self.execution.main_device, held)
+        return replace(made, order=self._order)
 
-    def voters(self, input_shape: tuple[int, ...]) -> list[tuple[Prepared, Noise]]:
+    def voter(self, index: int, x: NDArray[Any], noise: Perturbation | None = None) -> Voter:
+        """The voter on one input, at the plan's noise or at another."""
+        model = noisy_model(self.plan, self.prepared(x.shape), self.engine)
+        return model.voter(index, x, noise or self.plan.noise)
+
+    def voters(self, input_shape: tuple[int, ...]) -> list[tuple[Prepared, Perturbation]]:
         """The models that vote on inputs of this shape, and the noise that each sees."""
         return [(self.prepared(input_shape), self.plan.noise)]
-
-    def sharing(self, rows: RowCheck) -> Self:
-        """The same, its model being looked at together with others that differ in what is held."""
-        other = copy.copy(self)
-        other._row_check, other._prepared = rows, None
-        return other
 
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
@@ -142,14 +217,14 @@ class PlannedModel:
             plan = replace(plan, seed=0)
         if plan.numerics.dtype == AUTO_DTYPE:
             # Float64 where any of them needs it, which comes later in the alphabet.
-            needed = [exact_type(noise, plan.grid, largest) for noise in self.noises()]
+            needed = [noise.exact_type(plan.grid, largest) for noise in self.noises()]
             dtype = "float64" if fine else max(needed)
             plan = replace(plan, numerics=replace(plan.numerics, dtype=dtype))
         if plan.numerics != self.plan.numerics:
             self._prepared = None
         self.plan = plan
 
-    def noises(self) -> list[Noise]:
+    def noises(self) -> list[Perturbation]:
         """Everything that is added to inputs."""
         return [self.plan.noise]
 
@@ -178,7 +253,7 @@ class PlannedModel:
     def _run(
         self,
         inputs: Iterable[tuple[int, NDArray[Any]]],
-        jobs: Callable[[Prepared, Numbered], Iterator[Job[R]]],
+        jobs: Callable[[NoisyModel, Numbered], Iterator[Job[R]]],
         on_votes: Callable[[int], None] | None = None,
     ) -> Iterator[Finished[R]]:
         """The jobs that ``jobs`` makes of these inputs, done as they are ready, not in order.
@@ -191,6 +266,41 @@ class PlannedModel:
         first = next(waiting, None)
         if first is None:
             return
-        prepared = self.prepared(first[1].shape)
-        engine = engine_for(self.plan, prepared, self.execution)
-        yield from engine.run(jobs(prepared, chain([first], waiting)), on_votes)
+        model = noisy_model(self.plan, self.prepared(first[1].shape), self.engine)
+        yield from model.run(jobs(model, chain([first], waiting)), on_votes)
+
+
+def certify_states(
+    plan: CertifyPlan, model: NoisyModel, x: NDArray[Any], index: int, label: int | None = None
+) -> Iterator[CertifyState]:
+    """A state at every look; the last one has the certification, the same that CERTIFY would give."""
+    seen: list[CertifyState] = []
+    procedure = stopping_procedure(x, plan, label=label, watch=seen.append)
+    voter = model.voter(index, x, plan.noise)
+    drawn: dict[Phase, int] = {}
+    draw, seconds = next(procedure), 0.0
+    while True:
+        (done,) = model.run([Job((voter,), one_draw(draw), dict(drawn))])
+        drawn[draw.phase] = drawn.get(draw.phase, 0) + draw.votes
+        seconds += done.seconds
+        try:
+            draw = procedure.send(done.answer)
+        except StopIteration as stop:
+            answer = replace(stop.value, seconds=seconds)
+            yield CertifyState(answer.estimation.n, answer.candidate, answer.radius, answer.bounds, answer)
+            return
+        if seen:
+            yield seen.pop()
+
+
+def check_streams(plan: CertifyPlan) -> None:
+    """Refuse a plan whose bound doesn't hold at every look."""
+    if not plan.confidence_bound.anytime:
+        raise InvalidValueError(
+            f"certify_stream shows votes as they come, and the {plan.bound} bound holds for a number of votes fixed "
+            f"beforehand only: give the plan bound={ANYTIME_BOUND!r}"
+        )
+    if plan.search is not None:
+        raise InvalidValueError("certify_stream is about the plan's own noise: leave the sigma search out")
+    if plan.budget.pilot_votes:
+        raise InvalidValueError(f"certify_stream looks at votes as they come: leave {plan.budget.text} out")

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from smoothcert.datasets.base import Dataset
+from smoothcert.engine.execution import Execution
 from smoothcert.errors import InvalidValueError, check_count
-from smoothcert.runs.record_figures import average_certified_radius
-from smoothcert.sampling import Execution, Numerics
-from smoothcert.sampling.numerics import Dtype
-from smoothcert.smoothing import SmoothedClassifier
-from smoothcert.smoothing.certifications import record_of
+from smoothcert.models.numerics import Dtype, Numerics
+from smoothcert.runs.records import average_certified_radius
+from smoothcert.smoothing.answers import record_of
+from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.training.plan import Precision, TrainPlan
 
 _DTYPES: dict[Precision, Dtype] = {
@@ -72,7 +72,7 @@ class AcrCheck:
         chosen = [int(index) for index in inputs[places]]
         answers = self._classifier(model, dataset, plan, device, workers).certify_each(dataset.each(chosen))
         return average_certified_radius(
-            [record_of(one, one.index, int(dataset.labels[one.index])) for one in answers]
+            [record_of(answer, answer.index, int(dataset.labels[answer.index])) for answer in answers]
         )
 
     def _classifier(

@@ -13,27 +13,36 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from smoothcert.architectures import seeded_fork
+from smoothcert.architectures.spec import seeded_fork
 from smoothcert.datasets.base import Dataset
-from smoothcert.datasets.lazy_images import TRIES
-from smoothcert.datasets.read_ahead import read_ahead
+from smoothcert.datasets.images import TRIES, read_ahead
 from smoothcert.errors import DataError, InvalidValueError, ModelError, SmoothcertError
-from smoothcert.noise import NOISES
 from smoothcert.objectives import draw_noise
 from smoothcert.objectives.base import BatchNoise, Scale
-from smoothcert.runs.epochs import EpochMetrics, ValidationInputs
-from smoothcert.sampling.threads import counted_pass, openmp_threads, threads_for
+from smoothcert.perturb.base import NOISES
+from smoothcert.runs.side_files import EpochMetrics, ValidationInputs
+from smoothcert.threads import counted_pass, openmp_threads, threads_for
 from smoothcert.training.acr_check import AcrCheck
-from smoothcert.training.augmentation import check_augmentable
-from smoothcert.training.batches import EpochBatches, Shard, split_holdout, tensors
-from smoothcert.training.data_dependent import SigmaTable
-from smoothcert.training.layout import restore_layout, settle_layout
-from smoothcert.training.losses import Losses
-from smoothcert.training.optimizers import make_optimizer
+from smoothcert.training.batches import (
+    BatchShard,
+    EpochBatches,
+    StreamPurpose,
+    check_augmentable,
+    split_holdout,
+    stream,
+    stream_seed,
+    tensors,
+)
 from smoothcert.training.plan import Settings, TrainPlan
-from smoothcert.training.precision import WithPrecision, check_precision
 from smoothcert.training.processes import Processes
-from smoothcert.training.streams import Purpose, stream, stream_seed
+from smoothcert.training.steps import (
+    Losses,
+    SigmaTable,
+    WithPrecision,
+    make_optimizer,
+    restore_layout,
+    settle_layout,
+)
 
 Progress: TypeAlias = Callable[[int, int, int, int, float], None]
 """Called after each step with (epoch, epochs, batch, batches, loss), counted from 1; on an accelerator the loss is the
@@ -82,7 +91,7 @@ def train(
     with openmp_threads(trainer.threads):
         trainer.restore(state)
         for epoch in range(len(state.history), plan.epochs):
-            with seeded_fork(stream_seed(plan.seed, epoch, Purpose.MODEL)):
+            with seeded_fork(stream_seed(plan.seed, epoch, StreamPurpose.MODEL)):
                 metrics = trainer.run_epoch(epoch)
             state = State((*state.history, metrics), trainer.snapshot() if after_epoch else {})
             if after_epoch is not None:
@@ -118,7 +127,12 @@ class _Trainer:
         check_augmentable(dataset.input_shape, plan.flip, plan.shift)
         if plan.random_crops:
             dataset.parts([0], np.zeros((1, TRIES, 4)))  # refused now, not when the first batch is read
-        check_precision(plan.precision, processes.device)
+        if (
+            plan.precision == "float16" and processes.device.type != "cuda"
+        ):  # its losses are scaled there alone
+            raise InvalidValueError(
+                f"precision float16 needs a CUDA device, got {processes.device.type}: use bfloat16 or float32"
+            )
         sample, self.threads = _check_fit(model, dataset, plan, processes)
         self._network = WithPrecision(model, plan.precision, processes.device, settle_layout(model, sample))
         self._inputs, held_out = split_holdout(len(dataset), plan.holdout, plan.seed)
@@ -215,7 +229,7 @@ class _Trainer:
     def _step(
         self,
         number: int,
-        shards: list[Shard],
+        shards: list[BatchShard],
         settings: Settings,
         draws: dict[int, _Draws],
         losses: Losses,
@@ -223,13 +237,13 @@ class _Trainer:
         """One step of the optimizer, with the losses of this process's inputs noted."""
         self._optimizer.zero_grad(set_to_none=True)
         for shard in shards:
-            own = draws[shard.number]
-            torch.default_generator.set_state(own.model)
+            streams = draws[shard.number]
+            torch.default_generator.set_state(streams.model)
             sigma: Scale = settings.sigma
-            if self._sigmas is not None and own.search is not None:
-                sigma = self._sigmas.step(self._network, shard, own.search)
-            loss = settings.objective.loss(self._network, shard.x, shard.y, settings.of(sigma), own.noise)
-            own.model = torch.default_generator.get_state()
+            if self._sigmas is not None and streams.search is not None:
+                sigma = self._sigmas.step(self._network, shard, streams.search)
+            loss = settings.objective.loss(self._network, shard.x, shard.y, settings.of(sigma), streams.noise)
+            streams.model = torch.default_generator.get_state()
             losses.add(number, loss, len(shard.y))
             self._scaler.scale(loss * shard.weight).backward()  # type: ignore[no-untyped-call]
         self.processes.sum([p.grad for p in self._model.parameters() if p.grad is not None])
@@ -259,9 +273,9 @@ class _Trainer:
     def _noisy_accuracy(self, epoch: int, noise: BatchNoise) -> float:
         self._model.eval()
         dataset, inputs = self._validation.dataset, self._validation.inputs
-        chooser = stream(self.plan.seed, epoch, Purpose.VALIDATION)
+        chooser = stream(self.plan.seed, epoch, StreamPurpose.VALIDATION)
         sample = inputs[torch.randperm(len(inputs), generator=chooser)[:VALIDATION_INPUTS].numpy()]
-        draws = stream(self.plan.seed, epoch, Purpose.VALIDATION_NOISE, device=self.processes.device)
+        draws = stream(self.plan.seed, epoch, StreamPurpose.VALIDATION_NOISE, device=self.processes.device)
         right = torch.zeros((), dtype=torch.int64, device=self.processes.device)
         size, device = self.plan.batch_size, self.processes.device
         batches = (sample[start : start + size] for start in range(0, len(sample), size))
@@ -293,9 +307,9 @@ class _Draws:
     def of(cls, seed: int, epoch: int, shard: int, device: torch.device, searching: bool) -> _Draws:
         """At the beginning of an epoch."""
         return cls(
-            stream(seed, epoch, Purpose.NOISE, shard, device),
-            stream(seed, epoch, Purpose.SIGMA, shard, device) if searching else None,
-            stream(seed, epoch, Purpose.MODEL, shard).get_state(),
+            stream(seed, epoch, StreamPurpose.NOISE, shard, device),
+            stream(seed, epoch, StreamPurpose.SIGMA, shard, device) if searching else None,
+            stream(seed, epoch, StreamPurpose.MODEL, shard).get_state(),
         )
 
 

@@ -1,23 +1,86 @@
-"""Everything that decides what a training run computes."""
+"""Everything that decides what a training run computes, and which of its settings do nothing."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count, check_not_negative, check_positive
 from smoothcert.knobs import knob
-from smoothcert.noise import NOISES
-from smoothcert.objectives import Objective, objective_name
-from smoothcert.objectives.base import BatchNoise, Scale
-from smoothcert.objectives.gaussian import Gaussian
+from smoothcert.objectives.base import BatchNoise, Objective, Scale, objective_name
+from smoothcert.objectives.gaussian import GaussianAugmentation
+from smoothcert.perturb.base import NOISES
 from smoothcert.registry import check_name, unknown_name
-from smoothcert.training.ramps import Ramp
 
 Schedule = Literal["step", "cosine"]
 Precision = Literal["float32", "bfloat16", "float16"]
 OptimizerName = Literal["sgd", "adam", "adadelta"]
+
+_FORM = re.compile(r"(?P<knob>\w+)(=(?P<start>[^:@=]+))?:(?P<epochs>\d+)(@(?P<after>\d+))?")
+_OF_STEPS = ("step_epochs", "step_factor", "milestones")
+_OF_EXAMPLES = (
+    "sigma_warmup",
+    "sigma_lr",
+    "sigma_samples",
+    "sigma_steps",
+    "sigma_training_mode",
+    "sigma_factor",
+)
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """``knob`` stays at ``start`` for ``after`` epochs, then rises evenly to its value over ``epochs`` epochs.
+
+    The first epoch of a rise over 10 is at a tenth of the way, as in the papers' recipes; a rise over 0 epochs
+    is a jump.
+    """
+
+    knob: str
+    epochs: int
+    start: float = 0.0
+    after: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("epochs of a ramp", self.epochs, least=0)
+        check_count("first epochs of a ramp", self.after, least=0)
+        if not math.isfinite(self.start):
+            raise InvalidValueError(f"ramp of {self.knob} must start at a finite number, got {self.start}")
+
+    def value(self, final: float, epoch: int) -> float:
+        """The knob's value during ``epoch``, counted from 0."""
+        if epoch < self.after:
+            return self.start
+        risen = epoch + 1 - self.after
+        return final if risen >= self.epochs else self.start + (final - self.start) * risen / self.epochs
+
+    def scaled(self, share: float) -> Ramp:
+        """The same ramp of a schedule that is ``share`` times as long; what rises or waits takes an epoch at least."""
+        epochs, after = (max(1, round(share * span)) if span else 0 for span in (self.epochs, self.after))
+        return replace(self, epochs=epochs, after=after)
+
+    def __str__(self) -> str:
+        start = f"={self.start!r}".removesuffix(".0") if self.start else ""
+        after = f"@{self.after}" if self.after else ""
+        return f"{self.knob}{start}:{self.epochs}{after}"
+
+    @classmethod
+    def parse(cls, text: str) -> Ramp:
+        """A ramp from ``KNOB[=START]:EPOCHS[@AFTER]``: ``epsilon:10``, ``lr=0.001:5``, ``lam:0@60``."""
+        match = _FORM.fullmatch(text)
+        try:
+            if match is None:
+                raise ValueError
+            start = float(match["start"] or 0)
+        except ValueError:
+            raise InvalidValueError(
+                f"ramp {text!r} is not of the form KNOB[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
+                "10 epochs), lr=0.001:5 or lam:0@60 (jump after 60 epochs)"
+            ) from None
+        return cls(match["knob"], int(match["epochs"]), start, int(match["after"] or 0))
 
 
 @dataclass(frozen=True)
@@ -43,11 +106,11 @@ class TrainPlan:
     """
 
     sigma: float = field(metadata={"help": "standard deviation of the noise, in input units; 0: no noise"})
-    objective: Objective = field(default_factory=Gaussian)
+    objective: Objective = field(default_factory=GaussianAugmentation)
     noise: str = knob(
         "gaussian",
         "kind of noise: gaussian for ℓ2 certificates, uniform for ℓ1",
-        choices=("smoothcert.noise", "NOISES"),
+        choices="smoothcert.perturb.base:NOISES",
     )
     epochs: int = knob(90, "passes over the data")
     batch_size: int = knob(
@@ -213,3 +276,70 @@ def _check_ramps(ramps: tuple[Ramp, ...]) -> None:
             raise InvalidValueError(f"ramps must name each knob once, {ramp.knob} has several")
         if ramp.knob in ("lr", "sigma"):
             check_not_negative(f"ramps: the start of {ramp}", ramp.start)
+
+
+def check_learns(plan: TrainPlan) -> None:
+    """Refuse a plan whose ramp keeps all noise, or every step, from its training.
+
+    A ramp goes one way from its start to its value: what is 0 in the first and the last epoch is 0 throughout.
+    """
+    first, last = plan.at(0), plan.at(plan.epochs - 1)
+    for name, ramped in (("sigma", (first.sigma, last.sigma)), ("lr", (first.lr, last.lr))):
+        value = getattr(plan, name)
+        if value > 0 and not any(ramped):
+            (ramp,) = (each for each in plan.ramps if each.knob == name)
+            lost = "nothing would be trained with noise" if name == "sigma" else "no weight would move"
+            raise InvalidValueError(
+                f"ramp {ramp} keeps {name} at 0 in all {plan.epochs} epochs, so that {lost}: let it begin before, or "
+                f"train for more than {ramp.after} epochs"
+            )
+
+
+def without_effect(plan: TrainPlan, typed: Collection[str]) -> list[str]:
+    """A sentence for each of the ``typed`` fields that does nothing, or doesn't get where it should.
+
+    Fields that nobody typed say nothing: a recipe shortened by ``--epochs`` keeps its own. Nor does ``step_epochs``
+    beyond the epochs, which is how one asks for a rate that never drops.
+    """
+    told = [
+        f"--{name.replace('_', '-')} has no effect {reason}"
+        for name in (*_OF_STEPS, *_OF_EXAMPLES, "nesterov", "momentum")
+        if name in typed and (reason := _overruled(name, plan)) is not None
+    ]
+    if "milestones" in typed and plan.schedule == "step":
+        late = [milestone for milestone in plan.milestones if milestone >= plan.epochs]
+        if late:
+            after = ", ".join(map(str, late))
+            told.append(f"--milestones: the rate doesn't drop after {after} of {plan.epochs} epochs")
+    if "ramps" in typed:
+        told += [sentence for ramp in plan.ramps if (sentence := _of_ramp(ramp, plan)) is not None]
+    return told
+
+
+def _overruled(name: str, plan: TrainPlan) -> str | None:
+    """What keeps a field from being looked at; None where it is."""
+    if name in _OF_STEPS and plan.schedule != "step":
+        return f"with --schedule {plan.schedule}"
+    if name == "step_epochs" and plan.milestones:
+        return "beside --milestones, which take its place"
+    if name in _OF_EXAMPLES and not plan.data_dependent:
+        return "without --data-dependent"
+    if (name == "nesterov" and plan.optimizer != "sgd") or (
+        name == "momentum" and plan.optimizer == "adadelta"
+    ):
+        return f"with --optimizer {plan.optimizer}"
+    return None
+
+
+def _of_ramp(ramp: Ramp, plan: TrainPlan) -> str | None:
+    if ramp.after >= plan.epochs:
+        return f"--ramp {ramp} never begins in {plan.epochs} epochs: {ramp.knob} stays at {ramp.start:g} throughout"
+    if ramp.after + ramp.epochs > plan.epochs:
+        part = plan.epochs - ramp.after
+        return (
+            f"--ramp {ramp} doesn't end within {plan.epochs} epochs: {ramp.knob} goes {part} of {ramp.epochs} steps "
+            "of its way"
+        )
+    if ramp.after == 0 and ramp.epochs <= 1:
+        return f"--ramp {ramp} has no effect: {ramp.knob} has its value from the first epoch on"
+    return None

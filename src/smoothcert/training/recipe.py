@@ -1,23 +1,22 @@
-"""Recipes: a training run as a TOML file, shipped for the published settings or written by the user."""
+"""Recipes: training runs as TOML files, shipped for the published settings or written by the user; and the methods."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
 from smoothcert.errors import DataError, InvalidValueError, SmoothcertError, check_count
-from smoothcert.knobs import from_mapping
-from smoothcert.objectives import OBJECTIVES, Objective
+from smoothcert.knobs import Knob, from_mapping, knobs_of
+from smoothcert.objectives.base import OBJECTIVES, Objective, StepCost
 from smoothcert.registry import check_name
-from smoothcert.training.plan import TrainPlan
-from smoothcert.training.ramps import Ramp
+from smoothcert.training.plan import Ramp, TrainPlan
 
 SUFFIX = ".toml"
 _OBJECTIVE, _RAMPS = "objective", "ramps"
@@ -66,7 +65,7 @@ class Recipe:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, as in a recipe file; None stands for what the file leaves out."""
-        own = {
+        about = {
             each.name: getattr(self, each.name)
             for each in fields(Recipe)
             if each.name not in ("plan", "name")
@@ -77,7 +76,7 @@ class Recipe:
         }
         plan[_RAMPS] = [str(ramp) for ramp in self.plan.ramps]
         plan["milestones"] = list(self.plan.milestones)
-        return own | plan
+        return about | plan
 
     def to_toml(self) -> str:
         """The text of a recipe file that reads back as this recipe."""
@@ -107,8 +106,8 @@ def _from_plain(values: Mapping[str, object], name: str) -> Recipe:
     given[_OBJECTIVE] = _objective(given.get(_OBJECTIVE, {"name": "gaussian"}))
     given[_RAMPS] = parse_ramps(given.get(_RAMPS, []))
     plan = from_mapping(TrainPlan, {key: given[key] for key in given if key in in_plan}, "recipe")
-    own = {key: given[key] for key in given if key in in_recipe}
-    return from_mapping(Recipe, own | {"plan": plan, "name": name}, "recipe")
+    about = {key: given[key] for key in given if key in in_recipe}
+    return from_mapping(Recipe, about | {"plan": plan, "name": name}, "recipe")
 
 
 def _objective(table: object) -> Objective:
@@ -135,17 +134,37 @@ def make_recipe(
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe in a TOML file."""
-    return _parse(path, path.stem)
+    try:
+        return _from_plain(tomllib.loads(path.read_text(encoding="utf-8")), path.stem)
+    except OSError as error:
+        raise DataError(f"recipe {path} can't be read: {error.strerror or error}") from None
+    except (ValueError, SmoothcertError) as error:
+        raise DataError(f"recipe {path}: {error}") from None
 
 
 @cache
 def shipped_recipes() -> dict[str, Recipe]:
-    """The recipes that come with the package, by name."""
+    """The recipes that come with the package, by name: FAMILY-METHOD-σ, of the file recipes/FAMILY.toml."""
     folder = resources.files("smoothcert.training") / "recipes"
-    files = sorted(
-        (file for file in folder.iterdir() if file.name.endswith(SUFFIX)), key=lambda file: file.name
-    )
-    return {name: _parse(file, name) for file in files for name in [file.name.removesuffix(SUFFIX)]}
+    values = {
+        f"{file.name.removesuffix(SUFFIX)}-{member}": table
+        for file in folder.iterdir()
+        if file.name.endswith(SUFFIX)
+        for member, table in _members(tomllib.loads(file.read_text(encoding="utf-8")))
+    }
+    return {name: _from_plain(values[name], name) for name in sorted(values)}
+
+
+def _members(family: dict[str, dict[str, Any]]) -> Iterator[tuple[str, dict[str, object]]]:
+    """The recipes of a family, by METHOD-σ: its defaults, overridden by a method's table, and that by its line of σ."""
+    defaults = family.pop("defaults")
+    for method, table in family.items():
+        for sigma, overrides in table.pop("sigma").items():
+            objective = table[_OBJECTIVE] | overrides.get(_OBJECTIVE, {})
+            yield (
+                f"{method}-{sigma}",
+                {**defaults, **table, **overrides, "sigma": float(sigma), _OBJECTIVE: objective},
+            )
 
 
 def find_recipe(name: str) -> Recipe:
@@ -156,10 +175,76 @@ def find_recipe(name: str) -> Recipe:
     return shipped_recipes()[name]
 
 
-def _parse(file: Path | Traversable, name: str) -> Recipe:
-    try:
-        return _from_plain(tomllib.loads(file.read_text(encoding="utf-8")), name)
-    except OSError as error:
-        raise DataError(f"recipe {file} can't be read: {error.strerror or error}") from None
-    except (ValueError, SmoothcertError) as error:
-        raise DataError(f"recipe {file}: {error}") from None
+@dataclass(frozen=True)
+class Method:
+    """An objective described."""
+
+    name: str
+    summary: str
+    text: str
+    paper: str
+    passes: StepCost
+    knobs: tuple[Knob, ...]
+    recipes: tuple[str, ...]
+
+    @property
+    def cost(self) -> str:
+        """The passes of a step with the default knobs, in words."""
+        passes = self.passes
+        parts = []
+        if passes.attack_forward:
+            parts.append(f"{passes.attack_forward} forward")
+        if passes.attack_backward:
+            parts.append(f"{passes.attack_backward} backward to inputs")
+        parts.append(f"{passes.training} forward + {passes.training} backward")
+        return ", ".join(parts) + f" × {passes.rows} row{'s' if passes.rows > 1 else ''}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; of each knob its name, default and help."""
+        knobs = [{"name": knob.name, "default": knob.default, "help": knob.help} for knob in self.knobs]
+        return asdict(replace(self, knobs=())) | {"knobs": knobs}
+
+
+def describe(name: str) -> Method:
+    """One registered objective."""
+    cls = OBJECTIVES[name]
+    text = inspect.getdoc(cls) or ""
+    return Method(
+        name,
+        summary=text.partition("\n")[0].rstrip(".").replace("``", ""),
+        text="\n\n".join(" ".join(part.split()) for part in text.replace("``", "").split("\n\n")),
+        paper=cls.paper,
+        passes=cls().passes(),
+        knobs=tuple(knobs_of(cls)),
+        recipes=tuple(
+            recipe.name for recipe in shipped_recipes().values() if recipe.plan.objective_name == name
+        ),
+    )
+
+
+def descriptions() -> list[Method]:
+    """Every registered objective, by name."""
+    return [describe(name) for name in OBJECTIVES]
+
+
+def markdown_rows() -> str:
+    """The table of the documentation: a row for each objective."""
+    header = "| objective | what it optimises | cost of a step with default knobs | knobs | paper | recipes |"
+    rows = [
+        "| "
+        + " | ".join(
+            cell.replace("|", "\\|")
+            for cell in (
+                f"`{method.name}`",
+                method.summary,
+                method.cost,
+                ", ".join(f"`{knob.name}` {knob.default}" for knob in method.knobs) or "–",
+                method.paper,
+                # Without their σ, each once.
+                ", ".join(dict.fromkeys(f"`{name.rpartition('-')[0]}-σ`" for name in method.recipes)) or "–",
+            )
+        )
+        + " |"
+        for method in descriptions()
+    ]
+    return "\n".join([header, "|---|---|---|---|---|---|", *rows]) + "\n"

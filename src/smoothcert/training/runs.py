@@ -6,26 +6,70 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import nn
 
-from smoothcert.architectures import ModelSpec, initialise, normalisation_for
-from smoothcert.architectures.weights import WEIGHTS_NAME, load_model, save_model
+from smoothcert.architectures.base import WEIGHTS_NAME
+from smoothcert.architectures.spec import ModelSpec, initialise, normalisation_for
+from smoothcert.architectures.weights import load_model, save_model
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import ModelError, RunError
+from smoothcert.extras import require
 from smoothcert.files import write_atomically
-from smoothcert.runs import Manifest, claim_run
-from smoothcert.runs.epochs import EpochMetrics, write_epochs
+from smoothcert.models.torch_module import TorchClassifier
+from smoothcert.runs.checkpoints import load_checkpoint, save_checkpoint
 from smoothcert.runs.layout import RunFiles
-from smoothcert.sampling.models import TorchClassifier
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import claim_run
+from smoothcert.runs.side_files import EpochMetrics, write_epochs
 from smoothcert.training.acr_check import AcrCheck
-from smoothcert.training.checkpoint import load_state, save_state
-from smoothcert.training.idle import check_learns
 from smoothcert.training.loop import Progress, State, TrainingDivergedError, train, training_threads
-from smoothcert.training.plan import TrainPlan
+from smoothcert.training.plan import TrainPlan, check_learns
 from smoothcert.training.processes import Processes
 from smoothcert.training.recipe import Recipe
+
+
+class TensorBoard:
+    """Writes each epoch's metrics as TensorBoard events."""
+
+    def __init__(self, directory: Path) -> None:
+        require("tensorboard", "writing TensorBoard events")
+        from torch.utils.tensorboard import SummaryWriter
+
+        # Made when there is something to write: a refused run gets no file.
+        self._make_writer = lambda: SummaryWriter(str(directory))
+        self._writer: SummaryWriter | None = None
+
+    def __call__(self, metrics: EpochMetrics) -> None:
+        """Write one epoch; it is on disk when this returns."""
+        self._writer = self._writer or self._make_writer()  # type: ignore[no-untyped-call]
+        for name in ("loss", "accuracy", "learning_rate", "seconds", "acr"):
+            if (value := getattr(metrics, name)) is not None:
+                self._writer.add_scalar(name, value, metrics.epoch)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()
+
+
+def save_state(directory: Path, state: State) -> None:
+    """Replace the checkpoint."""
+    history = [metrics.as_json() for metrics in state.history]
+    save_checkpoint(directory, {"history": history, **state.tensors})
+
+
+def load_state(directory: Path) -> State | None:
+    """What was saved last, or None."""
+    return load_checkpoint(directory, _state, "train")
+
+
+def _state(saved: dict[str, Any]) -> State:
+    history = tuple(EpochMetrics(**metrics) for metrics in saved.pop("history"))
+    return State(history, saved)
+
 
 _LATER = (
     "optimizer",
@@ -126,10 +170,10 @@ def train_into(
 def _check_place(out: Path) -> None:
     """Refuse to continue from a checkpoint, or to replace a model, without a manifest."""
     statement = RunFiles(out).statement
-    for one in (RunFiles(out).checkpoint, out / WEIGHTS_NAME):
-        if one.exists() and not statement.exists():
+    for path in (RunFiles(out).checkpoint, out / WEIGHTS_NAME):
+        if path.exists() and not statement.exists():
             raise RunError(
-                f"{out} holds {one.name} but no {statement.name}: restore it or choose another --out"
+                f"{out} holds {path.name} but no {statement.name}: restore it or choose another --out"
             )
 
 

@@ -14,29 +14,35 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from smoothcert.analysis.metrics import acr_share_of_top
-from smoothcert.analysis.plots import (
-    envelope_steps,
-    plot_ablation,
+from smoothcert.analysis.metrics import envelope_steps, pointwise_band
+from smoothcert.analysis.plots import drawing
+from smoothcert.analysis.plots.ablation import ablation_lines, plot_ablation
+from smoothcert.analysis.plots.curves import (
+    certified_areas,
+    input_dimension,
     plot_area,
     plot_certified_accuracy,
-    plot_confidence,
     plot_envelope,
 )
-from smoothcert.analysis.plots.ablation import ablation_lines
-from smoothcert.analysis.plots.area import certified_areas, input_dimension
-from smoothcert.analysis.plots.confidence import confidence_of
-from smoothcert.analysis.plots.samples import VotePlan, common_plan, shown_radii, strips, vote_numbers
-from smoothcert.analysis.plots.sheets import draw_steps
+from smoothcert.analysis.plots.drawing import draw_steps
 from smoothcert.analysis.plots.sigma import improved_sigmas, input_sigmas, plot_sigma
-from smoothcert.analysis.plots.steps import pointwise_band
 from smoothcert.analysis.plots.training import plot_training
-from smoothcert.bounds import BOUNDS
+from smoothcert.analysis.plots.votes import (
+    VotePlan,
+    common_plan,
+    confidence_of,
+    plot_confidence,
+    shown_radii,
+    strips,
+)
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.errors import InvalidValueError
-from smoothcert.noise import Gaussian, Uniform
-from smoothcert.regions import L2Ball
-from smoothcert.runs import Record, Run, create_run
-from smoothcert.runs.epochs import EpochMetrics
+from smoothcert.perturb.gaussian import Gaussian
+from smoothcert.perturb.uniform import Uniform
+from smoothcert.regions.bodies import L2Ball
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import Run, create_run
+from smoothcert.runs.side_files import EpochMetrics
 from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 from tests.analysis.made_runs import FIVE_AND_TWO, made_run
 from tests.analysis.texts import numbers
@@ -52,11 +58,6 @@ def ablated(n: int, name: str = "a", records: tuple[Record, ...] = FIVE_AND_TWO,
 def two_sizes() -> list[Run]:
     better = (*FIVE_AND_TWO[:-1], replace(FIVE_AND_TWO[-1], radius=0.4))
     return [ablated(100), ablated(1000, seed=1), ablated(1000, seed=2, records=better)]
-
-
-def test_an_unknown_width(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValueError, match=r"'poster'.*\bcolumn\b"):
-        plot_certified_accuracy([made_run()], tmp_path / "a.png", "poster")
 
 
 def test_the_band_is_clopper_pearsons_at_each_step() -> None:
@@ -98,9 +99,9 @@ def test_runs_of_one_label_share_an_envelope(tmp_path: Path, monkeypatch: pytest
     ]
     drawn: list[list[list[float]]] = []
 
-    def noted(axes: Any, radii: Any, accuracy: Any, *more: Any) -> Any:
+    def noted(axes: Any, radii: Any, accuracy: Any, *more: Any, **style: Any) -> Any:
         drawn.append([radii.tolist(), accuracy.tolist()])
-        return draw_steps(axes, radii, accuracy, *more)
+        return draw_steps(axes, radii, accuracy, *more, **style)
 
     monkeypatch.setattr("smoothcert.analysis.plots.curves.draw_steps", noted)
     plot_envelope(runs, tmp_path / "a.svg")
@@ -110,16 +111,13 @@ def test_runs_of_one_label_share_an_envelope(tmp_path: Path, monkeypatch: pytest
     assert len(drawn) == 3  # the runs themselves, over one envelope
 
 
-def test_an_envelope_is_of_one_data_set(tmp_path: Path) -> None:
+def test_an_envelope_is_of_one_data_set_and_the_same_inputs(tmp_path: Path) -> None:
     runs = [
         replace(run, manifest=run.manifest.stating(data={"name": name}))
         for run, name in ((made_run("a"), "mnist"), (made_run("b"), "cifar10"))
     ]
     with pytest.raises(InvalidValueError, match=r"mnist.*cifar10"):
         plot_envelope(runs, tmp_path / "a.png")
-
-
-def test_an_envelope_is_of_the_same_inputs(tmp_path: Path) -> None:
     with pytest.raises(InvalidValueError, match=r"\b6\b.*\b7\b"):
         plot_envelope([made_run(), made_run("b", FIVE_AND_TWO[1:])], tmp_path / "a.png")
 
@@ -242,16 +240,6 @@ def test_an_ablation_over_a_knob_of_training() -> None:
         ablation_lines([trained_with(1.0), trained_with(4.0, epochs=8)], "lam")
     with pytest.raises(InvalidValueError, match=r"\blog\b.*'training\.objective\.lam'"):
         ablation_lines([trained_with(1.0), made_run("log")], "training.objective.lam")
-    # Over a field of the plan, other models are still no comparison.
-    with pytest.raises(InvalidValueError, match=r"macer-1\.0-0.*macer-4\.0-0.*\bn\b"):
-        ablation_lines(
-            [replaced_n(trained_with(1.0), 10), replaced_n(trained_with(4.0, method="macer"), 100)], "n"
-        )
-
-
-def replaced_n(run: Run, n: int) -> Run:
-    manifest = run.manifest.stating(plan=run.manifest.plan.but(n=n), origin={"method": "macer"})
-    return replace(run, manifest=manifest)
 
 
 def test_an_ablation_keeps_its_model() -> None:
@@ -285,12 +273,6 @@ def test_the_attainable_radius_is_the_closed_form(n: int) -> None:
     hoeffding = VotePlan(Uniform(1.0), BOUNDS["hoeffding"], 0.001)
     lower = 0.99 - math.sqrt(math.log(1000) / (2 * n))
     assert hoeffding.radius(Fraction("0.99"), n) == pytest.approx(2 * math.sqrt(3) * (lower - 0.5), rel=1e-7)
-
-
-def test_votes_divide_by_the_share() -> None:
-    numbers = vote_numbers(Fraction("0.99"))
-    assert all(n % 100 == 0 for n in numbers)
-    assert (numbers[0], numbers[-1]) == (100, 1_000_000)
 
 
 def test_of_many_points_some_are_shown() -> None:
@@ -340,14 +322,6 @@ def test_confidence_of_soft_votes() -> None:
     assert found.right.tolist() == pytest.approx([0.9 - math.sqrt(math.log(1000) / 2000)], rel=1e-9)
 
 
-def test_the_share_of_the_surest() -> None:
-    # Right radii 1.0, 0.5, 0.5, 0.2, 0: the largest of 7 inputs' is 1.0 of 2.2, the two largest 1.5 of it.
-    assert acr_share_of_top(FIVE_AND_TWO, 0.1) == pytest.approx(1.0 / 2.2)
-    assert acr_share_of_top(FIVE_AND_TWO, 0.2) == pytest.approx(1.5 / 2.2)
-    assert acr_share_of_top(FIVE_AND_TWO, 1.0) == pytest.approx(1.0)
-    assert acr_share_of_top((Record(0, 1, -1, 0.0, 0.25, 0.0),), 0.1) is None
-
-
 def test_areas_are_log_volumes_up_to_the_unit_balls() -> None:
     radii = [0.2, 0.5, 0.5, 1.0]
     areas = certified_areas(made_run(), 2)
@@ -394,12 +368,11 @@ def test_confidence_of_inputs_without_votes_is_unknown(tmp_path: Path) -> None:
 
 def test_points_of_six_runs_never_lie_on_each_other() -> None:
     for votes in ([1000] * 6, [1000, 10_000, 1000, 10_000, 1000, 1000], [100]):
-        edges = sorted((s.centre - s.width / 2, s.centre + s.width / 2) for s in strips(votes))
+        edges = sorted((centre - width / 2, centre + width / 2) for centre, width in strips(votes))
         assert all(left[1] < right[0] for left, right in itertools.pairwise(edges))
-        for strip, n in zip(strips(votes), votes):
-            assert abs(strip.centre - math.log10(n)) < 0.5  # nearer to its own n than to any tenfold
-    (alone,) = strips([1000])
-    assert alone.centre == 3.0
+        for (centre, _), n in zip(strips(votes), votes):
+            assert abs(centre - math.log10(n)) < 0.5  # nearer to its own n than to any tenfold
+    assert strips([1000])[0][0] == 3.0
 
 
 def acrs(epochs: range, **stated: Any) -> list[EpochMetrics]:
@@ -409,12 +382,11 @@ def acrs(epochs: range, **stated: Any) -> list[EpochMetrics]:
 
 def drawn_training(monkeypatch: pytest.MonkeyPatch, out: Path, *trainings: Any, **options: Any) -> Any:
     """The figure of a plot, as it is when it is written."""
-    from smoothcert.analysis import figures
-
     kept: list[Any] = []
     with monkeypatch.context() as patched:
-        patched.setattr(figures, "save_figure", lambda figure, *_: kept.append(figure))
+        patched.setattr(drawing, "save_figure", lambda figure, *_: kept.append(figure))
         plot_training(list(trainings), out, **options)
+    kept[0].draw_without_rendering()
     return kept[0]
 
 

@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from smoothcert.analysis.figures import GREY, check_picture_path
 from smoothcert.analysis.metrics import average_certified_radius
-from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.labels import checked, partial_inputs
-from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
-from smoothcert.analysis.seeds import Spread, reason_not_to_average
-from smoothcert.analysis.tables.naming import INCIDENTAL, check_one_dataset, method_of
+from smoothcert.analysis.plots.drawing import GREY, check_picture_path, line_style, marker_style, new_sheet
+from smoothcert.analysis.plots.kinds import checked, partial_inputs, register
+from smoothcert.analysis.seeds import INCIDENTAL, Spread, check_one_dataset, method_of, reason_not_to_average
 from smoothcert.analysis.trained import SECONDS, stated_training, training_difference
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
-from smoothcert.runs import Run
+from smoothcert.runs.run import Run
 from smoothcert.runs.statement import OriginStatement
 
 if TYPE_CHECKING:
@@ -96,35 +93,30 @@ def plot_ablation(runs: Sequence[Run], over: str, out: Path, width: str = "page"
         f"some runs have {partial}": bool(partial),
         "runs are on different inputs": differ and not partial,
     }
-    shown_notes = [words for words, holds in notes.items() if holds]
     axis = _Axis(sorted({value for line in lines for value in line.values}, key=_order))
-    with new_sheet(out, width, [*(line.method for line in lines), *shown_notes], more_left=0.1) as sheet:
+    with new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
-        handles: list[Artist] = []
+        entries: list[tuple[Artist, str]] = []
+        thick = sheet.size.line
+        sizes = {"linewidth": 0.8 * thick, "elinewidth": 0.7 * thick, "capsize": 2.2 * thick}
         for k, line in enumerate(lines):
+            deviations = [math.nan if spread.sd is None else spread.sd for spread in line.acr]
+            style = line_style(k) | marker_style(k) | ({} if axis.numeric else {"linestyle": "none"})
             container = axes.errorbar(
                 axis.places(line.values, k - (len(lines) - 1) / 2),
                 [spread.mean for spread in line.acr],
-                yerr=[math.nan if spread.sd is None else spread.sd for spread in line.acr]
-                if seeded
-                else None,
-                color=COLOURS[k % len(COLOURS)],
-                linestyle=DASHES[k % len(DASHES)] if axis.numeric else "none",
-                marker=MARKERS[k % len(MARKERS)],
-                markersize=3.2 * sheet.look.line,
-                linewidth=0.8 * sheet.look.line,
-                elinewidth=0.7 * sheet.look.line,
-                capsize=2.2 * sheet.look.line,
+                yerr=deviations if seeded else None,
+                **style | sizes,
             )
-            handles.append(container.lines[0])
+            entries.append((container.lines[0], line.method))
         axis.dress(axes)
         axes.set_xlabel(_NAMES.get(over, over.removeprefix(_TRAINING).removeprefix("objective.")))
         axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
         axes.set_ylabel(f"ACR ({norm_name(summaries[0].norm)})")
-        for words in shown_notes:
+        for words in (words for words, holds in notes.items() if holds):
             marker = "|" if words.startswith("bars") else "none"
-            handles.append(Line2D([], [], color=GREY, linestyle="none", marker=marker, markersize=7))
-        sheet.add_legend(handles)
+            entries.append((Line2D([], [], color=GREY, linestyle="none", marker=marker, markersize=7), words))
+        sheet.add_legend(entries)
 
 
 @dataclass(frozen=True)
@@ -270,7 +262,7 @@ def _check_seeds(runs: Sequence[Run], over: str, value: object) -> None:
         named = ", ".join(str(run.path) for run in runs)
         raise InvalidValueError(
             f"{named}: the same method, {over} = {value} and seed; leave one out, or name their methods apart "
-            "(import-log --method)"
+            "(run import --method)"
         )
     if over != _SEED and (reason := reason_not_to_average(runs)) is not None:
         raise InvalidValueError(

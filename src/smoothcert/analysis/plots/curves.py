@@ -1,7 +1,8 @@
-"""Certified accuracy against radius: runs with their confidence bands, means over seeds, and the envelope."""
+"""Certified accuracy against the radius or the size of the region: runs with bands, means over seeds, envelopes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,44 +10,67 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from smoothcert.analysis.ceiling import radius_ceiling
-from smoothcert.analysis.evidence import is_sample
-from smoothcert.analysis.figures import GREY, INK, check_picture_path
-from smoothcert.analysis.metrics import check_same_indices, check_same_norm
-from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.labels import checked, radius_label, run_labels, told_apart
-from smoothcert.analysis.plots.sheets import (
-    COLOURS,
-    LIMIT_DASHES,
-    Look,
-    draw_steps,
-    dress_accuracy,
-    new_sheet,
-)
-from smoothcert.analysis.plots.steps import (
+from smoothcert.analysis.evidence import is_sample, radius_ceiling
+from smoothcert.analysis.facts import dataset_of, levels_of, sigma_mark
+from smoothcert.analysis.metrics import (
     Curve,
     certified_accuracy_steps,
+    check_same_indices,
+    check_same_norm,
     envelope_steps,
+    mean_curve,
     pointwise_band,
+    step_curve,
 )
-from smoothcert.analysis.seeds import SeedGroup, mean_curve, summarise_seeds
-from smoothcert.analysis.tables.naming import check_one_dataset, check_one_protocol
-from smoothcert.errors import InvalidValueError
-from smoothcert.runs import Run
+from smoothcert.analysis.plots.drawing import (
+    COLOURS,
+    GREY,
+    INK,
+    LIMIT,
+    Style,
+    check_picture_path,
+    draw_steps,
+    new_sheet,
+)
+from smoothcert.analysis.plots.kinds import (
+    checked,
+    partial_inputs,
+    radius_label,
+    register,
+    run_labels,
+    told_apart,
+)
+from smoothcert.analysis.seeds import SeedGroup, check_one_dataset, check_one_protocol, summarise_seeds
+from smoothcert.errors import InvalidValueError, check_count
+from smoothcert.plain_text import norm_name
+from smoothcert.runs.run import Run
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
-_MOST_BANDS = 4  # more of them hide one another
+_MOST_BANDS = 3  # more of them hide one another
 _CEILING = "largest radius that n and α allow"
 _BAND = "band: 95 % confidence interval over the test set, for each radius alone"
 _SOME_BANDS = " (none where inputs depend on one another or aren't all done)"
 _SEED_BAND = "band: one standard deviation over seeds"
+_DIMENSIONS = {
+    "digits": 8 * 8,
+    "mnist": 28 * 28,
+    "fashion-mnist": 28 * 28,
+    "cifar10": 3 * 32 * 32,
+    "svhn": 3 * 32 * 32,
+    "imagenet": 3 * 224 * 224,
+    "kitti": 3 * 224 * 224,
+}
+_SPAN = 10.0  # from a tenth of the largest radius: the volume of a smaller one is 0 to any eye
+_TOP_TICKS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class DrawnCurve:
+    """A curve with what stands beside and around it."""
+
     label: str
     radii: Curve
     accuracy: Curve
@@ -58,7 +82,7 @@ class _Drawn:
     "accuracy",
     "certified accuracy against radius, one curve per run",
     options={
-        "band": "95 % confidence band over the test set, for each radius alone (default: for up to four runs)"
+        "band": "95 % confidence band over the test set, for each radius alone (default: for up to three runs)"
     },
 )
 def plot_certified_accuracy(
@@ -67,7 +91,7 @@ def plot_certified_accuracy(
     """Draw every run's certified accuracy against the radius into ``out`` (.png, .svg or .pdf).
 
     A thin dotted line marks the ceiling: the radius a unanimous vote would get with the run's n and α. ``band`` adds
-    95 % Clopper–Pearson limits over the test set at each radius (default: for up to four runs); a run whose inputs
+    95 % Clopper–Pearson limits over the test set at each radius (default: for up to three runs); a run whose inputs
     depend on one another, or aren't all done, gets none, since none would hold.
     """
     check_picture_path(out)
@@ -78,9 +102,9 @@ def plot_certified_accuracy(
     for run, label in zip(runs, labels):
         radii, accuracy = certified_accuracy_steps(run.records)
         limits = pointwise_band(accuracy, len(run.records)) if banded and is_sample(run) else None
-        curves.append(_Drawn(label, radii, accuracy, limits, radius_ceiling(run)))
+        curves.append(DrawnCurve(label, radii, accuracy, limits, radius_ceiling(run)))
     words = _BAND + ("" if all(map(is_sample, runs)) else _SOME_BANDS)
-    _draw(curves, summaries[0].norm, out, width, words, heading)
+    draw_curves(curves, summaries[0].norm, out, width, words, heading)
 
 
 def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page") -> None:
@@ -96,8 +120,39 @@ def plot_seed_groups(groups: Sequence[SeedGroup], out: Path, width: str = "page"
         label = f"{group.method}  ({on}σ = {group.sigma:g}, ACR {summary.acr.text(3)})"
         radii, mean, spread = mean_curve(group.runs)
         band = (mean - spread, mean + spread) if summary.seeds > 1 else None
-        curves.append(_Drawn(label, radii, mean, band, radius_ceiling(group.runs[0])))
-    _draw(curves, summaries[0].norm, out, width, _SEED_BAND)
+        curves.append(DrawnCurve(label, radii, mean, band, radius_ceiling(group.runs[0])))
+    draw_curves(curves, summaries[0].norm, out, width, _SEED_BAND)
+
+
+def draw_curves(
+    curves: Sequence[DrawnCurve],
+    norm: str,
+    out: Path,
+    width: str,
+    band_words: str,
+    heading: str | None = None,
+) -> None:
+    """Each curve over its band, with a dotted line at each ceiling."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    with new_sheet(out, width) as sheet:
+        (axes,) = sheet.panels
+        entries: list[tuple[Artist, str]] = []
+        for k, curve in enumerate(curves):
+            colour = COLOURS[k % len(COLOURS)]
+            if curve.band is not None:
+                low, high = (np.clip(100 * limit, 0.0, 100.0) for limit in curve.band)
+                axes.fill_between(curve.radii, low, high, step="post", color=colour, alpha=0.2, lw=0)
+            if curve.ceiling is not None:
+                axes.axvline(curve.ceiling, zorder=1, **LIMIT | {"color": colour})
+            entries.append((draw_steps(axes, curve.radii, curve.accuracy, k), curve.label))
+        if any(curve.band is not None for curve in curves):
+            entries.append((Patch(facecolor=GREY, alpha=0.3, linewidth=0), band_words))
+        if any(curve.ceiling is not None for curve in curves):
+            entries.append((Line2D([], [], **LIMIT), _CEILING))
+        _set_radii(axes, norm, max(max(float(curve.radii[-1]), curve.ceiling or 0.0) for curve in curves))
+        sheet.add_legend(entries, heading)
 
 
 @register("envelope", "the best run at each radius, over the runs; runs of one label share an envelope")
@@ -111,82 +166,120 @@ def plot_envelope(runs: Sequence[Run], out: Path, width: str = "page") -> None:
     check_one_dataset(runs)
     check_same_indices(runs)
     check_one_protocol(runs)
-    if shared := _of_one_label(runs):
-        _draw_envelopes(shared, summaries[0].norm, out, width)
-        return
-    heading, named = run_labels(runs, summaries)
-    labels = [f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs", *named]
-    with new_sheet(out, width, labels, heading=heading) as sheet:
+    if groups := _of_one_label(runs):
+        heading: str | None = "envelopes, chosen on these inputs"
+        labels = [f"{name}  (the best of {len(same)} at each radius)" for name, same in groups.items()]
+        curves = [envelope_steps(same) for same in groups.values()]
+    else:
+        heading, labels = run_labels(runs, summaries)
+        curves = [certified_accuracy_steps(run.records) for run in runs]
+    with new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
-        handles: list[Artist] = []
-        reach = 0.0
-        for k, run in enumerate(runs):
-            radii, accuracy = certified_accuracy_steps(run.records)
-            handles.append(draw_steps(axes, radii, accuracy, k, 0.55 * sheet.look.line))
-            reach = max(reach, float(radii[-1]))
-        radii, best = envelope_steps(runs)
-        # Pale and broad behind the runs: a line on top would hide which of them it is.
-        (envelope,) = axes.step(
-            radii, 100 * best, where="post", color=INK, alpha=0.28, linewidth=4 * sheet.look.line, zorder=1.5
+        thin = 1.0 if groups else 0.55
+        entries: list[tuple[Artist, str]] = [
+            (draw_steps(axes, *curve, k, linewidth=thin * sheet.size.line), label)
+            for k, (curve, label) in enumerate(zip(curves, labels))
+        ]
+        if not groups:
+            radii, best = envelope_steps(runs)
+            # Pale and broad behind the runs: a line on top would hide which of them it is.
+            broad: Style = {"color": INK, "alpha": 0.28, "linewidth": 4 * sheet.size.line, "zorder": 1.5}
+            (handle,) = axes.step(radii, 100 * best, where="post", **broad)
+            words = f"envelope: the best of {len(runs)} runs at each radius, chosen on these inputs"
+            entries.insert(0, (handle, words))
+        _set_radii(axes, summaries[0].norm, max(float(radii[-1]) for radii, _ in curves))
+        sheet.add_legend(entries, heading)
+
+
+@register(
+    "area",
+    "certified accuracy against the size of the certified region",
+    options={"dimension": "how many numbers an input has (default: from the name of the data set)"},
+)
+def plot_area(runs: Sequence[Run], out: Path, width: str = "page", dimension: int | None = None) -> None:
+    """Draw certified accuracy against certified area; the upper axis has the radius of the ball of that volume."""
+    check_picture_path(out)
+    summaries = checked(runs)
+    check_one_dataset(runs)
+    dimension = input_dimension(runs, dimension)
+    areas = [certified_areas(run, dimension) for run in runs]
+    largest = [float(sizes[-1]) for sizes in areas if sizes.size]
+    if not largest:
+        raise InvalidValueError(
+            "no run certified a right answer with a radius above 0: there is no volume to draw"
         )
-        _dress(axes, summaries[0].norm, reach)
-        sheet.add_legend([envelope, *handles])
+    right = max(largest)
+    left = right - dimension * math.log(_SPAN)
+    with new_sheet(out, width) as sheet:
+        (axes,) = sheet.panels
+        entries = []
+        for k, (run, sizes) in enumerate(zip(runs, areas)):
+            start = min(left, float(sizes[0])) if sizes.size else left
+            steps = step_curve(sizes, len(run.records), start)
+            entries.append((draw_steps(axes, *steps, k), _area_label(run, sizes)))
+        axes.set_xlim(left, right + 0.02 * (right - left))
+        axes.set_xlabel(f"certified area: Σ ln of the region's {dimension} semi-axes")
+        above = axes.secondary_xaxis("top")
+        radii = _radius_ticks(math.exp(left / dimension), math.exp(right / dimension))
+        above.set_xticks([dimension * math.log(r) for r in radii], [f"{r:g}" for r in radii])
+        above.set_xlabel(f"radius of the {norm_name(summaries[0].norm)} ball of the same volume")
+        sheet.add_legend(entries)
 
 
-def _of_one_label(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each label, if they were given labels that several of them share; else empty."""
-    found: dict[str, list[Run]] = {}
+def input_dimension(runs: Sequence[Run], given: int | None = None) -> int:
+    """How many numbers an input has: as given, else as a run's noise or the data set's name implies."""
+    if given is not None:
+        check_count("dimension", given)
+        return given
     for run in runs:
-        if not run.alias:
-            return {}
-        found.setdefault(run.alias, []).append(run)
-    return found if len(found) < len(runs) else {}
+        if isinstance(stated := run.manifest.plan.dimension, int):
+            return stated
+    names = {dataset_of(run) for run in runs}
+    for name in names:
+        if name in _DIMENSIONS:
+            return _DIMENSIONS[name]
+    raise InvalidValueError(
+        f"how many numbers an input of {', '.join(sorted(map(str, names)))} has isn't known, and the volume depends on "
+        "it; give --dimension (784 for 28×28 pictures)"
+    )
 
 
-def _draw_envelopes(groups: Mapping[str, Sequence[Run]], norm: str, out: Path, width: str) -> None:
-    labels = [f"{name}  (the best of {len(runs)} at each radius)" for name, runs in groups.items()]
-    heading = "envelopes, chosen on these inputs"
-    with new_sheet(out, width, labels, heading=heading) as sheet:
-        (axes,) = sheet.panels
-        curves = [envelope_steps(runs) for runs in groups.values()]
-        handles = [draw_steps(axes, *curve, k, sheet.look.line) for k, curve in enumerate(curves)]
-        _dress(axes, norm, max(float(radii[-1]) for radii, _ in curves))
-        sheet.add_legend(handles)
+def certified_areas(run: Run, dimension: int) -> Curve:
+    """Σ ln a_i of each right answer's certified region, ascending: D ln r, r the radius of the ball of that volume.
+
+    Answers with nothing certified have none. The log-volume is this plus a constant of dimension and norm.
+    """
+    certified = (record for record in run.records if record.correct and record.radius > 0)
+    radii = np.array([record.volume_radius or record.radius for record in certified], dtype=np.float64)
+    return np.sort(dimension * np.log(radii))
 
 
-def _draw(
-    curves: Sequence[_Drawn], norm: str, out: Path, width: str, band_words: str, heading: str | None = None
-) -> None:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    reach = max(max(float(curve.radii[-1]), curve.ceiling or 0.0) for curve in curves)
-    has_band = any(curve.band is not None for curve in curves)
-    has_ceiling = any(curve.ceiling is not None for curve in curves)
-    notes = [words for words, there in ((band_words, has_band), (_CEILING, has_ceiling)) if there]
-    labels = [*(curve.label for curve in curves), *notes]
-    with new_sheet(out, width, labels, heading=heading) as sheet:
-        (axes,) = sheet.panels
-        handles: list[Artist] = [_paint(axes, curve, k, sheet.look) for k, curve in enumerate(curves)]
-        if has_band:
-            handles.append(Patch(facecolor=GREY, alpha=0.3, linewidth=0))
-        if has_ceiling:
-            handles.append(Line2D([], [], color=GREY, linewidth=0.9, linestyle=LIMIT_DASHES))
-        _dress(axes, norm, reach)
-        sheet.add_legend(handles)
+def _of_one_label(runs: Sequence[Run]) -> Mapping[str, Sequence[Run]]:
+    """The runs of each label, if they were given labels that several of them share; else empty."""
+    groups: dict[str, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.alias, []).append(run)
+    return groups if len(groups) < len(runs) and "" not in groups else {}
 
 
-def _paint(axes: Axes, curve: _Drawn, k: int, look: Look) -> Artist:
-    colour = COLOURS[k % len(COLOURS)]
-    if curve.band is not None:
-        low, high = (np.clip(100 * limit, 0.0, 100.0) for limit in curve.band)
-        axes.fill_between(curve.radii, low, high, step="post", color=colour, alpha=0.2, lw=0)
-    if curve.ceiling is not None:
-        axes.axvline(curve.ceiling, color=colour, linewidth=0.9, linestyle=LIMIT_DASHES, zorder=1)
-    return draw_steps(axes, curve.radii, curve.accuracy, k, look.line)
-
-
-def _dress(axes: Axes, norm: str, reach: float) -> None:
+def _set_radii(axes: Axes, norm: str, reach: float) -> None:
     axes.set_xlim(0.0, 1.04 * reach if reach > 0 else 1.0)
     axes.set_xlabel(radius_label(norm))
-    dress_accuracy(axes)
+
+
+def _area_label(run: Run, areas: Curve) -> str:
+    """Name, σ, and the mean area of what was certified; not the ACR, which is about radii."""
+    sigma, least = run.manifest.plan.sigma, run.manifest.plan.least_sigma
+    parts = [
+        None if sigma is None else f"σ = {sigma:.3g}{sigma_mark(None, None, levels_of(run))}",
+        "geometric mean" if least is not None and least != sigma else None,
+        f"mean area {areas.mean():.1f}" if areas.size else "nothing certified",
+        partial_inputs(run),
+    ]
+    return f"{run.name}  ({', '.join(part for part in parts if part)})"
+
+
+def _radius_ticks(low: float, high: float) -> list[float]:
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = [factor * 10.0**power for power in powers for factor in _TOP_TICKS]
+    return [round(radius, 12) for radius in every if low <= radius <= high]

@@ -11,12 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smoothcert.analysis.figures import BLUE, GREY, INK, PALE, VERMILION, picture
-from smoothcert.analysis.plots.images import as_images
-from smoothcert.analysis.plots.sheets import plain_text
+from smoothcert.analysis.plots.drawing import (
+    BLUE,
+    GREY,
+    INK,
+    LIMIT,
+    PALE,
+    VERMILION,
+    Style,
+    check_picture_path,
+    line_style,
+    picture,
+)
 from smoothcert.errors import InvalidValueError
 from smoothcert.rounding import decimal_down
-from smoothcert.runs import Record
+from smoothcert.runs.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,15 +33,12 @@ if TYPE_CHECKING:
 _MOST_TILES = 144
 _FEWEST_COLUMNS = 8
 _SHORT_NAME, _LONGEST_NAME = 2, 10
-# Lengths are in inches, type sizes in points.
-_SMALL_TILE, _LARGE_TILE = 0.62, 1.0
-_GAP, _MARGIN, _HEADER = 0.13, 0.20, 0.68
-_BAR_DISTANCE, _BAR_HEIGHT, _TEXT_DISTANCE, _LINE = 0.045, 0.04, 0.11, 0.115
-_TITLE_SIZE, _NOTE_SIZE, _CAPTION_SIZE = 11, 7.5, 6.5
+_SMALL_TILE, _LARGE_TILE, _LINE, _HEADER = 0.76, 1.25, 0.14, 0.8  # inches
+_CAPTION_SIZE = 6.5
 
 
 @dataclass(frozen=True)
-class _Look:
+class _Mark:
     """How one kind of answer is marked."""
 
     name: str
@@ -41,9 +47,9 @@ class _Look:
     frame: str | None = None
 
 
-_CORRECT = _Look("correct", BLUE)
-_WRONG = _Look("wrong (label → answer)", VERMILION, frame="solid")
-_ABSTAINED = _Look("abstained", GREY, opacity=0.45, frame="dashed")
+_CORRECT = _Mark("correct", BLUE)
+_WRONG = _Mark("wrong (label → answer)", VERMILION, frame="solid")
+_ABSTAINED = _Mark("abstained", GREY, opacity=0.45, frame="dashed")
 
 
 def plot_gallery(
@@ -55,128 +61,82 @@ def plot_gallery(
     its number (cut off, never rounded up) stand under each picture; wrong answers and abstentions are
     framed. Of more than 144 inputs, 144 evenly spaced ones are shown.
     """
+    check_picture_path(out)
     images = as_images(pictures)
     _check_alike(images, records, class_names)
+    from matplotlib.patches import Patch
+
     order = sorted(range(len(records)), key=lambda k: (records[k].radius, not records[k].abstained, k))
-    shown = [order[k] for k in _evenly_spaced(len(order), _MOST_TILES)]
-    layout = _Layout(
-        columns=max(math.ceil(math.sqrt(len(shown))), min(_FEWEST_COLUMNS, len(shown))),
-        count=len(shown),
-        short_names=max(map(len, class_names)) <= _SHORT_NAME,
-    )
+    count = min(len(order), _MOST_TILES)
+    shown = [order[place] for place in np.linspace(0, len(order) - 1, count).round().astype(int)]
+    columns = max(math.ceil(math.sqrt(count)), _FEWEST_COLUMNS)
+    rows = math.ceil(count / columns)
+    # Names too long to share a line with the radius get larger tiles and two lines.
+    short = max(map(len, class_names)) <= _SHORT_NAME
+    tile, lines = (_SMALL_TILE, 1) if short else (_LARGE_TILE, 2)
     longest = max(record.radius for record in records)
-    with picture(out, layout.width + 2 * _MARGIN, layout.height + _HEADER + 2 * _MARGIN) as figure:
-        axes = figure.add_axes((0, 0, 1, 1))
-        axes.set_axis_off()
-        for place, k in enumerate(shown):
-            _draw_tile(axes, layout, place, images[k], records[k], class_names, longest)
-        _draw_header(axes, records, len(shown), longest, title)
-        axes.set_aspect("auto")
-        axes.set_xlim(-_MARGIN, layout.width + _MARGIN)
-        axes.set_ylim(layout.height + _MARGIN, -_HEADER - _MARGIN)
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the tiles go. Names too long to share a line with the radius get larger tiles and two lines."""
-
-    columns: int
-    count: int
-    short_names: bool
-
-    @property
-    def tile(self) -> float:
-        return _SMALL_TILE if self.short_names else _LARGE_TILE
-
-    @property
-    def row_height(self) -> float:
-        return self.tile + _TEXT_DISTANCE + (1 if self.short_names else 2) * _LINE + _GAP
-
-    @property
-    def width(self) -> float:
-        # The header needs some room even above a few tiles.
-        return max(self.columns * (self.tile + _GAP) - _GAP, 5.2)
-
-    @property
-    def height(self) -> float:
-        return math.ceil(self.count / self.columns) * self.row_height - _GAP
-
-    def corner(self, place: int) -> tuple[float, float]:
-        """Left and top of a tile."""
-        row, column = divmod(place, self.columns)
-        return column * (self.tile + _GAP), row * self.row_height
+    height = rows * (tile + lines * _LINE)
+    with picture(out, columns * tile, height + _HEADER) as figure:
+        header, gallery = figure.subfigures(2, 1, height_ratios=(_HEADER, height), squeeze=False)[:, 0]
+        panels = gallery.subplots(rows, columns, squeeze=False).ravel()
+        for axes in panels:
+            axes.set_axis_off()
+        for axes, k in zip(panels, shown):
+            _draw_tile(axes, images[k], records[k], class_names, longest, two_lines=not short)
+        left = 0.06 / (columns * tile)
+        header.suptitle(title, x=left, y=0.86, ha="left", weight="bold", parse_math=False)
+        which = "" if count == len(records) else f"{count} of {len(records)} inputs, evenly spaced. "
+        scale = f" (a full bar is {decimal_down(longest, 2)})" if longest > 0 else ""
+        marks = [_mark(record) for record in records]
+        legend = header.legend(
+            [Patch(color=mark.colour) for mark in (_CORRECT, _WRONG, _ABSTAINED)],
+            [f"{marks.count(mark)} {mark.name}" for mark in (_CORRECT, _WRONG, _ABSTAINED)],
+            loc="lower left",
+            bbox_to_anchor=(left, 0.05),
+            borderaxespad=0.0,
+            ncols=3,
+            handlelength=1.0,
+            title=f"{which}Row by row from least to most robust. Bar and number: certified radius{scale}.",
+            alignment="left",
+        )
+        legend.get_title().set_color(GREY)
 
 
 def _draw_tile(
     axes: Axes,
-    layout: _Layout,
-    place: int,
     image: NDArray[np.float64],
     record: Record,
     class_names: Sequence[str],
     longest: float,
-) -> None:
-    look, side = _look(record), layout.tile
-    left, top = layout.corner(place)
-    axes.imshow(
-        image,
-        extent=(left, left + side, top + side, top),
-        cmap="gray",
-        vmin=0,
-        vmax=1,
-        alpha=look.opacity,
-        interpolation="nearest",
-    )
-    if look.frame is not None:
-        _add_box(axes, left, top, side, side, None, edgecolor=look.colour, linewidth=2, linestyle=look.frame)
-    bar = top + side + _BAR_DISTANCE
-    _add_box(axes, left, bar, side, _BAR_HEIGHT, PALE)
-    if record.radius > 0:
-        _add_box(axes, left, bar, side * record.radius / longest, _BAR_HEIGHT, look.colour)
-    names = _short(class_names[record.label])
-    if not record.abstained and not record.correct:
-        names += f" → {_short(class_names[record.predicted])}"
-    found = "abstains" if record.abstained else decimal_down(record.radius, 2)
-    weight = "bold" if look is _WRONG else "normal"
-    text_top = top + side + _TEXT_DISTANCE
-    _write(axes, left, text_top, names, _CAPTION_SIZE, INK if record.correct else look.colour, weight)
-    if layout.short_names:
-        _write(axes, left + side, text_top, found, _CAPTION_SIZE, look.colour, weight, ha="right")
-    else:
-        _write(axes, left, text_top + _LINE, found, _CAPTION_SIZE, look.colour, weight)
-
-
-def _draw_header(axes: Axes, records: Sequence[Record], shown: int, longest: float, title: str) -> None:
-    _write(axes, 0, -_HEADER, title, _TITLE_SIZE, INK, "bold")
-    which = "" if shown == len(records) else f"{shown} of {len(records)} inputs, evenly spaced. "
-    scale = f" (a full bar is {decimal_down(longest, 2)})" if longest > 0 else ""
-    note = f"{which}Row by row from least to most robust. Bar and number: certified radius{scale}."
-    _write(axes, 0, -_HEADER + 0.23, note, _NOTE_SIZE, GREY)
-    top, square = -_HEADER + 0.41, 0.09
-    for left, look in ((0.0, _CORRECT), (0.95, _WRONG), (2.75, _ABSTAINED)):
-        count = sum(_look(record) is look for record in records)
-        _add_box(axes, left, top, square, square, look.colour)
-        _write(axes, left + 0.13, top - 0.01, f"{count} {look.name}", _NOTE_SIZE, INK)
-
-
-def _add_box(
-    axes: Axes, left: float, top: float, width: float, height: float, colour: str | None, **edge: Any
+    *,
+    two_lines: bool,
 ) -> None:
     from matplotlib.patches import Rectangle
 
-    style = {"linewidth": 0, **edge}
-    axes.add_patch(
-        Rectangle((left, top), width, height, fill=colour is not None, facecolor=colour or "none", **style)
-    )
+    mark = _mark(record)
+    axes.imshow(image, cmap="gray", vmin=0, vmax=1, alpha=mark.opacity, interpolation="nearest")
+    of_tile: Style = {"transform": axes.transAxes, "clip_on": False}
+    if mark.frame is not None:
+        edge: Style = {"edgecolor": mark.colour, "linewidth": 2, "linestyle": mark.frame}
+        axes.add_patch(Rectangle((0, 0), 1, 1, fill=False, **edge, **of_tile))
+    for share, colour in ((1.0, PALE), (record.radius / longest if longest else 0.0, mark.colour)):
+        axes.add_patch(Rectangle((0, -0.12), share, 0.06, color=colour, linewidth=0, **of_tile))
+    names = _short(class_names[record.label])
+    if mark is _WRONG:
+        names += f" → {_short(class_names[record.predicted])}"
+    certified = "abstains" if record.abstained else f"{decimal_down(record.radius, 2)}"
+    # A class may be called "$x$".
+    style: Style = {"fontsize": _CAPTION_SIZE, "va": "top", "parse_math": False}
+    style |= {"transform": axes.transAxes, "weight": "bold" if mark is _WRONG else "normal"}
+    # Not in the layout: a long name would widen its column.
+    axes.text(0, -0.17, names, color=INK if record.correct else mark.colour, in_layout=False, **style)
+    if two_lines:
+        axes.text(0, -0.17, f"\n{certified}", color=mark.colour, **style)
+    else:
+        axes.text(1, -0.17, certified, color=mark.colour, ha="right", **style)
 
 
-def _write(
-    axes: Axes, x: float, y: float, text: str, size: float, colour: str, weight: str = "normal", **style: Any
-) -> None:
-    plain_text(axes, x, y, text, fontsize=size, color=colour, weight=weight, va="top", **style)
-
-
-def _look(record: Record) -> _Look:
+def _mark(record: Record) -> _Mark:
     if record.abstained:
         return _ABSTAINED
     return _CORRECT if record.correct else _WRONG
@@ -184,12 +144,6 @@ def _look(record: Record) -> _Look:
 
 def _short(name: str) -> str:
     return name if len(name) <= _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
-
-
-def _evenly_spaced(count: int, most: int) -> list[int]:
-    if count <= most:
-        return list(range(count))
-    return [round(k * (count - 1) / (most - 1)) for k in range(most)]
 
 
 def _check_alike(images: NDArray[Any], records: Sequence[Record], class_names: Sequence[str]) -> None:
@@ -202,3 +156,108 @@ def _check_alike(images: NDArray[Any], records: Sequence[Record], class_names: S
         raise InvalidValueError(
             f"class {highest} has no name: class_names has {len(class_names)}; give one for each class"
         )
+
+
+def as_images(pictures: NDArray[Any]) -> NDArray[np.float64]:
+    """N×H×W, or N×H×W×3 for colours, as matplotlib takes them."""
+    images = np.asarray(pictures, dtype=np.float64)
+    if images.ndim == 4 and images.shape[1] == 1:
+        images = images[:, 0]
+    elif images.ndim == 4 and images.shape[1] == 3:
+        images = np.moveaxis(images, 1, -1)
+    elif images.ndim != 3:
+        raise InvalidValueError(
+            f"pictures must be N×H×W, N×1×H×W or N×3×H×W, got the shape {np.shape(pictures)}"
+        )
+    if not np.all((images >= 0) & (images <= 1)):
+        raise InvalidValueError(
+            f"pictures must have values from 0 to 1, got {np.min(images)} to {np.max(images)}; rescale them"
+        )
+    return images
+
+
+_WIDTH, _HEIGHT, _IMAGES = 6.4, 2.9, 0.95  # inches
+MOST_ENDS = 4
+"""So many pairs of pictures stand in a row."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """An input and its adversary, images with values in [0, 1], and what to write above them."""
+
+    first: NDArray[Any]
+    last: NDArray[Any]
+    caption: str
+
+
+def plot_confidence_lines(
+    ratios: NDArray[np.float64],
+    label_shares: NDArray[np.float64],
+    rival_shares: NDArray[np.float64],
+    turning: Sequence[float],
+    out: Path,
+    *,
+    each: bool = False,
+    before: tuple[Sequence[float], int] | None = None,
+    ends: Sequence[Ends] = (),
+) -> None:
+    """Left: the label's and the rival's share of votes at each mixing ratio, median and middle half over inputs
+    (rows), or a line for ``each``. Right: the share of inputs that have turned by a ratio, among all rows; also of
+    another model, where ``before`` has its turning ratios and its number of rows. Below: where lines begin and end,
+    the first four of ``ends``.
+    """
+    if label_shares.ndim != 2 or not len(label_shares):
+        raise InvalidValueError("no input is right without attack, so there is no line to draw")
+    shown = ends[:MOST_ENDS]
+    dashed = line_style(1)["linestyle"]
+    with picture(out, _WIDTH, _HEIGHT + (_IMAGES if shown else 0.0)) as figure:
+        heights = (_HEIGHT, _IMAGES) if shown else (_HEIGHT,)
+        curves, *below = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
+        left, right = curves.subplots(1, 2)
+        for shares, colour, name in (
+            (label_shares, BLUE, "label"),
+            (rival_shares, VERMILION, "strongest rival"),
+        ):
+            style = {"color": colour, "linestyle": "-" if name == "label" else dashed}
+            if each:
+                for number, share in enumerate(100 * shares):
+                    # A legend leaves out names that begin with a line.
+                    left.plot(ratios, share, lw=1.0, label="_" if number else name, **style)
+                continue
+            low, middle, high = 100 * np.quantile(shares, [0.25, 0.5, 0.75], axis=0)
+            left.fill_between(ratios, low, high, color=colour, alpha=0.18, lw=0)
+            left.plot(ratios, middle, label=name, **style)
+        left.set_xlabel("mixing ratio: input 0, adversary 1")
+        left.set_ylabel("share of votes (%)")
+        left.legend(loc="center right", title="each input" if each else "median and middle half")
+        models = [(turning, len(label_shares), INK, "-", "this model")]
+        if before is not None:
+            models.insert(0, (*before, VERMILION, dashed, "before"))
+        for turned, rows, colour, dashes, name in models:
+            counts = [0, *range(1, len(turned) + 1), len(turned)]
+            right.step(
+                [0.0, *sorted(turned), 1.0],
+                [100 * k / rows for k in counts],
+                where="post",
+                color=colour,
+                ls=dashes,
+                label=name,
+            )
+        if before is not None:
+            right.legend(loc="lower right")
+        right.axvline(0.5, **LIMIT)
+        right.set_xlabel("equal-confidence mixing ratio")
+        right.set_ylabel("inputs that have turned (%)")
+        for axes in (left, right):
+            axes.set_xlim(0, 1)
+            axes.set_ylim(0, 101.5)
+        for row in below:
+            panels = row.subplots(1, 2 * MOST_ENDS)
+            for axes in panels:
+                axes.set_axis_off()
+            for place, pair in enumerate(shown):
+                pictures = as_images(np.stack([pair.first, pair.last]))
+                for axes, image in zip(panels[2 * place :], pictures):
+                    axes.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+                # A class may be called "$".
+                panels[2 * place].set_title(pair.caption, fontsize=6.5, parse_math=False)

@@ -1,4 +1,4 @@
-"""How training went: a figure of each epoch, a line for each training run."""
+"""How training and fits went: a figure of each epoch, and what ladders of fitted noise trade for what."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from smoothcert.analysis.metrics import check_same_norm
+from smoothcert.analysis.plots.drawing import LIMIT, check_picture_path, line_style, marker_style, new_sheet
 from smoothcert.analysis.plots.kinds import register
-from smoothcert.analysis.plots.sheets import COLOURS, DASHES, MARKERS, new_sheet
 from smoothcert.errors import InvalidValueError
 from smoothcert.plain_text import norm_name
 from smoothcert.registry import check_name
-from smoothcert.runs.epochs import EpochMetrics
+from smoothcert.runs.side_files import EpochMetrics
 
 Figure = Literal["acr", "accuracy", "loss", "learning_rate"]
 Fact: TypeAlias = tuple[str, str | None]
 """What it is about, and how a picture says it; None where the run doesn't state it."""
 
-_MOST_MARKED = 40
+_MOST_MARKED, _MOST_LADDERS = 40, 7
 _AXES: dict[Figure, str] = {
     "acr": "ACR of validation inputs",
     "accuracy": "noisy accuracy of the base classifier (%)",
@@ -50,18 +50,18 @@ class _Line:
     def points(self) -> list[tuple[int, float]]:
         """(epoch, value), accuracy in percent."""
         unit = 100 if self.figure == "accuracy" else 1
-        return [(one.epoch, unit * getattr(one, self.figure)) for one in self.epochs]
+        return [(epoch.epoch, unit * getattr(epoch, self.figure)) for epoch in self.epochs]
 
     def facts(self) -> list[Fact]:
         """What the figure rests on."""
         return [("data set", self.dataset), *_measured(self.epochs[0], self.figure)]
 
-    def label(self, own: Sequence[Fact]) -> str:
+    def label(self, alone: Sequence[Fact]) -> str:
         """Its name, its last value, when that was, the inputs that it is of, and what is its ``own``."""
         epoch, last = self.points[-1]
         shown = {"acr": f"ACR {last:.3f}", "accuracy": f"{last:.1f} %"}.get(self.figure, f"{last:.3g}")
         on = f" on {self.epochs[-1].validated_on} inputs" if self.figure in ("acr", "accuracy") else ""
-        return f"{self.name}: {shown}{on} after epoch {epoch}" + (f" ({_in_words(own)})" if own else "")
+        return f"{self.name}: {shown}{on} after epoch {epoch}" + (f" ({_in_words(alone)})" if alone else "")
 
 
 @register(
@@ -83,28 +83,24 @@ def plot_training(
     """
     if not trainings:
         raise InvalidValueError("name at least one training run")
-    named = [Training(*each) for each in trainings]
-    measured = all(any(one.acr is not None for one in each.epochs) for each in named)
+    named = [Training(*training) for training in trainings]
+    measured = all(any(epoch.acr is not None for epoch in training.epochs) for training in named)
     chosen: Figure = figure or ("acr" if measured else "accuracy")
     check_name("figure", chosen, get_args(Figure))
-    lines = [line for each in named for line in _lines(each, chosen)]
+    lines = [line for training in named for line in _lines(training, chosen)]
     axis = _AXES[chosen] if chosen != "acr" else f"{_AXES[chosen]}{_common_norm(lines)}"
     heading, labels = _said(lines)
-    with new_sheet(out, width, labels, heading=heading) as sheet:
-        from matplotlib.ticker import MaxNLocator
+    check_picture_path(out)
+    from matplotlib.ticker import MaxNLocator
 
+    with new_sheet(out, width) as sheet:
         (axes,) = sheet.panels
-        handles = []
-        for k, line in enumerate(lines):
-            handles += axes.plot(
-                *zip(*line.points),
-                color=COLOURS[k % len(COLOURS)],
-                linestyle=DASHES[k % len(DASHES)],
-                marker=MARKERS[k % len(MARKERS)] if len(line.points) <= _MOST_MARKED else None,
-                markersize=3.5,
-                linewidth=sheet.look.line,
-                clip_on=False,  # marks at 0 are whole
-            )
+        entries = []
+        for k, (line, label) in enumerate(zip(lines, labels)):
+            marked = len(line.points) <= _MOST_MARKED
+            style = line_style(k) | (marker_style(k) if marked else {})
+            (handle,) = axes.plot(*zip(*line.points), clip_on=False, **style)  # marks at 0 are whole
+            entries.append((handle, label))
         axes.set_xlabel("epochs")
         axes.set_xlim(left=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -115,7 +111,7 @@ def plot_training(
                 axes.set_yscale("log")
         elif chosen != "loss":  # which may be negative
             axes.set_ylim(bottom=0)
-        sheet.add_legend(handles)
+        sheet.add_legend(entries, heading)
 
 
 def _measured(one: EpochMetrics, figure: Figure) -> list[Fact]:
@@ -139,12 +135,14 @@ def _in_words(facts: Sequence[Fact]) -> str:
 
 def _lines(training: Training, figure: Figure) -> list[_Line]:
     """The run's line, or several where it was measured in several ways; refused where there is nothing to draw."""
-    drawn = [one for one in training.epochs if getattr(one, figure) is not None]
+    drawn = [epoch for epoch in training.epochs if getattr(epoch, figure) is not None]
     if not drawn:
         raise InvalidValueError(
             f"{training.name} has no ACR: train with --acr-every, or draw --figure accuracy"
         )
-    parts = [list(part) for _, part in groupby(drawn, lambda one: (one.validated_on, _measured(one, figure)))]
+    parts = [
+        list(part) for _, part in groupby(drawn, lambda epoch: (epoch.validated_on, _measured(epoch, figure)))
+    ]
     return [
         _Line(
             training.name if len(parts) == 1 else f"{training.name}, {_span(part)}",
@@ -171,8 +169,8 @@ def _said(lines: Sequence[_Line]) -> tuple[str | None, list[str]]:
         for (name, text), same in zip(facts[0], shared)
         if same and (text is not None or name in ("inputs", "votes"))
     ]
-    own = [[fact for fact, same in zip(each, shared) if not same] for each in facts]
-    return _in_words(common) or None, [line.label(each) for line, each in zip(lines, own)]
+    alone = [[fact for fact, same in zip(each, shared) if not same] for each in facts]
+    return _in_words(common) or None, [line.label(each) for line, each in zip(lines, alone)]
 
 
 def _common_norm(lines: Sequence[_Line]) -> str:
@@ -180,3 +178,64 @@ def _common_norm(lines: Sequence[_Line]) -> str:
     norms = [(line.name, norm) for line in lines if (norm := line.epochs[0].norm) is not None]
     check_same_norm(norms)
     return f" ({norm_name(norms[0][1])})" if norms else ""
+
+
+class LadderPoint(Protocol):
+    """A sub-epoch of a fit on inputs kept apart."""
+
+    @property
+    def sub_epoch(self) -> int:
+        """0 is the constant vector that the fit started from."""
+        ...
+
+    @property
+    def area(self) -> float:
+        """Mean certified area of the right answers that were certified."""
+        ...
+
+    @property
+    def accuracy(self) -> float:
+        """Clean accuracy of the smoothed classifier."""
+        ...
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is on the Pareto front."""
+        ...
+
+
+@register(
+    "clean-accuracy",
+    "clean accuracy against mean certified area, a line for each ladder of fits",
+    reads="ladders",
+)
+def plot_clean_accuracy(
+    ladders: Sequence[tuple[str, Sequence[LadderPoint]]], out: Path, width: str = "page"
+) -> None:
+    """Draw each (name, points): the Pareto front as a line, its starting constants dotted, other sub-epochs as dots
+    (Tecot et al., Figure 2)."""
+    if not 0 < len(ladders) <= _MOST_LADDERS:
+        raise InvalidValueError(
+            f"one picture holds 1 to {_MOST_LADDERS} ladders, got {len(ladders)}: name fewer"
+        )
+    for name, points in ladders:
+        if not any(point.kept for point in points):
+            raise InvalidValueError(f"{name}: no sub-epoch certified anything, so there is no point to draw")
+    with new_sheet(out, width) as sheet:
+        (axes,) = sheet.panels
+        entries = []
+        for k, (name, points) in enumerate(ladders):
+            style = marker_style(k)
+            constant = style | {"markerfacecolor": "white", "linestyle": LIMIT["linestyle"]}
+            for label, look, places in (
+                ("fitted (Pareto front)", style, [p for p in points if p.kept]),
+                ("the same σ everywhere", constant, [p for p in points if p.sub_epoch == 0]),
+            ):
+                at = sorted((point.area, 100 * point.accuracy) for point in places)
+                (handle,) = axes.plot(*(zip(*at) if at else ([], [])), **look)
+                entries.append((handle, f"{name}: {label}"))
+            rest = [(p.area, 100 * p.accuracy) for p in points if p.sub_epoch > 0 and not p.kept]
+            axes.plot(*(zip(*rest) if rest else ([], [])), ".", color=style["color"], alpha=0.35)
+        axes.set_xlabel("mean certified area: Σ ln of the region's semi-axes")
+        axes.set_ylabel("clean accuracy (%)")
+        sheet.add_legend(entries)

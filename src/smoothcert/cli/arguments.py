@@ -1,0 +1,317 @@
+"""MODEL, RUN, --noise and --radii: what the words of a command line mean, and what they name, loaded."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from smoothcert.errors import InvalidValueError, ModelError
+
+if TYPE_CHECKING:
+    from cyclopts import Token
+    from numpy.typing import NDArray
+
+    from smoothcert.analysis.trained import Fact
+    from smoothcert.bounds.base import VoteKind
+    from smoothcert.cli.options import ModelOptions
+    from smoothcert.datasets.base import Dataset
+    from smoothcert.engine.execution import Execution
+    from smoothcert.models.base import BaseClassifier
+    from smoothcert.perturb.diagonal import DiagonalNoise
+    from smoothcert.runs.run import Run
+    from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
+
+_PICKLES = {".pkl", ".pickle", ".joblib"}
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A loaded model and, where it came from a training run, what it was trained with."""
+
+    classifier: BaseClassifier
+    sigma: float | None = None
+    dataset: str | None = None
+    method: str | None = None
+    noise: str | None = None
+    trained: Mapping[str, Fact] = field(default_factory=dict)
+    trained_range: tuple[float, float] | None = None
+    """The smallest and the largest number among the inputs that it was trained on."""
+    input_shape: tuple[int, ...] | None = None
+    """Of an input, where the model says."""
+    assumed: str | None = None
+    """What a checkpoint left open, and how it was read."""
+
+    def departures(self, noise: str | None, sigma: float | None, inputs: Dataset) -> list[str]:
+        """In words, what was assumed of it, and how the noise and the inputs differ from those of its training."""
+        from smoothcert.analysis.trained import Departures
+
+        asked = Departures(noise, sigma, inputs.value_range(), self.trained, self.trained_range)
+        return [*([] if self.assumed is None else [self.assumed]), *asked.in_words()]
+
+    def noise_or(self, given: str | None) -> str:
+        """The noise asked for, else the kind that the model was trained with, else Gaussian."""
+        from smoothcert.perturb.base import DEFAULT_NOISE
+
+        return given or self.noise or DEFAULT_NOISE
+
+    def sigma_or(self, given: float | None) -> float:
+        """The σ asked for, else the one the model was trained with."""
+        if given is not None:
+            return given
+        if self.sigma == 0:
+            raise InvalidValueError("--sigma is missing, and the model was trained without noise")
+        if self.sigma is None:
+            raise InvalidValueError(
+                "--sigma is missing, and the model doesn't say which noise it was trained with"
+            )
+        return self.sigma
+
+    def dataset_or(self, given: str | None) -> str:
+        """The data set asked for, else the one the model was trained on, if that is a registered name and no path."""
+        from smoothcert.datasets.base import DATASETS
+        from smoothcert.runs.run import suggested_options
+
+        if given is not None:
+            return given
+        if self.dataset is None:
+            raise InvalidValueError("--dataset is missing, and the model doesn't say what it was trained on")
+        if self.dataset not in DATASETS:
+            raise InvalidValueError(
+                "--dataset is missing: the model names a path, and no path that a file names is opened unasked. If it "
+                f"is the one you mean, add {suggested_options(dataset=self.dataset)}"
+            )
+        return self.dataset
+
+    def smoothed(
+        self, execution: Execution, sigma: float | None, noise: str, **plan_fields: Any
+    ) -> SmoothedClassifier:
+        """The model smoothed with the σ asked for, or the one it was trained with; or with a fitted σ vector."""
+        from smoothcert.smoothing.classifier import SmoothedClassifier
+        from smoothcert.smoothing.plan import CertifyPlan
+
+        if (fitted := named_diagonal(noise, sigma)) is not None:
+            return SmoothedClassifier(
+                self.classifier, CertifyPlan(fitted, **plan_fields), execution=execution
+            )
+        sigma = self.sigma_or(sigma)
+        return SmoothedClassifier(
+            self.classifier, sigma=sigma, noise=noise, execution=execution, **plan_fields
+        )
+
+
+def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
+    """Find out what ``name`` means and load it."""
+    from smoothcert.analysis.trained import read_recipe_file, trained_range, training_facts
+    from smoothcert.architectures.weights import load_model
+    from smoothcert.hints import option as spelled
+    from smoothcert.models.adapt import as_stated
+    from smoothcert.models.torch_module import TorchClassifier
+    from smoothcert.models.wrappers import Sharpened
+    from smoothcert.perturb.base import NOISES
+
+    path = Path(name)
+    if path.suffix == ".onnx":
+        if path.exists() and not path.is_file():
+            raise ModelError(f"{name}: can't be read: it is no plain file")
+        return NamedModel(_adapted(path, options, votes))
+    if path.suffix in _PICKLES:
+        raise ModelError(
+            f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
+            "that as MODEL, such as mymodule:predict"
+        )
+    if ":" in name and not path.exists():
+        return NamedModel(_adapted(_imported(name), options, votes))
+    module, spec = load_model(
+        path,
+        architecture=options.architecture,
+        trust_pickle=options.trust_pickle,
+        normalisation=options.normalisation,
+    )
+    for option in ("output", "classes", "input_dtype", "constants"):
+        if getattr(options, option) is not None:
+            raise InvalidValueError(
+                f"{name} is a network that smoothcert knows, with one input of floats and one output: drop "
+                f"{spelled(option)}"
+            )
+    if options.sharpen is not None:
+        module = Sharpened(module, options.sharpen)
+    trained = read_recipe_file(path)
+    objective = trained.get("objective")
+    sigma, noise = trained.get("sigma"), trained.get("noise")
+    base = TorchClassifier(module, spec.architecture, options.outputs, spec.classes, options.thread_safe)
+    base.declared = as_stated(outputs=options.outputs)
+    return NamedModel(
+        base,
+        float(sigma) if isinstance(sigma, int | float) else None,
+        _text(trained.get("dataset")),
+        _text(objective.get("name")) if isinstance(objective, dict) else None,
+        noise if noise in NOISES else None,  # any other would be a path
+        training_facts(path),
+        trained_range(path),
+        spec.input_shape,
+        spec.assumed,
+    )
+
+
+def level_classifiers(
+    model: str, named: NamedModel, level_models: Sequence[str] | None, options: ModelOptions
+) -> list[BaseClassifier]:
+    """The model of each level, smallest σ first, where each has its own; else the one model alone."""
+    if level_models is not None and level_models[-1] != model:
+        raise InvalidValueError(
+            f"the last of --level-models is the largest level's and must be MODEL, {model}; got {level_models[-1]}"
+        )
+    lower = [load_named_model(one, options, "hard") for one in (level_models or [model])[:-1]]
+    return [*(one.classifier for one in lower), named.classifier]
+
+
+def _adapted(model: Any, options: ModelOptions, votes: VoteKind) -> BaseClassifier:
+    from smoothcert.models.adapt import adapt
+
+    if options.normalisation is not None:
+        raise InvalidValueError(
+            "--normalisation is for published checkpoints: normalise inside this model, or leave it out"
+        )
+    if options.sharpen is not None:
+        raise InvalidValueError(
+            "--sharpen is for models that smoothcert loads itself: multiply the scores inside this one, or leave it out"
+        )
+    return adapt(
+        model,
+        votes,
+        options.outputs,
+        options.classes,
+        output=options.output,
+        thread_safe=options.thread_safe,
+        input_dtype=options.input_dtype,
+        constants=None if options.constants is None else _arrays(options.constants),
+    )
+
+
+def declared_as(options: ModelOptions, stated: object) -> ModelOptions:
+    """The options with what a run states of its model where they say nothing."""
+    from smoothcert.models.adapt import taken_over
+
+    return replace(options, **taken_over(stated, vars(options)))
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    from smoothcert.errors import DataError
+    from smoothcert.npy import opened_npz
+
+    try:
+        with opened_npz(path) as archive:
+            return {name: archive[name] for name in archive}
+    except FileNotFoundError:
+        raise DataError(f"--constants {path}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"--constants {path} can't be read ({error}): save plain arrays with np.savez"
+        ) from None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _imported(name: str) -> Any:
+    module_name, _, attribute = name.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except ImportError as error:
+        raise ModelError(
+            f"{name}: can't import {module_name} ({error}); run from the folder that holds it"
+        ) from None
+    except AttributeError:
+        raise ModelError(f"{name}: module {module_name} has no {attribute}") from None
+    finally:
+        sys.path.pop(0)
+    return found
+
+
+def _directory(_kind: object, tokens: Sequence[Token]) -> Path:
+    text = tokens[0].value
+    if "://" not in text:  # most are paths: help and mistakes don't wait for the library
+        return Path(text)
+    from smoothcert.errors import InvalidValueError, RunError
+    from smoothcert.runs.publishing import local_run
+
+    try:
+        return local_run(text)
+    except InvalidValueError as error:  # a ValueError: the parser would repeat the address, secrets included
+        raise RunError(str(error)) from None
+
+
+RunPath = Annotated[Path, Parameter(converter=_directory)]
+"""A run of any origin."""
+
+
+def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
+    """The noise of a FIT directory or a .npy file (``uniform:FILE.npy`` for uniform noise); None for a plain name.
+
+    ``sigma`` must be left out: the vector is complete, and scaling it would give another noise than the fitted one.
+    """
+    from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
+    from smoothcert.perturb.diagonal import diagonal_noise, load_sigmas
+    from smoothcert.registry import unknown_name
+    from smoothcert.runs.layout import RunFiles
+    from smoothcert.smoothing.fits.fit import finished_fit
+
+    if text in NOISES:
+        return None
+    kind, colon, rest = text.partition(":")
+    stated = bool(colon) and kind in NOISES
+    path, kind = (Path(rest), kind) if stated else (Path(text), DEFAULT_NOISE)
+    if not path.exists():
+        raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
+    if sigma is not None:
+        raise InvalidValueError(
+            f"--sigma {sigma:g} and --noise {text} are two answers to one question: leave --sigma out. For the same "
+            f"shape at another scale, save a multiple of its {RunFiles.sigmas.name} and give that file"
+        )
+    if path.is_dir():
+        noise = finished_fit(path).noise
+        if stated and noise is not None and noise.kind != kind:
+            raise InvalidValueError(
+                f"{path} was fitted with {noise.name} noise, not {kind}: leave the prefix out, or fit with --noise "
+                f"{kind}"
+            )
+        return noise
+    return diagonal_noise(kind, load_sigmas(path))
+
+
+def foreign_fit(text: str, classifier: ModelClassifier, input_shape: tuple[int, ...]) -> str | None:
+    """A sentence if the fit was made for another model: its vector is as sound as any, but not this model's best."""
+    from smoothcert.perturb.base import NOISES
+    from smoothcert.smoothing.fits.fit import read_fit
+
+    if text in NOISES:
+        return None
+    classifier.prepare(input_shape)
+    path, base = Path(text), classifier.base
+    if not path.is_dir() or (fitted := read_fit(path).manifest.model).sha256 == base.fingerprint(input_shape):
+        return None
+    return (
+        f"{text} was fitted for another model ({fitted.name}): certificates hold, but the noise may not suit this "
+        f"{base.name}"
+    )
+
+
+def chosen_beforehand(typed: str | None, runs: list[Run]) -> list[str] | None:
+    """The radii given, else those that the runs' plans allow; None where only the results could choose."""
+    from smoothcert.analysis.comparison import planned_radii
+    from smoothcert.analysis.tables import parse_radii
+
+    if typed is not None:
+        return parse_radii(typed)
+    planned = planned_radii(*runs)
+    return None if planned is None else [f"{radius:g}" for radius in planned]

@@ -1,0 +1,183 @@
+"""Options that several commands share, each group with one meaning everywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+
+from cyclopts import Group, Parameter
+
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.datasets.base import DATASETS
+from smoothcert.perturb.base import NOISES
+
+if TYPE_CHECKING:
+    from smoothcert.datasets.base import Dataset
+    from smoothcert.runs.statement import Choice, Shard
+    from smoothcert.smoothing.classifier import ModelClassifier
+
+    BoundName: TypeAlias = str
+    NoiseName: TypeAlias = str
+else:
+    BoundName = Literal[tuple(BOUNDS)]
+    NoiseName = Literal[tuple(NOISES)]
+
+_NOISES = ", ".join(f"{name} ({NOISES[name].words})" for name in NOISES)
+
+ModelName = Annotated[
+    str,
+    Parameter(
+        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function."
+    ),
+]
+Sigma = Annotated[
+    float | None,
+    Parameter(
+        help="Standard deviation of the noise in input units (default: what the model was trained with)."
+    ),
+]
+DataName = Annotated[
+    str | None,
+    Parameter(
+        alias="-d",
+        help=f"{', '.join(DATASETS)}, folder:PATH, npz:PATH (default: what the model was trained on).",
+    ),
+]
+NoiseText = Annotated[
+    str | None,
+    Parameter(
+        help=f"{_NOISES}. Or a directory made by fit noise, or a .npy file "
+        "with a per-coordinate σ (uniform:FILE.npy for uniform noise): these certify an ellipsoid, or an ℓ1 ball "
+        "stretched along its axes, and need no --sigma (default: what the model was trained with, or gaussian)."
+    ),
+]
+
+_MODEL = Group("Models that don't describe themselves", sort_key=5)
+_DATA = Group("Which inputs", sort_key=4)
+_OUTPUT = Group("Output", sort_key=30)
+
+
+@Parameter(name="*", group=_OUTPUT)
+@dataclass(frozen=True)
+class OutputOptions:
+    """How much to print."""
+
+    quiet: bool = False
+    """No progress and no notes; errors only."""
+    json: bool = False
+    """One JSON object on standard output."""
+    log_format: Literal["text", "json"] | None = None
+    """How progress and errors are told: text, or json, an object a line (docs/scripts.md)."""
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is no progress and no note: with ``--json``, only where a log was asked for as well."""
+        return self.quiet or (self.json and self.log_format is None)
+
+
+@Parameter(name="*", group=_MODEL)
+@dataclass(frozen=True)
+class ModelOptions:
+    """How to read a model that doesn't describe itself."""
+
+    architecture: str | None = None
+    """Network of a bare state dict (lenet, small-cnn, cifar_resnet20, …)."""
+    normalisation: Literal["standard", "centre", "none"] | None = None
+    """What the first layer of a published checkpoint did, where the file doesn't hold it: standard, (x − mean) / sd
+    (default); centre, x − mean (Salman et al.'s models); none, nothing."""
+    outputs: Annotated[
+        Literal["labels", "scores", "probabilities"] | None, Parameter(name="--model-returns")
+    ] = None
+    """What the model returns (default: scores; estimators: labels)."""
+    output: Annotated[str | None, Parameter(name="--model-output")] = None
+    """Which of several outputs votes, by its name, or its place in a tuple."""
+    classes: int | None = None
+    """Number of classes of a function that returns labels; 2 if one number a row tells two classes apart (a logit with
+    --model-returns scores, or one of the --model-returns probabilities)."""
+    input_dtype: Literal["int8", "int16", "int32", "int64", "uint8"] | None = None
+    """The model takes whole numbers: noise is added in floating point, then rounded and clipped to this type."""
+    constants: Path | None = None
+    """An .npz file with an array for each input of an ONNX file but the one that is smoothed."""
+    thread_safe: Annotated[bool | None, Parameter(negative=None)] = None
+    """Whether several workers may evaluate the model at once (default: torch and ONNX models, not functions)."""
+    sharpen: float | None = None
+    """Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models)."""
+    trust_pickle: bool = False
+    """Unpickle the checkpoint fully. It can run any code: only for files you trust."""
+
+
+Held = Annotated[
+    list[str] | None,
+    Parameter(
+        consume_multiple=True,
+        help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
+        "changes of the others.",
+    ),
+]
+
+
+def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
+    """Numbers where all are numbers, else names; with spaces or commas between them."""
+    if words is None:
+        return None
+    columns = [word.strip() for each in words for word in each.split(",") if word.strip()]
+    return [int(word) for word in columns] if all(word.isdecimal() for word in columns) else columns
+
+
+def settle_for(classifier: ModelClassifier, inputs: Dataset, hold: list[str] | None) -> None:
+    """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
+    from smoothcert.smoothing.holding import held_finely, held_mask
+
+    columns, fine = held_columns(hold), False
+    if columns is not None:
+        classifier.holding(columns)  # one that can't hold any refuses before its inputs are looked at
+        fine = held_finely(inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names))
+    classifier.settle_for(inputs.levels, inputs.largest, fine=fine)
+
+
+@Parameter(name="*", group=_DATA)
+@dataclass(frozen=True)
+class DataOptions:
+    """Which inputs."""
+
+    split: Literal["test", "train"] = "test"
+    """Split of the data set."""
+    data_dir: Path | None = None
+    """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
+    every: int = 1
+    """Take every K-th input."""
+    max: int | None = None
+    """Stop after M inputs, whatever --every is."""
+
+    def choice(self, shard: Shard | None = None) -> Choice:
+        """The inputs that are meant."""
+        from smoothcert.runs.statement import Choice
+
+        return Choice(self.every, self.max, shard)
+
+    def load(self, name: str) -> Dataset:
+        """Read the data set."""
+        from smoothcert import datasets
+
+        return datasets.load(name, self.split, self.data_dir)
+
+
+# Other defaults need classes of their own: given one option of a group, cyclopts makes the whole group anew.
+
+
+@Parameter(name="*", group=_DATA)
+@dataclass(frozen=True)
+class TrainingDataOptions(DataOptions):
+    """Which inputs, of the training split by default."""
+
+    split: Literal["test", "train"] = "train"
+
+
+@Parameter(name="*", group=_DATA)
+@dataclass(frozen=True)
+class FewInputsOptions(DataOptions):
+    """Which inputs: a few from all over, by default."""
+
+    every: int = 20
+    max: int | None = 50

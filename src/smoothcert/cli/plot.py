@@ -1,0 +1,156 @@
+"""`smoothcert plot`: pictures of what runs certified."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_type_hints
+
+from cyclopts import Parameter
+
+from smoothcert.analysis.plots.kinds import PLOTS, PlotKind
+from smoothcert.cli.arguments import RunPath
+from smoothcert.cli.options import OutputOptions
+from smoothcert.cli.plan_options import given, merged, option, options_class, sentence
+from smoothcert.knobs import Knob
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+def _options_of(kind: PlotKind) -> list[Knob]:
+    """The keywords of a plot that its file explains."""
+    kinds, parameters = get_type_hints(kind.draw), inspect.signature(kind.draw).parameters
+    return [
+        Knob(name, kinds[name], dataclasses.MISSING if default is inspect.Parameter.empty else default, help)
+        for name, help in kind.options.items()
+        for default in [parameters[name].default]
+    ]
+
+
+KNOBS = {name: _options_of(PLOTS[name]) for name in PLOTS}
+
+_KINDS_IN_WORDS = f"What to draw. {'; '.join(f'`{name}`: {PLOTS[name].words}' for name in PLOTS)}."
+
+if TYPE_CHECKING:
+    KindName: TypeAlias = str
+
+    class PlotOptions:
+        """The options of all kinds, each None unless given."""
+
+else:
+    KindName = Literal[tuple(PLOTS)]
+    PlotOptions = options_class("PlotOptions", [option(sentence(knob)) for knob in merged(KNOBS)])
+
+
+def plot(
+    *runs: RunPath,
+    out: Path,
+    kind: Annotated[KindName, Parameter(help=_KINDS_IN_WORDS)] = "accuracy",
+    width: Literal["page", "column"] = "page",
+    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    title: str | None = None,
+    options: PlotOptions = PlotOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Draw runs. docs/plots.md shows every kind and how to read it.
+
+    Example: `smoothcert plot runs/a runs/b --out curve.pdf`
+
+    Example: `smoothcert plot runs/n* --kind ablation --over n --width column --out acr.pdf`
+
+    Parameters
+    ----------
+    runs
+        Runs of certify or run import; of fit noise (clean-accuracy, noise) or train (training).
+    out
+        Picture to write: .png, .svg or .pdf.
+    width
+        Of a page (6.4 inches) or a column (3.3 inches) of a paper.
+    labels
+        What to call the runs, in order (default: by directory).
+    title
+        A title above the picture.
+    """
+    from smoothcert.analysis.plots.drawing import check_picture_path, titled
+    from smoothcert.analysis.report.page import unique_names
+    from smoothcert.analysis.seeds import coverage
+    from smoothcert.cli.console import note
+    from smoothcert.cli.views import View, emit
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.hints import usage
+    from smoothcert.runs.run import Run
+
+    chosen, values = PLOTS[kind], given(options)
+    for name in values:
+        if name not in chosen.options:
+            owners = " or ".join(
+                owner for owner, knobs in KNOBS.items() if name in {knob.name for knob in knobs}
+            )
+            raise InvalidValueError(f"--{name} belongs to --kind {owners}, got --kind {kind}: leave it out")
+    if len(runs) < chosen.fewest:
+        raise InvalidValueError(f"name at least one run; `{usage('plot')}` shows how")
+    for knob in KNOBS[kind]:
+        if knob.default is dataclasses.MISSING and knob.name not in values:
+            raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
+    check_picture_path(out)
+    names = unique_names(runs)
+    things = [thing for path, name in zip(runs, names) for thing in _read(path, chosen.reads, name)]
+    if labels:
+        if not chosen.names_each:
+            raise InvalidValueError(
+                f"--kind {kind} draws a line for each method, not for each run: leave --labels out"
+            )
+        if len(labels) != len(things):
+            raise InvalidValueError(
+                f"--labels has {len(labels)} names for {len(things)} lines or pictures: give each its own, in order"
+            )
+        things = [_called(thing, label) for thing, label in zip(things, labels)]
+    with titled(title):
+        chosen.draw(things, out=out, width=width, **values)
+    for thing in things:
+        if isinstance(thing, Run) and (told := coverage(thing)) is not None:
+            note(told, output.silent)
+    emit(View({"picture": str(out), "kind": kind, "runs": [str(path) for path in runs]}), output)
+
+
+def _called(thing: Any, label: str) -> Any:
+    """The same under another name; a run that came out of a memory stays marked."""
+    from smoothcert.plain_text import shown_name
+    from smoothcert.runs.run import Run
+
+    if isinstance(thing, Run):
+        named = f"{shown_name(label)} (stateful)" if thing.stateful else shown_name(label)
+        return dataclasses.replace(thing, alias=named)
+    return (shown_name(label), *thing[1:])
+
+
+def _read(path: Path, reads: str, name: str) -> list[Any]:
+    """What a kind of plot is drawn from, called ``name``; a ladder's says also the split that its figures are of."""
+    from smoothcert.cli.fit import split_of
+    from smoothcert.runs.run import read_run
+    from smoothcert.runs.side_files import read_epochs, trained_on
+    from smoothcert.smoothing.fits.fit import front_points, read_fits
+
+    if reads == "trainings":
+        return [(name, read_epochs(path), trained_on(path))]
+    if reads == "ladders":
+        fits = read_fits(path)
+        return [(f"{name}, {split_of(fits[0])}", front_points(fits))]
+    return _sigmas_of(path) if reads == "scales" else [read_run(path)]
+
+
+def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
+    """The σ vector of a fit, of each rung of a ladder, or of a run that was certified with one; or a file's own."""
+    from smoothcert.perturb.diagonal import load_sigmas
+    from smoothcert.runs.layout import RunFiles
+    from smoothcert.smoothing.fits.fit import read_fits
+
+    if path.is_file():
+        return [(path.stem, load_sigmas(path))]
+    if (sigmas := RunFiles(path).sigmas).exists():
+        return [(path.resolve().name, load_sigmas(sigmas))]
+    fits = read_fits(path)
+    return [(f"init {fit.init:g}", fit.noise.sigmas) for fit in fits if fit.noise is not None]

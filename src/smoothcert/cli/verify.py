@@ -1,0 +1,176 @@
+"""`smoothcert verify`: does a run's every result follow from its votes?"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Group, Parameter
+
+from smoothcert.cli.arguments import RunPath
+from smoothcert.cli.options import ModelOptions, OutputOptions
+from smoothcert.cli.plan_options import SpeedOptions, execution_of, listed
+
+if TYPE_CHECKING:
+    from smoothcert_verify import Checked
+
+_REPLAY = Group("Casting votes again", sort_key=3)
+
+
+@Parameter(name="*", group=_REPLAY)
+@dataclass(frozen=True)
+class ReplayOptions:
+    """Which votes to cast again, and with what."""
+
+    replay: int | None = None
+    """Number of inputs whose votes are cast again."""
+    model: str | None = None
+    """The model to cast them with, which must be the one that was certified. What the run names as its model is never
+    loaded."""
+    chooser: str | None = None
+    """The chooser of a run with σ levels, which must be the one it was certified with."""
+    level_models: Annotated[tuple[str, ...] | None, Parameter(consume_multiple=True, converter=listed)] = None
+    """The models of its levels, smallest σ first, where each has its own; the last must be --model."""
+    dataset: Annotated[str | None, Parameter(alias="-d")] = None
+    """The data set (default: what the model was trained on)."""
+    split: Literal["test", "train"] = "test"
+    """Its split."""
+    data_dir: Path | None = None
+    """Where its files are (default: the environment variable SMOOTHCERT_DATA)."""
+    seed: int | None = None
+    """Draw the inputs by this seed (default: one from the operating system, which is shown): one that the run's maker
+    couldn't know."""
+
+    def check(self) -> None:
+        """Refuse options that contradict each other."""
+        from smoothcert.errors import InvalidValueError
+
+        if self.replay is None:
+            for name in ("model", "chooser", "level_models", "dataset", "data_dir", "seed"):
+                if getattr(self, name) is not None:
+                    option = f"--{name.replace('_', '-')}"
+                    raise InvalidValueError(
+                        f"{option} is for casting votes again: add --replay with the number of inputs"
+                    )
+        elif self.replay < 1:
+            raise InvalidValueError(
+                f"--replay is the number of inputs to cast again, at least 1; got {self.replay}"
+            )
+        elif self.model is None:
+            raise InvalidValueError(
+                "--replay needs --model: what a run names as its model is never loaded unless you name it yourself"
+            )
+        elif self.level_models is not None and self.level_models[-1:] != (self.model,):
+            raise InvalidValueError(
+                f"the last of --level-models is the largest level's and must be --model, {self.model}; got "
+                f"{' '.join(self.level_models)}"
+            )
+
+
+def verify(
+    run: RunPath,
+    *,
+    digest: str | None = None,
+    memory: Path | None = None,
+    replaying: ReplayOptions = ReplayOptions(),
+    model_options: ModelOptions = ModelOptions(),
+    speed: SpeedOptions = SpeedOptions(),
+    output: OutputOptions = OutputOptions(),
+) -> None:
+    """Check that a run's every class, radius and abstention follows from its votes and its plan.
+
+    Made for runs of unknown origin. It trusts nothing: bounds, quantiles and radii are computed anew in
+    whole numbers and 60-digit intervals, without the code that made the run, and nothing is opened but the run's own
+    files. Streams, numbers of votes, labels' range, hashes and the results' digest are checked, too.
+
+    Votes alone can't show that they are the model's. `--replay 20 --model MODEL` casts those of 20 inputs again and
+    compares them. What is still left to believe is listed at the end: that the seed was chosen before the inputs, for
+    one.
+
+    The exit code is 0 if everything was recomputed and follows, 4 if something doesn't follow (the inputs are named),
+    5 if there are answers that couldn't be recomputed (a memory's, an imported log's, a theorem that this version
+    doesn't know), 2 if the run can't be read.
+
+    Example: `smoothcert verify runs/digits-cert --replay 20 --model runs/digits`
+
+    Parameters
+    ----------
+    run
+        Run directory made by certify, or by run recertify, remember or import; finished or not.
+    digest
+        Expected SHA-256 of the results; any other is a problem.
+    memory
+        SQLite file of the region memory that the answers came out of: its chain of records is checked.
+    """
+    from rich.text import Text
+
+    from smoothcert.cli.console import progress_bar
+    from smoothcert.cli.views import show_parts
+    from smoothcert.errors import RunError
+    from smoothcert_verify import RunError as UnreadableRunError
+    from smoothcert_verify import verify_run
+
+    replaying.check()
+    silent = output.silent
+    replays = replaying.replay is not None
+    try:
+        with progress_bar("verifying", "inputs", silent) as bar:
+            checked = verify_run(run, digest, lambda total: bar.begin(total, total), bar.one, replays, memory)
+        if replays:
+            _replay(run, checked, replaying, model_options, speed, silent)
+    except UnreadableRunError as error:
+        raise RunError(str(error)) from None
+    report = checked.report
+    if output.json:
+        print(report.as_json())
+    else:  # with --quiet problems only
+        show_parts(Text(line, style) for line, style in report.as_text(output.quiet))
+    if report.exit_code:
+        sys.exit(report.exit_code)
+
+
+def _replay(
+    run: Path,
+    checked: Checked,
+    replaying: ReplayOptions,
+    model_options: ModelOptions,
+    speed: SpeedOptions,
+    silent: bool,
+) -> None:
+    from smoothcert import datasets
+    from smoothcert.cli.arguments import declared_as, level_classifiers, load_named_model
+    from smoothcert.cli.console import progress_bar
+    from smoothcert.cli.levels import load_chooser
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.replay import LevelReplay, Replay, chosen_records
+
+    assert replaying.model is not None
+    assert replaying.replay is not None
+    plan = checked.statement.plan
+    options = declared_as(model_options, checked.statement.model.get("declared"))
+    named = load_named_model(replaying.model, options, "hard" if plan is None else plan.kind.votes)
+    spec = named.dataset_or(replaying.dataset)
+    inputs = datasets.load(spec, replaying.split, replaying.data_dir)
+    models = level_classifiers(replaying.model, named, replaying.level_models, options)
+    execution = execution_of(speed)
+    if plan is not None and plan.levels is not None:
+        chooser = None if replaying.chooser is None else load_chooser(replaying.chooser)
+        replay: Replay = LevelReplay(run, checked.statement, models, chooser, inputs, execution)
+    elif replaying.chooser is not None or len(models) > 1:
+        raise InvalidValueError(
+            f"--chooser and --level-models are for runs with sigma levels, and {run} has none"
+        )
+    else:
+        replay = Replay(run, checked.statement, models[-1], inputs, execution)
+    replay.check_names(spec, replaying.split, checked.report)
+    replay.check_labels(checked.records, checked.report)
+    seed = secrets.randbits(32) if replaying.seed is None else replaying.seed
+    chosen = chosen_records(checked.records, replaying.replay, seed)
+    with progress_bar("casting votes again", "votes", silent) as bar:
+        bar.begin(replay.votes_of(chosen), len(chosen))
+        replay.check(chosen, checked.report, bar.advance)
+    if len(chosen) < len(checked.records):
+        checked.report.notes.append(f"the inputs whose votes were cast again were drawn by --seed {seed}")

@@ -1,0 +1,1 @@
+"""The only place that draws noise and casts votes."""

@@ -1,0 +1,279 @@
+"""A Ray cluster: workers on other machines, or on this one where no address is given.
+
+The process that was started owns the run. Casting a task's votes is idempotent, so that a task may be sent several
+times: by Ray's own retries when a worker or a node is lost, again by :class:`RayVoters` when a worker does not answer,
+and to another node when the model answers differently on one. The first result counts.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import socket
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+from smoothcert.engine.backends.workers import BACKENDS, Cast, RemoteWorker, WorkerSpec, unsendable
+from smoothcert.engine.execution import Execution
+from smoothcert.engine.passes import Passes
+from smoothcert.engine.schedule import Task
+from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
+from smoothcert.extras import require
+
+_MOST_RETRIES = 20  # of a task whose worker or node was lost
+_SECONDS_TO_ANSWER = 10.0
+_MOST_KEPT = 8  # models that a worker process keeps open
+PATIENCE = 60.0
+"""Seconds, or ten times what the slowest took, after which a task is sent again. Every attempt gets one more."""
+
+
+class _Cluster:
+    """The connection, and how many models use it: one that was started here ends with the last of them."""
+
+    lock = threading.Lock()
+    started = False
+    users = 0
+
+    @classmethod
+    def join(cls, ray: Any, execution: Execution) -> None:
+        with cls.lock:
+            if not ray.is_initialized():
+                connect(ray, execution)
+                cls.started = True
+            cls.users += 1
+
+    @classmethod
+    def leave(cls, ray: Any) -> None:
+        with cls.lock:
+            cls.users -= 1
+            if cls.started and not cls.users:
+                cls.started = False
+                ray.shutdown()
+
+
+@dataclass(eq=False)
+class _Errand:
+    """A task until its result is there: the attempts under way, and when the next is due."""
+
+    task: Task
+    promised: Future[list[Cast]] = field(default_factory=Future)
+    attempts: set[Any] = field(default_factory=set)
+    sent: int = 0
+    due: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Unlike:
+    """What a node returns on which the model answers differently."""
+
+    node: str
+    error: ModelError
+
+
+@BACKENDS.register("ray")
+class RayVoters:
+    """Tasks of a cluster, as many at once as there are workers; closed, what they still work on is dropped."""
+
+    far: ClassVar[bool] = True
+
+    def __init__(self, passes: Passes, execution: Execution) -> None:
+        self._ray, self._name = require("ray", "--backend ray"), passes.prepared.name
+        self._errands: set[_Errand] = set()
+        self._excluded: set[str] = set()  # nodes
+        self._slowest = 0.0
+        self._silent_since: float | None = time.monotonic()
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._closed = False
+        _Cluster.join(self._ray, execution)
+        try:
+            self.count = execution.workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+            self._prepared, self._stated = passes.prepared, WorkerSpec.of(passes, execution.main_device)
+            try:
+                self._spec = self._ray.put(self._stated)
+            except Exception as error:  # whatever a model holds may refuse, in its own way
+                raise unsendable(self._name, "machines", error) from None
+            self._gpus = execution.gpus_per_worker
+            self._cast = self._ray.remote(
+                num_cpus=1, num_gpus=self._gpus, max_retries=_MOST_RETRIES, max_calls=0
+            )(_cast)
+            self._key = secrets.token_hex(8)
+        except BaseException:
+            _Cluster.leave(self._ray)
+            raise
+        self._thread = threading.Thread(target=self._serve, name="smoothcert-ray", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Task, /) -> Future[list[Cast]]:
+        """The results of the task's blocks."""
+        errand = _Errand(task)
+        errand.promised.set_running_or_notify_cancel()  # what was sent can't be called back
+        self._events.put(partial(self._send, errand))
+        return errand.promised
+
+    def current(self) -> bool:
+        """Whether the function here is the one that was sent."""
+        return self._stated.current(self._prepared)
+
+    def close(self) -> None:
+        """Drop what is under way; a cluster that was started here ends with the last model that uses it."""
+        self._events.put(self._end)
+        self._thread.join()
+        _Cluster.leave(self._ray)
+
+    def _serve(self) -> None:
+        """In a thread of its own, which alone talks to Ray: what Ray calls back must not wait for Ray."""
+        try:
+            while not self._closed:
+                with suppress(queue.Empty):
+                    self._events.get(timeout=min(1.0, PATIENCE / 4))()
+                self._send_overdue()
+        except Exception as error:  # Ray's own: nobody waits for ever
+            for errand in list(self._errands):
+                self._settle(errand, ModelError(f"the Ray cluster was lost: {_first_line(error)}"))
+            raise
+
+    def _send_overdue(self) -> None:
+        now = time.monotonic()
+        for errand in [errand for errand in self._errands if errand.due <= now]:
+            self._send(errand)
+        if self._errands and self._silent_since is not None and now - self._silent_since > PATIENCE:
+            self._silent_since = None
+            self._warn(
+                f"no Ray worker has finished a task for {PATIENCE:.0f} s: {len(self._nodes())} nodes have a CPU and "
+                f"{self._gpus:g} GPUs for a worker; `ray status` shows what the cluster waits for"
+            )
+
+    def _end(self) -> None:
+        self._closed = True
+        for errand in list(self._errands):
+            self._settle(errand, CancelledError())
+
+    def _send(self, errand: _Errand) -> None:
+        elsewhere = {"ray.io/node-id": f"!in({','.join(sorted(self._excluded))})"}
+        cast = self._cast.options(label_selector=elsewhere) if self._excluded else self._cast
+        try:
+            reference = cast.remote(self._key, self._spec, errand.task)
+        except Exception as error:  # Ray's own
+            return self._settle(errand, self._given_up(error))
+        errand.sent += 1
+        errand.due = time.monotonic() + max(PATIENCE, 10 * self._slowest) * errand.sent
+        errand.attempts.add(reference)
+        self._errands.add(errand)
+        reference.future().add_done_callback(
+            lambda done: self._events.put(partial(self._receive, errand, reference, done))
+        )
+        return None
+
+    def _settle(self, errand: _Errand, result: list[Cast] | BaseException) -> None:
+        """The first result of an errand; its other attempts are dropped."""
+        self._errands.discard(errand)
+        if isinstance(result, BaseException):
+            errand.promised.set_exception(result)
+        else:
+            errand.promised.set_result(result)
+        for reference in errand.attempts:
+            self._ray.cancel(reference, force=True)
+
+    def _receive(
+        self, errand: _Errand, reference: Any, done: Future[list[Cast] | ModelError | _Unlike]
+    ) -> None:
+        if errand.promised.done():
+            return
+        errand.attempts.discard(reference)
+        if (lost := done.exception()) is not None:
+            if not errand.attempts:
+                self._settle(errand, self._given_up(lost))
+        elif isinstance(result := done.result(), _Unlike):
+            self._exclude(errand, result)
+        else:
+            if not isinstance(result, ModelError):
+                self._silent_since = time.monotonic()
+                self._slowest = max(self._slowest, sum(seconds for _, seconds in result))
+            self._settle(errand, result)
+
+    def _given_up(self, lost: BaseException) -> ModelError:
+        return ModelError(
+            f"a task for {self._name} was sent to {_MOST_RETRIES + 1} workers and none of them finished it, "
+            f"the last because: {_first_line(lost)}. Is there enough memory?"
+        )
+
+    def _exclude(self, errand: _Errand, result: _Unlike) -> None:
+        """Leave out a node on which the model answers differently; without another one the run ends."""
+        if result.node not in self._excluded:
+            self._excluded.add(result.node)
+            if self._nodes():
+                self._warn(f"Ray node {result.node} casts no votes in this run: {result.error}")
+        if self._nodes():
+            self._send(errand)
+        elif not errand.attempts:
+            self._settle(errand, result.error)
+
+    def _nodes(self) -> set[str]:
+        """Those that could have a worker of this run, were they idle."""
+        needed = {"CPU": 1.0, "GPU": self._gpus}
+        return {
+            node["NodeID"]
+            for node in self._ray.nodes()
+            if node["Alive"]
+            and all(node["Resources"].get(name, 0.0) >= least for name, least in needed.items())
+        } - self._excluded
+
+    def _warn(self, told: str) -> None:
+        warnings.warn(told, RuntimeWarning, stacklevel=3)
+
+
+_open: dict[str, RemoteWorker] = {}
+
+
+def _cast(key: str, spec: WorkerSpec, task: Task) -> list[Cast] | ModelError | _Unlike:
+    """In a worker process: the results of a task, by a model that is opened when it is first asked for."""
+    if key not in _open:
+        while len(_open) >= _MOST_KEPT:
+            del _open[next(iter(_open))]
+        _open[key] = RemoteWorker(spec)
+    result = _open[key].cast(task)
+    if isinstance(result, DependentVotesError):
+        import ray
+
+        return _Unlike(ray.get_runtime_context().get_node_id(), result)
+    return result
+
+
+def connect(ray: Any, execution: Execution) -> None:
+    """Find the cluster that was named, or start one on this machine."""
+    quiet = {"log_to_driver": False, "configure_logging": False}
+    if execution.address is None:
+        ray.init(address="local", num_cpus=execution.workers, include_dashboard=False, **quiet)
+        return
+    try:
+        _check_answers(execution.address)
+        ray.init(address=execution.address, **quiet)
+    except Exception as error:  # Ray's own, and those of its sockets
+        reason = _first_line(error)
+        if "authenticat" in f"{type(error).__name__} {error}".lower():
+            raise InvalidValueError(
+                f"the Ray cluster at {execution.address!r} rejects this process ({reason}): give it the cluster's "
+                "token (RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH)"
+            ) from None
+        raise InvalidValueError(
+            f"no Ray cluster answers at {execution.address!r} ({reason}). On its head node `ray start --head` says "
+            "where it is; leave --ray-address out to start one on this machine alone"
+        ) from None
+
+
+def _check_answers(address: str) -> None:
+    """Find out in seconds whether anything listens: Ray takes minutes, and may end the process."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), _SECONDS_TO_ANSWER).close()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,1 @@
+"""Models of any make as one row-wise function."""

@@ -1,0 +1,1 @@
+"""Perturbations: what is added to inputs, and their theorems."""

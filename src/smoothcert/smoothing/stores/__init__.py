@@ -1,0 +1,1 @@
+"""Databases of region memories, a file for each kind."""

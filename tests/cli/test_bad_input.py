@@ -1,0 +1,275 @@
+"""Every mistake a user is likely to make: a message that names it and the remedy, exit code 2, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.cli import main
+from smoothcert.runs.records import results_digest
+from smoothcert.runs.run import read_run
+
+from .output import names
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 2) -> str:
+    """The message of a refused command, on one line."""
+    with pytest.raises(SystemExit) as caught:
+        main([str(word) for word in words])
+    shown = capsys.readouterr().err
+    assert caught.value.code == code
+    assert "Traceback" not in shown
+    return " ".join(shown.split())
+
+
+def npz(path: Path, x: np.ndarray, y: np.ndarray) -> Path:
+    np.savez(path, x=x, y=y)
+    return path
+
+
+GOOD_X, GOOD_Y = np.zeros((4, 1, 8, 8), dtype=np.float32), np.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--sigma", "0"], ["sigma", "0.0"]),
+        (["--sigma", "-0.5"], ["sigma", "-0.5"]),
+        (["--sigma", "nan"], ["sigma", "nan"]),
+        (["--alpha", "0"], ["alpha", "0.0"]),
+        (["--alpha", "1"], ["alpha", "1.0"]),
+        *(([f"--{name}", "0"], [name, 0]) for name in ("n0", "n", "max", "skip", "workers", "batch")),
+        (["--device", "abacus"], ["'abacus'", "--device"]),
+        (["--dataset", "digit"], ["'digit'", "'digits'"]),
+        (["--dataset", "nothing.npz"], ["nothing.npz"]),
+        (["--dataset", "mnist"], ["mnist", "--data-dir"]),
+    ],
+)
+def test_options(
+    options: list[str],
+    named: list[object],
+    digits_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SMOOTHCERT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert names(refusal(capsys, "certify", digits_model, *options, "--out", "run"), *named)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "named"),
+    [
+        (np.where(np.arange(4)[:, None, None, None] == 2, np.nan, GOOD_X), GOOD_Y, ["'x'", "nan", 2]),
+        (np.where(np.arange(4)[:, None, None, None] == 2, np.inf, GOOD_X), GOOD_Y, ["'x'", "inf", 2]),
+        (GOOD_X[:, :, :7], GOOD_Y, [(1, 1, 7, 8)]),
+        (GOOD_X.astype("U1"), GOOD_Y, ["'x'", "<U1"]),
+        (GOOD_X[:0], GOOD_Y[:0], ["'x'", (0, 1, 8, 8)]),
+        (GOOD_X, GOOD_Y + 7, [11, 10]),
+        (GOOD_X, GOOD_Y - 1, ["'y'", -1]),
+        (GOOD_X, GOOD_Y[:3], ["'x'", 4, "'y'", 3]),
+        (GOOD_X, GOOD_Y + 0.5, ["'y'", 0.5]),
+    ],
+)
+def test_data(
+    x: np.ndarray,
+    y: np.ndarray,
+    named: list[object],
+    digits_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = npz(Path("data.npz"), x, y)
+    message = refusal(capsys, "certify", digits_model, "--dataset", data, "--n", "50", "--out", "run")
+    assert names(message, "data.npz", *named)
+    assert not Path("run").exists()
+
+
+def test_truncated_files(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = npz(tmp_path / "data.npz", GOOD_X, GOOD_Y)
+    data.write_bytes(data.read_bytes()[:-100])
+    assert "data.npz" in refusal(
+        capsys, "certify", digits_model, "--dataset", data, "--out", tmp_path / "run"
+    )
+    model = tmp_path / "model"
+    shutil.copytree(digits_model, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "model.safetensors" in refusal(capsys, "certify", model, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.onnx", "no_such_module:predict", "json:predict"])
+def test_models(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", tmp_path / "run"]
+    assert names(refusal(capsys, *words), name)
+    assert not (tmp_path / "run").exists()
+
+
+class Payload:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, ("owned",)
+
+
+@pytest.mark.parametrize(("name", "named"), [("model.pth", "--trust-pickle"), ("model.pkl", "model.pkl")])
+def test_a_file_that_would_run_code_is_refused(
+    name: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save({"arch": "lenet", "state_dict": {}, "extra": Payload()}, "model.pth")
+    Path("model.pkl").write_bytes(pickle.dumps(Payload()))
+    words = ["certify", name, "--dataset", "digits", "--sigma", "1", "--out", "run"]
+    assert names(refusal(capsys, *words), name, named)
+    assert {path.name for path in tmp_path.iterdir()} == {"model.pth", "model.pkl"}
+
+
+def test_a_model_without_noise_or_data_of_its_own_asks_for_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", "json:dumps", "--out", tmp_path]
+    assert "--sigma" in refusal(capsys, *words, "--dataset", "digits")
+    assert "--dataset" in refusal(capsys, *words, "--sigma", "1")
+
+
+def test_resuming_with_another_plan_says_what_differs(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", str(digits_model), "--max", "2", "--quiet", "--out", str(tmp_path / "run")]
+    main([*words, "--n", "100"])
+    assert names(refusal(capsys, *words, "--n", "200"), "plan.n", 100, 200)
+    assert len(read_run(tmp_path / "run").records) == 2
+
+
+def test_runs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert str(tmp_path / "nowhere") in refusal(capsys, "table", tmp_path / "nowhere")
+    assert "table --help" in refusal(capsys, "table")
+    assert "plot --help" in refusal(capsys, "plot", "--out", tmp_path / "x.png")
+    assert "run.json" in refusal(capsys, "run", "export", tmp_path)
+
+
+def test_a_corrupt_journal_is_refused_by_readers_and_filled_in_by_certify(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["certify", str(digits_model), "--n", "100", "--max", "12", "--quiet"]
+    words += ["--out", str(tmp_path / "run")]
+    main(words)
+    journal = tmp_path / "run" / "journal.sqlite"
+    whole = results_digest(read_run(tmp_path / "run").records)
+    damaged = journal.read_bytes()[:-5000]
+    journal.write_bytes(damaged)
+    assert str(journal) in refusal(capsys, "table", tmp_path / "run")
+    assert journal.read_bytes() == damaged
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        main(words)
+    assert "journal.sqlite.damaged" in capsys.readouterr().err
+    assert results_digest(read_run(tmp_path / "run").records) == whole
+    assert journal.with_name("journal.sqlite.damaged").read_bytes() == damaged
+
+
+@pytest.mark.slow
+def test_unwritable_places(digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    inside = tmp_path / "file" / "run"
+    words = ["certify", str(digits_model), "--n", "100", "--max", "2"]
+    assert str(inside) in refusal(capsys, *words, "--out", inside)
+    train = ["train", "digits", "--sigma", "1", "--epochs", "1"]
+    assert str(inside) in refusal(capsys, *train, "--out", inside)
+    main([*words, "--quiet", "--out", str(tmp_path / "run")])
+    nowhere = tmp_path / "no" / "x.png"
+    assert str(nowhere) in refusal(capsys, "plot", tmp_path / "run", "--out", nowhere)
+    assert ".png" in refusal(capsys, "plot", tmp_path / "run", "--out", tmp_path / "x.bmp")
+
+
+def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit on file size stands for a full disk: writes fail, the journal stays whole."""
+    out = tmp_path / "run"
+    words = ["certify", str(digits_model), "--n", "100", "--max", "60", "--quiet", "--out", str(out)]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, limits[1]))  # Python ignores SIGXFSZ
+    try:
+        message = refusal(capsys, *words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(out / "journal.sqlite") in message
+    assert len(read_run(out).records) < 60
+    main(words)
+    assert len(read_run(out).records) == 60
+
+
+@pytest.mark.filterwarnings("always")
+def test_hopeless_n_is_announced(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["predict"], ["certify", "--out", str(tmp_path / "run")]):
+        main([words[0], str(digits_model), "--n", "10", "--max", "1", "--seed", "0", *words[1:]])
+        assert names(capsys.readouterr().err, 10, 0.001, 11)
+
+
+@pytest.fixture
+def begun(digits_model: Path, tmp_path: Path) -> Path:
+    """A training as it is before its end: no weights, and what it goes on from."""
+    folder = tmp_path / "begun"
+    shutil.copytree(digits_model, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "model.json").unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["certify", "--out", "run"],
+        ["diagnose"],
+        ["predict"],
+        ["train", "digits", "--sigma", "0.25", "--out", "run", "--from"],
+    ],
+)
+def test_a_training_that_is_not_finished(
+    begun: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: list[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = [*command, begun] if "--from" in command else [command[0], begun, *command[1:]]
+    assert names(refusal(capsys, *words), begun, "model.safetensors")
+    assert not Path("run").exists()
+
+
+def test_weights_that_were_lost(begun: Path, digits_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(digits_model / "model.json", begun)
+    assert "model.safetensors" in refusal(capsys, "attack", "--lines", begun)
+
+
+def test_a_certified_run_is_no_model(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "certified"
+    main(["certify", str(digits_model), "--n", "100", "--max", "2", "--quiet", "--out", str(run)])
+    capsys.readouterr()
+    assert str(run) in refusal(capsys, "attack", "--lines", run)
+
+
+def test_a_descriptor_is_no_name(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def failing(*_: object) -> None:
+        raise OSError(5, "Input/output error", 3)
+
+    monkeypatch.setattr("smoothcert.runs.run.read_run", failing)
+    message = refusal(capsys, "show", "run")
+    assert "3" not in message
+    assert "Input/output error" in message

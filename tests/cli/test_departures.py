@@ -1,0 +1,158 @@
+"""A model that is used with other noise, or on inputs of another scale, than it was trained with: said, not refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert.analysis.trained import Departures
+from smoothcert.architectures.spec import ModelSpec, initialise
+from smoothcert.cli import main
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.run import read_run
+
+from .output import names
+
+NOISE = "σ = 0.5", "σ = 0.25"
+RANGE = "[0, 1]", "[0, 255]"
+
+
+def toy_data(path: Path, scale: float) -> None:
+    random = np.random.default_rng(0)
+    x = np.round(random.random((24, 1, 8, 8)) * 255)
+    x[0, 0, 0, :2] = 0, 255
+    np.savez(path, x=(x * scale).astype(np.float32), y=np.arange(24) % 3)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("departures")
+    toy_data(folder / "small.npz", 1 / 255)
+    toy_data(folder / "large.npz", 1)
+    train = ["--sigma", "0.5", "--epochs", "1", "--batch-size", "8", "--quiet"]
+    main(["train", f"npz:{folder}/small.npz", *train, "--out", str(folder / "model")])
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+FEW = ["--n", "100", "--max", "3"]
+LIKE = ["model", "--dataset", "npz:small.npz", *FEW]
+UNLIKE = ["model", "--dataset", "npz:large.npz", "--sigma", "0.25", *FEW]
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    capsys.readouterr()
+    main(list(words))
+    shown = capsys.readouterr()
+    return shown.out, " ".join(shown.err.split())
+
+
+@pytest.mark.parametrize("command", ["certify", "predict"])
+@pytest.mark.parametrize("more", [[], ["--json"], ["--quiet"]])
+def test_certify_and_predict_warn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, more: list[str]
+) -> None:
+    where = ["--out", str(tmp_path / "out")]
+    _, like = told(capsys, command, *LIKE, *where, *more)
+    assert "warning" not in like
+    _, unlike = told(capsys, command, *UNLIKE, *where[:1], str(tmp_path / "other"), *more)
+    told_of = "warning" in unlike, names(unlike, *NOISE), names(unlike, *RANGE)
+    assert told_of == 3 * (more != ["--quiet"],)
+
+
+def test_the_run_states_it_and_show_report_and_attack_repeat_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = str(tmp_path / "run")
+    main(["certify", *UNLIKE, "--out", run, "--quiet"])
+    origin = json.loads((tmp_path / "run" / "run.json").read_text())["origin"]
+    assert (origin["input_range"], origin["trained_range"]) == ([0.0, 255.0], [0.0, 1.0])
+    noise, scale = json.loads(told(capsys, "show", run, "--json")[0])["notes"]
+    assert names(noise, *NOISE)
+    assert names(scale, *RANGE)
+    shown, _ = told(capsys, "show", run)
+    main(["report", run, "--out", str(tmp_path / "page")])
+    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    for note in (noise, scale):
+        assert note in " ".join(shown.split())
+        assert json.dumps(note).strip('"') in page
+    data = ["--model", "model", "--dataset", "npz:large.npz", "--radii", "0.1"]
+    _, warned = told(capsys, "attack", run, *data, "--steps", "1", "--copies", "1", "--n", "20")
+    assert names(warned, *NOISE, *RANGE)
+
+
+def test_a_fine_run_has_no_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["certify", *LIKE, "--out", str(tmp_path / "run"), "--quiet"])
+    assert json.loads(told(capsys, "show", str(tmp_path / "run"), "--json")[0])["notes"] == []
+
+
+def departures(**parts: Any) -> list[str]:
+    origin = {"trained": {"sigma": 0.5}, "input_range": [0.0, 1.0], "trained_range": [0.0, 1.0]}
+    plan = {"noise": "gaussian", "sigma": 0.5}
+    for name, value in parts.items():
+        (plan if name in ("noise", "sigma") else origin)[name] = value  # type: ignore[index]
+    return Departures.of(Manifest.of("certify", plan, {}, {}, origin=origin)).in_words()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"input_range": [0.1, 0.8]},
+        {"input_range": None, "sigma": 0.5000000000001},
+        {"trained_range": None, "input_range": [0.0, 255.0]},
+        {"trained": {}, "sigma": 1.0},
+        {"trained": "anything", "sigma": 1.0},
+        {"trained": {"sigma": "much"}, "sigma": 1.0},
+        {"noise": "diagonal-gaussian", "sigma": 1.0},
+        {"trained": {"sigma": 0.5, "noise": "fits/mine"}, "sigma": 1.0},
+        {"sigma": None},
+    ],
+)
+def test_silent(parts: dict[str, Any]) -> None:
+    assert departures(**parts) == []
+
+
+@pytest.mark.parametrize("seen", [[0.0, 255.0], [-0.5, 0.5], [0.0, 1 / 255], [-2.0, 2.0], [5.0, 5.5]])
+def test_another_scale(seen: list[float]) -> None:
+    (sentence,) = departures(input_range=seen)
+    assert f"[{seen[0]:g}, {seen[1]:g}]" in sentence
+    assert departures(input_range=[0.0, 1.0], trained_range=seen) != []
+
+
+def test_a_constant_data_set_is_no_mistake() -> None:
+    assert departures(trained_range=[0.0, 0.0], input_range=[0.0, 0.0]) == []
+    assert len(departures(trained_range=[0.0, 0.0])) == 1
+
+
+def test_other_noise() -> None:
+    (sentence,) = departures(noise="uniform")
+    assert names(sentence, "gaussian", "uniform", 0.5)
+
+
+@pytest.mark.slow
+def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    spec = ModelSpec("cifar_resnet20", (3, 32, 32), tuple("0123456789"))
+    payload = {"arch": "cifar_resnet20", "state_dict": initialise(spec, seed=0).state_dict()}
+    torch.save(payload, tmp_path / "c.pth.tar")
+    np.savez(tmp_path / "d.npz", x=np.full((1, 3, 32, 32), 0.2, np.float32), y=np.zeros(1, int))
+    words = ["certify", str(tmp_path / "c.pth.tar"), "-d", f"npz:{tmp_path}/d.npz", "--sigma", "0.25"]
+    words += ["--n", "20", "--n0", "10"]
+    _, noted = told(capsys, *words, "--out", str(tmp_path / "standard"))
+    assert names(noted, tmp_path / "c.pth.tar", "--normalisation centre")
+    _, noted = told(capsys, *words, "--normalisation", "centre", "--out", str(tmp_path / "centred"))
+    assert "normalis" not in noted
+    standard, centre = (read_run(tmp_path / name).manifest for name in ("standard", "centred"))
+    assert standard.model.sha256 != centre.model.sha256  # another function, and known as such
+    assert centre.origin.value("normalisation") == "centre"  # the report's command says it again

@@ -1,0 +1,145 @@
+"""`smoothcert doctor`: every step is taken whatever happens to the others, and a broken promise ends with 4."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from smoothcert.cli import main
+from smoothcert.health import checkup
+from smoothcert.health.checkup import Thoroughness, check_up
+from smoothcert.health.trials import BesideCpu, KnownAnswer, NoiseFit, RandomNetwork
+
+from .output import names, rows
+
+TINY = RandomNetwork("tiny", "small-cnn", (1, 8, 8))
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checkup, "QUICK", Thoroughness(((TINY, 64),), 2000, (TINY,), 0.001))
+
+
+@pytest.mark.slow
+def test_a_healthy_machine(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)  # nothing is sent anywhere
+    monkeypatch.setenv("COLUMNS", "140")
+    main(["doctor", "--quick"])
+    shown = capsys.readouterr()
+    assert re.search(r"\btorch \d", shown.out)
+    assert re.search(r"p = 0\.\d", shown.out)
+    speeds = [row for row in rows(shown.out) if row[0] == "tiny"]
+    assert any(row[2].startswith("channels-last") for row in speeds)
+    assert all(float(row[-1]) > 0 for row in speeds)
+    assert "AssertionError" not in shown.out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_broken_promise_ends_with_four_and_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = NoiseFit("gaussian", "pairs", "cpu", 2000, 99.0, 1e-9)
+    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: ([fit], []))
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "--quick", "--json"])
+    assert caught.value.code == 4
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    found = json.loads(shown.out)
+    assert found["healthy"] is False
+    assert found["environment"]["devices"][0] == "cpu"
+    assert found["failures"] == []
+    assert found.keys() >= {"noise", "advice"}
+    assert all(one["same"] for one in found["same_bits"])
+    assert {one["network"] for one in found["same_bits"] + found["speed"]} == {"tiny"}
+    (broken,) = found["broken"]
+    assert names(broken, "gaussian", "cpu", "pairs", 99.0, 1e-9)
+    for step in ("same_bits", "measure"):
+        monkeypatch.setattr(checkup, step, lambda *_: ([], []))
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "--quick", "--quiet"])
+    assert caught.value.code == 4
+    assert broken in capsys.readouterr().out
+    monkeypatch.setattr(checkup, "noise_fits", lambda device, votes: ([replace(fit, p=0.5)], []))
+    main(["doctor", "--quick", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["healthy"], found["broken"]) == (True, [])
+
+
+def test_a_step_that_fails_keeps_no_other_from_being_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("driver")
+
+    for step in ("look_around", "same_bits", "noise_fits"):
+        monkeypatch.setattr(checkup, step, fails)
+    taken = []
+    found = check_up(
+        tmp_path, quick=True, on_step=lambda words, number, total: taken.append((words, number, total))
+    )
+    assert [number for _, number, _ in taken] == [0, 1, 2]
+    assert found.rates
+    assert all("RuntimeError: driver" in failure for failure in found.failures)
+    assert [re.findall("tiny|cpu", failure) for failure in found.failures] == [[], ["tiny", "cpu"], ["cpu"]]
+    assert found.broken == []
+
+
+def test_ctrl_c_ends_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def pressed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkup, "same_bits", pressed)
+    with pytest.raises(KeyboardInterrupt):
+        check_up(tmp_path, quick=True)
+
+
+@pytest.mark.slow
+def test_one_device_beside_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Known votes and votes of every route, as a table for an issue; a device that isn't there is refused at once."""
+    main(["doctor", "--quick", "--device", "cpu"])
+    shown = capsys.readouterr()
+    table = [line.strip("|").split("|") for line in shown.out.splitlines() if line.startswith("| tiny")]
+    assert len(table) >= 2
+    assert any("(default)" in row[1] for row in table)
+    for row in table:
+        assert row[2].strip() == "yes"
+        assert int(row[3].split(" of ")[0]) <= 2
+        assert float(row[4]) > 0
+    assert "known votes, gaussian: yes" in shown.out
+    assert "known votes, uniform: yes" in shown.out
+    assert "broken" not in shown.out
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "--quick", "--device", "cuda:77"])
+    assert caught.value.code == 2
+    shown = capsys.readouterr()
+    assert "cuda:77" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.slow
+def test_a_device_that_votes_otherwise_ends_with_four(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = KnownAnswer("gaussian", "cpu", (1, 2))
+    votes = BesideCpu("tiny", "cpu", "eager", 100, 2)
+    monkeypatch.setattr(checkup, "known_answers", lambda device: ([answer], []))
+    monkeypatch.setattr(checkup, "beside_cpu", lambda network, device, count: ([votes], []))
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "--quick", "--device", "cpu"])
+    assert caught.value.code == 4
+    out = capsys.readouterr().out
+    assert re.search(r"broken: .*\(1, 2\)", out)
+    assert re.search(r"broken: .*2 of 100", out)

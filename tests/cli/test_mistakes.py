@@ -1,0 +1,213 @@
+"""Mistakes in a command: each is told with what was probably meant, and with a remedy that wasn't tried already."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from cyclopts import CoercionError
+
+from smoothcert.bounds.base import BOUNDS
+from smoothcert.cli import main
+from smoothcert.cli.help_pages import in_words
+from smoothcert.registry import closest
+from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.records import Record
+from smoothcert.runs.run import create_run, read_run
+from tests.guarantees.hostile import refusal, toy_run
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    return " ".join(refusal(capsys, *words).replace("│", " ").split())
+
+
+def guesses(text: str) -> list[str]:
+    """The choices that a message names twice: once among all of them, and once as the guess."""
+    named = Counter(re.findall(r'"([^"]+)"', text))
+    return [choice for choice, times in named.items() if times == 2]
+
+
+@pytest.mark.parametrize("name", ["cloper", "clopper", "pearson", "hoefding", "Bernstein"])
+def test_a_bound_is_guessed(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    (guess,) = guesses(told(capsys, "certify", "model", "--bound", name, "--out", "run"))
+    assert guess in BOUNDS
+    assert set(name.lower()) <= set(guess)
+
+
+def test_nothing_is_guessed_of_something_else(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not guesses(told(capsys, "certify", "model", "--bound", "xyz", "--out", "run"))
+
+
+def test_a_log_for_machines_has_the_guess(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["certify", "model", "--bound", "cloper", "--out", "run", "--log-format", "json"])
+    error, _ = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert guesses(error["message"]) == ["clopper-pearson"]
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["plot", "run", "--kind", "acc", "--out", "a.png"], "accuracy"),
+        (["table", "run", "--layout", "train"], "training"),
+        (["run", "export", "run", "--format", "parq"], "parquet"),
+    ],
+)
+def test_every_choice_is_guessed(capsys: pytest.CaptureFixture[str], words: list[str], meant: str) -> None:
+    assert guesses(told(capsys, *words)) == [meant]
+
+
+def test_a_sigma_search_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "'ladder'" in told(capsys, "certify", "m", "--sigma-search", "lad", "--out", "r")
+
+
+def test_parts_of_names() -> None:
+    assert closest("cloper", list(BOUNDS)) == ["clopper-pearson"]
+    assert closest("two-clas", list(BOUNDS))[0] == "two-class"
+    assert closest("zzz", list(BOUNDS)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--eta", "1"], ["gaussian", "'eta'", "consistency", "smoothmix"]),
+        (
+            ["--objective", "macer", "--eta", "1"],
+            ["macer", "'eta'", "consistency", "smoothmix", "lam", "gamma", "beta", "copies"],
+        ),
+    ],
+)
+def test_a_knob_of_another_method(
+    capsys: pytest.CaptureFixture[str], words: list[str], names: list[str]
+) -> None:
+    text = told(capsys, "train", "digits", "--sigma", "0.5", *words, "--out", "model")
+    assert all(name in text for name in names)
+
+
+def test_a_knob_of_nobody(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sweep = ["sweep", "digits", "--sigmas", "0.5", "--out", str(tmp_path)]
+    text = told(capsys, *sweep, "--methods", "gaussian:bogus=1")
+    assert all(name in text for name in ("gaussian", "'bogus'"))
+    assert not text.endswith(":")
+    text = told(capsys, *sweep, "--methods", "gaussian:eta=1")
+    assert all(name in text for name in ("gaussian", "'eta'", "consistency", "smoothmix"))
+
+
+def test_a_knob_of_another_search(capsys: pytest.CaptureFixture[str]) -> None:
+    text = told(capsys, "certify", "model", "--sigma-search", "ladder:top=1", "--out", "run")
+    assert all(name in text for name in ("ladder", "'top'", "grid"))
+
+
+def test_fewer_inputs_than_a_fit_keeps_apart(
+    capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path
+) -> None:
+    words = [
+        "fit",
+        "noise",
+        str(digits_model),
+        "--init",
+        "0.25",
+        "--max",
+        "200",
+        "--out",
+        str(tmp_path / "fit"),
+    ]
+    text = told(capsys, *words)
+    assert " 200 " in text
+    assert " 256" in text
+    assert "--validation 50" in text
+    assert text.startswith("smoothcert: "), "nothing is announced that can't be"
+    assert not (tmp_path / "fit").exists()
+
+
+@pytest.mark.parametrize(
+    ("pilot", "n", "warned"),
+    [
+        ("pilot:1%", 500, True),
+        ("pilot:1%", 2000, True),
+        ("pilot:1%", 20000, False),
+        ("pilot:5%,100", 2000, False),
+    ],
+)
+def test_a_pilot_that_costs_more_than_it_saves(
+    capsys: pytest.CaptureFixture[str], digits_model: Path, tmp_path: Path, pilot: str, n: int, warned: bool
+) -> None:
+    words = ["certify", str(digits_model), "--n", str(n), "--max", "1", "--out", str(tmp_path / "run")]
+    main([*words, "--stop", pilot, "--log-format", "json"])
+    events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    warnings = [event["message"] for event in events if event["event"] == "warning"]
+    assert bool(warnings) == warned
+    for message in warnings:
+        assert pilot in message
+        assert str(n) in message
+        votes = max(int(number) for number in re.findall(r"\d+", message))  # expected of an input
+        assert votes > max(n, 1000), "more than without a pilot, and than the pilot alone"
+
+
+HEADER, ROWS = (
+    "idx\tlabel\tpredict\tradius\tcorrect\ttime",
+    ["0\t1\t1\t0.5\t1\t0:00:01", "1\t2\t2\t0.25\t1\t0:00:01"],
+)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_logs_whose_lines_end_otherwise(tmp_path: Path, end: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log.tsv"
+    log.write_bytes("".join(line + end for line in [HEADER, *ROWS]).encode())
+    main(["run", "import", str(log), "--sigma", "0.5", "--out", str(tmp_path / "run")])
+    assert len(read_run(tmp_path / "run").records) == 2
+    capsys.readouterr()
+    log.write_bytes("".join(line + end for line in ROWS).encode())
+    text = told(capsys, "run", "import", str(log), "--sigma", "0.5", "--out", str(tmp_path / "other"))
+    assert str(log) in text
+    assert HEADER.replace("\t", " ") in text
+    assert "\\r" not in text
+
+
+def paper_refusal(capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str | None) -> str:
+    plan = {"noise": "gaussian", "sigma": 0.25, "norm": "l2"}
+    for place, label in (("a", 1), ("b", 2)):
+        data = {"planned": [0]} | ({} if name is None else {"name": name})
+        create_run(
+            tmp_path / place, Manifest.of("import", plan, {}, data), [Record(0, label, 1, 0.5, 0.25, 1.0)]
+        )
+    return told(capsys, "table", str(tmp_path / "a"), str(tmp_path / "b"), "--layout", "paper")
+
+
+def test_no_advice_that_was_taken_already(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = paper_refusal(capsys, tmp_path, "mnist")
+    assert "--dataset" not in text
+    assert "mnist" in text
+
+
+def test_advice_that_wasnt(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "--dataset" in paper_refusal(capsys, tmp_path, None)
+
+
+def test_compare_prints_few_digits_and_points_to_volumes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = toy_run(Path("a run"), 40)
+    toy_run(Path("b"), 40, sigma=0.30476919941058963)
+    main(["compare", str(first), "b", "--radii", "0.25"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "0.304769 " in text
+    assert "--kind area" not in text
+    toy_run(Path("c"), 40, sigma=0.5 + 1e-9)
+    main(["compare", str(first), "c", "--radii", "0.25"])
+    assert "0.500000001 " in " ".join(capsys.readouterr().out.split())
+    toy_run(Path("d"), 40, noise="diagonal-gaussian", dimension=4)
+    main(["compare", str(first), "d", "--radii", "0.25"])
+    text = " ".join(capsys.readouterr().out.split())
+    (command,) = re.findall(r"`(smoothcert [^`]*)`", text)
+    assert shlex.split(command)[1:] == ["plot", "a run", "d", "--kind", "area", "--out", "area.png"]
+
+
+def test_the_parser_s_other_messages_are_its_own() -> None:
+    message = "as it is"
+    assert in_words(CoercionError(msg=message)) == message

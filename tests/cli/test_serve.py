@@ -1,0 +1,194 @@
+"""`smoothcert serve` from outside: it starts, answers, refuses what it should, and ends in order."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+
+from smoothcert.cli import main
+from smoothcert.client import Client, ServiceError
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+
+
+@contextmanager
+def serving(*words: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server of its own process, and its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "smoothcert", "serve", *words, "--port", "0", "--json"],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    limit = threading.Timer(300, process.kill)
+    limit.start()
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read() if process.stderr else ""
+        yield process, json.loads(line)["url"]
+    finally:
+        limit.cancel()
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.system
+def test_it_serves_a_training_run_and_ends_on_a_signal(digits_model: Path, tmp_path: Path) -> None:
+    words = ("--n", "4000", "--seed", "7", "--workers", "1")
+    with serving(str(digits_model), *words, cwd=tmp_path) as (process, url):
+        client = Client(url)
+        assert client.plan()["model"]["input_shape"] == [1, 8, 8]
+        assert client.certify(np.zeros((1, 8, 8)), votes=1000).votes == 1000
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 0, told
+        assert "--seed 7" in told
+
+
+@pytest.mark.system
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    """With a model that never comes back, an end in order would never come."""
+    (tmp_path / "hanging.py").write_text(
+        "import time, numpy as np\n"
+        "from pathlib import Path\n"
+        "def model(batch):\n"
+        "    while Path('hang').exists():\n"
+        "        Path('hanging').touch()\n"
+        "        time.sleep(0.1)\n"
+        "    return np.stack([-batch[:, 0], batch[:, 0]], 1)\n"
+    )
+    words = (
+        "--model-returns",
+        "scores",
+        "--classes",
+        "2",
+        "--input-shape",
+        "2",
+        "--sigma",
+        "1",
+        "--n",
+        "1000",
+    )
+    with serving("hanging:model", *words, cwd=tmp_path) as (process, url):
+        (tmp_path / "hang").touch()
+        asking = threading.Thread(
+            target=certify_or_fail, args=(Client(url), np.array([1.0, 0.0])), daemon=True
+        )
+        asking.start()
+        wait_until((tmp_path / "hanging").exists)
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: not listens(url))
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGINT
+        assert "Traceback" not in errors
+        asking.join(60)
+        assert not asking.is_alive()
+
+
+def certify_or_fail(client: Client, x: np.ndarray) -> None:
+    with suppress(ServiceError):
+        client.certify(x, deadline=60)
+
+
+def listens(url: str) -> bool:
+    address = urlsplit(url)
+    try:
+        socket.create_connection((address.hostname, address.port), timeout=10).close()
+    except OSError:
+        return False
+    return True
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", *words])
+    assert ended.value.code == 2
+    return " ".join(capsys.readouterr().err.split())
+
+
+def test_mistakes_are_told_before_anything_is_served(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = str(digits_model)
+    keys, secret = str(tmp_path / "keys"), str(tmp_path / "secret")
+    for words, named in (
+        (("--host", "0.0.0.0"), ("--host 0.0.0.0", "--api-keys", "--open")),
+        (("--open", "--api-keys", keys), ("--open", "--api-keys")),
+        (("--api-keys", keys), (f"--api-keys {keys}", "serve key")),
+        (("--seed", "1", "--secret-file", secret), ("--seed", "--secret-file")),
+        (("--bound", "two-class"), ("two-class", "mixture-top-two")),
+        (("--sigma-search", "ladder"), ("--memory", "--sigma-search")),
+        (("--input-shape", "wide"), ("--input-shape", "1,28,28", "'wide'")),
+        (("--port", "70000"), ("65535", "70000")),
+    ):
+        message = mistake(capsys, model, *words)
+        assert all(name in message for name in named), message
+
+
+def test_a_port_that_is_taken_is_one_message(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        told = mistake(capsys, str(digits_model), "--port", port)
+    assert all(part in told for part in ("127.0.0.1", port, "--port 0"))
+
+
+def test_a_key_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["serve", "key", "alice", "--api-keys", str(tmp_path / "keys")])
+    key = capsys.readouterr().out.strip()
+    assert key.startswith("smoothcert_")
+    assert key not in (tmp_path / "keys").read_text()
+
+
+def test_a_run_of_certificates_says_how_its_model_is_served(
+    digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    few = ("--n", "300", "--n0", "20", "--alpha", "0.01", "--sigma", "0.3", "--max", "2", "--quiet")
+    main(["certify", str(digits_model), *few, "--out", str(run)])
+    assert f"--plan-from {run}" in mistake(capsys, str(run)).replace("- ", "-")
+    message = mistake(capsys, str(digits_model), "--plan-from", str(run), "--sigma", "1")
+    assert all(option in message for option in ("--plan-from", "--sigma", "--sigma-search"))
+    made = []
+
+    class Ended:
+        async def serve(self) -> None:
+            """Nobody asks."""
+
+    def remembered(application: Any, *_: Any) -> Ended:
+        made.append(application.state.service)
+        return Ended()
+
+    monkeypatch.setattr("smoothcert.service.server.make_server", remembered)
+    main(["serve", str(digits_model), "--plan-from", str(run), "--quiet"])
+    plan = made[0].engine.plan
+    assert (plan.noise.sigma, plan.n, plan.n0, plan.alpha) == (0.3, 300, 20, 0.01)
+    assert plan.bound == "mixture-top-two"

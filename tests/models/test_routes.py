@@ -1,0 +1,182 @@
+"""Routes agree with eager evaluation, and fall back or refuse where they can't."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import ModelError
+from smoothcert.models import routes
+from smoothcert.models.adapt import adapt
+from smoothcert.models.numerics import Numerics
+
+SHAPE = (2, 8, 8)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 4)
+    )
+
+
+class Viewing(nn.Module):
+    """Reshapes with .view, which a channels-last activation refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 6, 3)
+        self.fc = nn.Linear(216, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.conv(x)
+        return self.fc(hidden.view(len(x), -1))
+
+
+def settled(module: nn.Module, **asked: str) -> str:
+    return adapt(module, "hard").prepare(Numerics(**asked), SHAPE).numerics.route
+
+
+def counts(route: str) -> tuple[int, ...]:
+    classifier = SmoothedClassifier(
+        network(), sigma=1.0, n=2000, seed=0, numerics=Numerics(route=route, chunk=64)
+    )
+    x = np.random.default_rng(0).random(SHAPE)
+    return classifier.certify_batch(x[np.newaxis], index=0)[0].estimation.counts
+
+
+@pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime"])
+def test_routes_vote_almost_as_eager_does(route: str) -> None:
+    if route == "onnxruntime":
+        pytest.importorskip("onnxruntime")
+    difference = np.abs(np.array(counts(route)) - np.array(counts("eager"))).sum()
+    assert difference <= 4  # a last bit may move a vote or two
+
+
+def test_the_compiled_route_is_taken_to_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Dynamo's tracer and without code for the processor, which takes a C++ compiler half a minute."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    assert counts("compiled") == counts("eager")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_compiled_route_votes_almost_as_eager_does() -> None:
+    assert np.abs(np.array(counts("compiled")) - np.array(counts("eager"))).sum() <= 4
+
+
+class Branching(nn.Module):
+    """Batch norm behind a branch on shapes, which a capture follows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = network()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.body(x) if len(x.shape) == 4 and x.shape[0] > 0 else x
+        return answer
+
+
+def test_auto_folds_batch_norm_lays_images_out_and_is_eager_elsewhere() -> None:
+    plain = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(216, 4))
+    assert settled(network()) == "folded"
+    assert settled(Branching()) == "folded"
+    assert settled(plain) == "channels-last"
+    assert adapt(nn.Linear(3, 2), "hard").prepare(Numerics(), (3,)).numerics.route == "eager"
+
+
+def wide_network(activation: nn.Module | None = None) -> nn.Module:
+    """Batch norm, and just enough work for a row to be worth an export."""
+    torch.manual_seed(1)
+    layers = [nn.Conv2d(2, 96, 3), nn.BatchNorm2d(96), activation or nn.ReLU(), nn.Conv2d(96, 96, 3)]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(1536, 4))
+
+
+class Branch(nn.Module):
+    """Looks at a value: an export would keep the branch that its own rows took."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.sum() > -9e9 else -x
+
+
+class Reader(nn.Module):
+    """Reads a number, which a symbolic tracer follows and an exporter freezes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * ((x * 0).sum().item() + 1)
+
+
+def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_worth_the_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+
+    assert settled(wide_network()) == "onnxruntime"
+    assert settled(wide_network(), dtype="float64") == "folded"  # never tried where it can't work
+    assert settled(network()) == "folded"  # little work
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert settled(wide_network()) == "folded"
+
+
+def test_an_onnxruntime_that_is_there_and_broken_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise AttributeError('built for another numpy')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    assert settled(wide_network()) == "folded"
+
+
+@pytest.mark.parametrize("looking", [Branch(), Reader()])
+def test_auto_never_exports_a_model_that_looks_at_values(looking: nn.Module) -> None:
+    assert settled(wide_network(looking)) in ("folded", "channels-last")
+
+
+def test_a_route_that_auto_tries_in_vain_leaves_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(module: nn.Module, rows: torch.Tensor) -> routes.Forward:
+        raise RuntimeError("unsupported operator")
+
+    for opener in (broken, moved):
+        monkeypatch.setitem(routes._OPENERS, "onnxruntime", opener)
+        assert settled(wide_network()) == "folded"
+
+
+def moved(module: nn.Module, rows: torch.Tensor) -> routes.Forward:
+    return lambda batch: module(batch) + 1.0
+
+
+def test_exporting_is_quiet(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("onnxruntime")
+    adapt(wide_network(), "hard").prepare(Numerics(), SHAPE)
+    said = capfd.readouterr()
+    assert (said.out, said.err, caplog.text) == ("", "", "")
+
+
+def test_auto_falls_back_where_a_route_fails_and_a_named_route_says_why() -> None:
+    assert settled(Viewing()) == "eager"
+    with pytest.raises(ModelError, match=r"'channels-last'.*RuntimeError.*--route auto"):
+        adapt(Viewing(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
+
+
+def test_a_route_with_other_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(routes._OPENERS, "channels-last", moved)
+    with pytest.raises(ModelError, match=r"'channels-last'.*ModelError.*--route auto"):
+        adapt(network(), "hard").prepare(Numerics(route="channels-last"), SHAPE)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_the_numeric_type_reaches_the_model(dtype: str) -> None:
+    torch.manual_seed(0)
+    module = nn.Linear(4, 3)
+    prepared = adapt(module, "hard").prepare(Numerics(dtype=dtype), (4,))
+    rows = torch.rand(prepared.numerics.layout().chunk, 4, dtype=prepared.numerics.noise_dtype())
+    kind = getattr(torch, dtype)
+    assert torch.equal(prepared.outputs(rows), module.to(kind)(rows.to(kind)))
