@@ -29,7 +29,7 @@ Threads meet after every layer. With less to do between two meetings they gain l
 one, where one of them waits for its turn, they are many times slower than one alone.
 """
 
-_PATIENCE = 1.0  # seconds that an interrupted worker has to end
+_INTERRUPTS, _PATIENCE = 4, 0.25  # how often a worker is interrupted, and seconds that it has to end each time
 
 LONG_WAIT = 60.0
 """Seconds for the lock after which a warning says what may be wrong: a pass seldom takes as long."""
@@ -164,10 +164,15 @@ def in_a_worker(work: Callable[[], R]) -> R:
 
 
 def _interrupt(worker: threading.Thread) -> None:
-    """Raise KeyboardInterrupt in a thread as soon as it computes in Python, and wait a little for its end."""
+    """Raise KeyboardInterrupt in a thread as soon as it computes in Python, and wait a little for its end.
+
+    More than once: Python drops an exception that it happens to raise in a finalizer.
+    """
     ident = ctypes.c_ulong(worker.ident or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
-    worker.join(_PATIENCE)
+    for _ in range(_INTERRUPTS):
+        if worker.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+            worker.join(_PATIENCE)
 
 
 class Workers:

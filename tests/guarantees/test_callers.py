@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -241,14 +241,20 @@ def test_a_forked_process_waits_for_no_thread_that_it_does_not_have() -> None:
 
 
 @pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals go elsewhere")
-def test_an_interrupt_ends_a_preparation_at_once_and_releases_the_lock() -> None:
+@pytest.mark.parametrize("dropped", [False, True], ids=["", "the first one dropped"])
+def test_an_interrupt_ends_a_preparation_at_once_and_releases_the_lock(dropped: bool) -> None:
     asked, ended, answered = threading.Event(), threading.Event(), threading.Event()
+
+    def wait() -> None:
+        for _ in range(round(100 * SECONDS)):
+            time.sleep(0.01)
 
     def slow(batch: np.ndarray) -> np.ndarray:
         asked.set()
         try:
-            for _ in range(round(100 * SECONDS)):
-                time.sleep(0.01)
+            with suppress(KeyboardInterrupt) if dropped else nullcontext():  # as in a finalizer
+                wait()
+            wait()
             answered.set()
         finally:
             ended.set()
