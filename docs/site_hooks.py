@@ -1,9 +1,11 @@
-"""Hooks of mkdocs: pages that live outside docs/ join the site, and links are the same on GitHub and here."""
+"""Hooks of mkdocs: generated references, pages from outside docs/, and links that work on GitHub and on the site."""
 
 from __future__ import annotations
 
+import inspect
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +33,62 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def python_names() -> str:
+    """Every public name by group: mkdocstrings makes the text, and the fields of data classes are a table."""
+    sys.path.insert(0, str(ROOT))
+    from tests.public_api import GROUPS, doc_of_field, found, members_of
+
+    lines: list[str] = []
+    for title, names in GROUPS.items():
+        lines += [f"## {title}", ""]
+        for name in names:
+            value = found(name)
+            if not callable(value):
+                lines += [f"### {name}", "", f"`{value!r}`", ""]
+                continue
+            members = list(members_of(value)) if inspect.isclass(value) else []
+            shown = [member for kind, member, _ in members if kind != "field"]
+            style = "numpy" if "\n----" in inspect.cleandoc(value.__doc__ or "") else "google"
+            lines += [f"::: {value.__module__}.{value.__qualname__}", "    options:"]
+            lines += [f"      docstring_style: {style}", "      inherited_members: true"]
+            lines += [f"      members: [{', '.join(shown)}]" if shown else "      members: false", ""]
+            rows = [
+                "| " + f"`{member}: {text}`".replace("|", "\\|") + f" | {doc_of_field(value, member)} |"
+                for kind, member, text in members
+                if kind == "field"
+            ]
+            lines += ["| field | |", "|---|---|", *rows, ""] if rows else []
+    return "\n".join(lines)
+
+
+def commands() -> str:
+    """What ``--help-all`` says of every command."""
+    from smoothcert.cli import make_app
+    from smoothcert.cli.commands import GROUPS
+
+    lines: list[str] = []
+    for title, group in GROUPS.items():
+        lines += [f"## {title or 'Others'}", ""]
+        for path in group:
+            node: Any = make_app(path.split())
+            for word in path.split():
+                node = node[word]
+            text = node.generate_docs(output_format="markdown", heading_level=3).split("\n", 1)[1]
+            text = re.sub(r"\bdocs/([\w-]+\.md)\b", r"[\1](\1)", text).replace("[ARGS...]", "…")
+            text = re.sub(r"```console\n(\S+)", rf"```console\nsmoothcert {path}", text, count=1)
+            lines += [f"### smoothcert {path}", "", text, ""]
+    return "\n".join(lines)
+
+
+GENERATED = {"reference.md": python_names, "commands.md": commands}
+"""Pages with a marker, in place of which the text of a function is put."""
+MARKER = "<!-- generated -->"
+
+
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:  # noqa: ARG001
     """Links are written relative to a file's place in the repository; here they become relative to its page."""
+    if page.file.src_uri in GENERATED:
+        markdown = markdown.replace(MARKER, GENERATED[page.file.src_uri]())
     name = page.file.src_uri
     source = next((path for path, known in ELSEWHERE.items() if known == name), f"docs/{name}")
 

@@ -1,7 +1,7 @@
-"""The public API as text: what a test holds, and the page that people read.
+"""The public API as text, which a test holds; the site's Python reference is made from the same names.
 
-``python -m tests.public_api`` writes ``tests/public_api.txt`` and ``docs/api.md`` anew. Do that when a change of a
-public name, signature or field is a decision, and say so in CHANGELOG.md: programs of others depend on them.
+``python -m tests.public_api`` writes ``tests/public_api.txt`` anew. Do that when a change of a public name, signature
+or field is a decision, and say so in CHANGELOG.md: other programs depend on them.
 """
 
 from __future__ import annotations
@@ -19,22 +19,11 @@ from typing import Any
 import smoothcert
 
 ROOT = Path(__file__).parent.parent
-SNAPSHOT, PAGE = ROOT / "tests" / "public_api.txt", ROOT / "docs" / "api.md"
+SNAPSHOT = ROOT / "tests" / "public_api.txt"
 ESTIMATOR = "smoothcert.estimator.SmoothedEstimator"
 CLIENT = tuple(
     f"smoothcert.client.{name}" for name in ("Client", "AsyncClient", "ServedAnswer", "ServiceError")
 )
-HEAD = """# The public API
-
-What `import smoothcert` offers, and two modules more. A test holds every name, signature and field on this page: they
-change by decision, and the change log says so. Everything else may change without notice, members of these classes that
-aren't listed among it; it is imported from where it lives ([architecture](architecture.md)). Names are imported when
-they are first used, so that `import smoothcert` takes no time.
-
-[Any model](any-model.md) shows them at work; what answers promise is in [guarantees](guarantees.md).
-
-<!-- python -m tests.public_api -->
-"""
 GROUPS = {
     "Certifying": (
         *(
@@ -149,15 +138,6 @@ def snapshot() -> str:
     return "\n".join(lines) + "\n"
 
 
-def page() -> str:
-    """The page: each name with what its docstring says, and a line for each member."""
-    parts = [HEAD]
-    for title, names in GROUPS.items():
-        parts.append(f"\n## {title}\n")
-        parts += [_section(name) for name in names]
-    return "".join(parts)
-
-
 def doc_of_field(cls: type, name: str) -> str:
     """What is said of a field: the help of a knob, or the text that follows its declaration."""
     for each in fields(cls) if is_dataclass(cls) else ():
@@ -175,35 +155,6 @@ def first_line(member: Any) -> str:
     """The first paragraph of a docstring, on one line."""
     paragraph = inspect.cleandoc(getattr(member, "__doc__", "") or "").partition("\n\n")[0]
     return _plain(" ".join(paragraph.split()))
-
-
-def _section(name: str) -> str:
-    one = found(name)
-    shown = name if "." in name else f"smoothcert.{name}"
-    if not callable(one):
-        return f"\n### `{shown}`\n\n`{one!r}`: the class reported when the votes don't decide.\n"
-    text = f"\n### `{shown}`\n\n"
-    if not is_dataclass(one) and signature_of(one):  # the fields of a data class are its signature
-        text += f"```python\n{_wrapped(name.rpartition('.')[2] + signature_of(one))}\n```\n\n"
-    text += f"{_prose(one)}\n"
-    if not inspect.isclass(one):
-        return text
-    rows = []
-    for kind, member, written in members_of(one):
-        told = doc_of_field(one, member) if kind == "field" else first_line(getattr(one, member, None))
-        call = {"field": f"{member}: {written}", "method": f"{member}(…)"}.get(kind, member)
-        rows.append(f"| `{_cell(call)}` | {_cell(told)} |")
-    return text + ("\n| | |\n|---|---|\n" + "\n".join(rows) + "\n" if rows else "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _prose(one: Any) -> str:
-    """A docstring up to its list of parameters, which the signature and the members repeat."""
-    text = inspect.cleandoc(one.__doc__ or "")
-    return _plain(re.split(r"\n\nParameters\n-+\n", text)[0])
 
 
 def _plain(text: str) -> str:
@@ -247,22 +198,5 @@ def _field_default(each: Field[Any]) -> str:
     return "" if each.default_factory is MISSING else " = …"
 
 
-def _wrapped(call: str) -> str:
-    """A signature with a parameter on each line, if it is long."""
-    if len(call) <= 100:
-        return call
-    name, _, rest = call.partition("(")
-    inside, _, end = rest.rpartition(")")
-    words, depth, start = [], 0, 0
-    for k, letter in enumerate(inside):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            words.append(inside[start:k].strip())
-            start = k + 1
-    words.append(inside[start:].strip())
-    return f"{name}(\n" + "".join(f"    {word},\n" for word in words) + f"){end}"
-
-
 if __name__ == "__main__":
     SNAPSHOT.write_text(snapshot(), encoding="utf-8")
-    PAGE.write_text(page(), encoding="utf-8")

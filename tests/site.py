@@ -12,6 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from smoothcert.cli.commands import COMMANDS
+from tests.public_api import GROUPS
+
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LIMIT = 600  # seconds
@@ -39,8 +42,12 @@ def build() -> None:
             )
             assert loaded == [], (page.name, loaded)
         reference = (out / "reference.html").read_text(encoding="utf-8")
-        assert "certify_stream" in reference
+        assert all(f"{name.rpartition('.')[2]}" in reference for names in GROUPS.values() for name in names)
         assert ":meth:" not in reference
+        commands = (out / "commands.html").read_text(encoding="utf-8")
+        assert all(
+            f"smoothcert {path}</h3>" in re.sub(r"<a [^>]*>[^<]*</a>", "", commands) for path in COMMANDS
+        )
         assert "certify_stream" in (out / "search" / "search_index.js").read_text(encoding="utf-8")
     print(f"{len(pages)} pages")
 
