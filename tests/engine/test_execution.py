@@ -71,12 +71,6 @@ def test_devices_that_cannot_be_are_refused(device: str, named: str) -> None:
         Execution(device).check_devices()
 
 
-def test_a_driver_without_the_workers_device_is_told_where_to_run() -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(InvalidValueError, match=r"cuda:99.*--device.*\bnode\b.*cuda:99"):
-        Execution("cuda:99", backend="ray").check_devices()
-
-
 def test_who_needs_one_device_gets_no_list() -> None:
     with pytest.raises(InvalidValueError, match=r"'cpu,cpu'.*--device"):
         check_device("cpu,cpu")

@@ -81,19 +81,22 @@ class Execution:
         return named
 
     def check_devices(self) -> None:
-        """Refuse devices that torch doesn't know or can't reach, and workers elsewhere without what reaches them."""
+        """Reject devices that torch doesn't know or, unless workers have their own, can't use."""
         if self.elsewhere:
             require("ray", "--backend ray")
         for device in self.devices():
-            try:
-                check_device(device)
-            except InvalidValueError as error:
-                if not self.elsewhere:
-                    raise
-                raise InvalidValueError(
-                    f"{error}, or start the command on a node that has {device}: the model is prepared and checked "
-                    "where the command runs, by the workers' arithmetic"
-                ) from None
+            check_device(device, here=not self.elsewhere)
+
+    @property
+    def driver_lacks_device(self) -> bool:
+        """Whether workers elsewhere have a device that this process can't use."""
+        if not self.elsewhere:
+            return False
+        try:
+            check_device(self.main_device)
+        except InvalidValueError:
+            return True
+        return False
 
     @property
     def main_device(self) -> str:

@@ -25,6 +25,7 @@ from smoothcert.engine.schedule import BlockBits, VoteRequest, rounds, slot_of
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.models.base import BaseClassifier, Prepared
 from smoothcert.models.capture import Lending, private_copy
+from smoothcert.models.numerics import check_device
 from smoothcert.models.outputs import Ballots, read_ballots
 from smoothcert.models.torch_module import TorchClassifier
 from smoothcert.perturb.base import Noise
@@ -153,6 +154,7 @@ class GradientPasses(Workers):
         channels_last: bool = False,
     ) -> None:
         """``remedy``: what to use instead of a model that fails; None leaves its errors as they are."""
+        check_device(execution.main_device)
         module = private_copy(base.module).to(device=execution.main_device, dtype=dtype)
         if channels_last:  # convolutions are faster with it, forward and backward
             module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

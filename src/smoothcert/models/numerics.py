@@ -207,12 +207,15 @@ def settle_arithmetic(device: str) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def check_device(device: str) -> None:
-    """Refuse a device torch doesn't know or can't reach."""
+def check_device(device: str, *, here: bool = True) -> None:
+    """Reject a device torch doesn't know or, where it is to be used ``here``, can't use."""
     import torch
 
     try:
-        torch.empty(1, device=device)
+        if here:
+            torch.empty(1, device=device)
+        else:
+            torch.device(device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise InvalidValueError(f"device {device!r} can't be used: {reason}. Use cpu (--device)") from None

@@ -175,7 +175,12 @@ class PlannedModel:
     def _made_ready(
         self, base: BaseClassifier, input_shape: tuple[int, ...], held: Held | None = None
     ) -> Prepared:
-        made = base.prepare(self.plan.numerics, input_shape, self.execution.main_device, held)
+        device = self.execution.main_device
+        if self.execution.driver_lacks_device:
+            from smoothcert.engine.backends.ray import OnWorkers
+
+            base, device = OnWorkers(base, self.execution), "cpu"
+        made = base.prepare(self.plan.numerics, input_shape, device, held)
         return replace(made, order=self._order)
 
     def voter(self, index: int, x: NDArray[Any], noise: Perturbation | None = None) -> Voter:

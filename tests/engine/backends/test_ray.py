@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from smoothcert import SmoothedClassifier
+from smoothcert.engine.backends.ray import connect
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import DependentVotesError, InvalidValueError, MissingExtraError, ModelError
 from smoothcert.runs.run import read_run
@@ -205,6 +206,15 @@ def test_an_address_where_nothing_answers() -> None:
         address = "{}:{}".format(*silent.getsockname())
         with pytest.raises(InvalidValueError, match=rf"'{address}'.*--ray-address"):
             cast(Net(), Execution(backend="ray", address=address))
+
+
+def test_a_rejected_token_is_told_from_an_address_where_nothing_answers() -> None:
+    class Played:
+        def init(self, **_: object) -> None:
+            raise RuntimeError("AuthenticationError: InvalidAuthToken for head")
+
+    with pytest.raises(InvalidValueError, match=r"(?s)'head'.*InvalidAuthToken.*RAY_AUTH_TOKEN"):
+        connect(Played(), Execution(backend="ray", address="head"))
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

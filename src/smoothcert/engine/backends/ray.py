@@ -13,19 +13,33 @@ import socket
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from smoothcert.engine.backends.workers import BACKENDS, Cast, RemoteWorker, WorkerSpec, unsendable
+import torch
+
+from smoothcert.engine.backends.workers import (
+    BACKENDS,
+    Cast,
+    RemoteWorker,
+    WorkerSpec,
+    sendable,
+    unsendable,
+)
 from smoothcert.engine.execution import Execution
 from smoothcert.engine.passes import Passes
 from smoothcert.engine.schedule import Task
 from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
 from smoothcert.extras import require
+from smoothcert.models.base import BaseClassifier, Opened
+from smoothcert.models.numerics import Numerics
+from smoothcert.models.outputs import Outputs
+from smoothcert.threads import in_a_worker
 
 _MOST_RETRIES = 20  # of a task whose worker or node was lost
 _SECONDS_TO_ANSWER = 10.0
@@ -37,7 +51,7 @@ PATIENCE = 60.0
 class _Cluster:
     """The connection, and how many models use it: one that was started here ends with the last of them."""
 
-    lock = threading.Lock()
+    lock = threading.RLock()  # a model that is collected leaves, in whichever thread
     started = False
     users = 0
 
@@ -244,6 +258,135 @@ def _cast(key: str, spec: WorkerSpec, task: Task) -> list[Cast] | ModelError | _
 
         return _Unlike(ray.get_runtime_context().get_node_id(), result)
     return result
+
+
+@dataclass(frozen=True)
+class _Question:
+    """A function of a model that a worker opens: its route, or the model itself without one."""
+
+    base: BaseClassifier
+    numerics: Numerics
+    input_shape: tuple[int, ...]
+    device: str
+    without_route: bool
+
+    def open(self) -> Opened | None:
+        """The function; None if there is none without a route. The generator is that of the worker's device."""
+        if self.without_route:
+            function = self.base.reference(self.numerics, self.input_shape, self.device)
+            return None if function is None else Opened(self.numerics, function)
+        opened = self.base.open_route(self.numerics, self.input_shape, self.device)
+        return replace(opened, numerics=opened.numerics.drawn_on(opened.device))
+
+
+class OnWorkers(BaseClassifier):
+    """A model whose device only workers have: what the driver asks of it is computed by one of them.
+
+    The rows are the driver's, who checks the answers and states them for all workers. It is always the same node, for
+    as long as that lives. Sent to a worker, it is the model itself.
+    """
+
+    def __init__(self, base: BaseClassifier, execution: Execution) -> None:
+        self._ray, self._base, self._execution = require("ray", "--backend ray"), base, execution
+        self.name, self.kind, self.thread_safe = base.name, base.kind, True  # each question has a worker
+        self.input_shape, self.class_names, self.classes = base.input_shape, base.class_names, base.classes
+        self.feature_names, self.declared, self.remedy = base.feature_names, base.declared, base.remedy
+        self.differentiable = base.differentiable
+        self._options: dict[str, Any] = {
+            "num_cpus": 1,
+            "num_gpus": execution.gpus_per_worker,
+            "max_retries": _MOST_RETRIES,
+        }
+        _Cluster.join(self._ray, execution)
+        weakref.finalize(self, _Cluster.leave, self._ray)
+
+    def __reduce__(self) -> Any:
+        return _same, (self._base,)
+
+    def identity(self) -> bytes:
+        return self._base.identity()
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        return self._base.answers(input_shape)
+
+    def mixing_cause(self) -> str:
+        return self._base.mixing_cause()
+
+    def count_classes(self, outputs: torch.Tensor) -> int:
+        return self._base.count_classes(outputs)
+
+    def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:  # noqa: ARG002
+        """The route as a worker has settled it; its function asks a worker, and takes rows of this process."""
+        opened = self._opened(numerics, input_shape, without_route=False)
+        assert opened is not None
+        return opened
+
+    def reference(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Outputs | None:  # noqa: ARG002
+        opened = self._opened(numerics, input_shape, without_route=True)
+        return None if opened is None else opened.function
+
+    def _opened(
+        self, numerics: Numerics, input_shape: tuple[int, ...], *, without_route: bool
+    ) -> Opened | None:
+        device = self._execution.main_device
+        try:
+            question = self._ray.put(_Question(self._base, numerics, input_shape, device, without_route))
+        except Exception as error:  # whatever a model holds may refuse, in its own way
+            raise unsendable(self.name, "machines", error) from None
+        key = secrets.token_hex(8)
+        opened: Opened | None = self._asked(key, question, None)
+        return opened and replace(opened, function=partial(self._asked, key, question), device="cpu")
+
+    def _asked(self, key: str, question: Any, rows: torch.Tensor | None) -> Any:
+        reference = self._ray.remote(_answer).options(**self._options).remote(key, question, rows)
+        if not self._ray.wait([reference], timeout=PATIENCE)[0]:
+            warnings.warn(
+                f"no Ray worker with {self._options['num_gpus']:g} GPUs has evaluated {self.name} for {PATIENCE:.0f} s: "
+                "`ray status` shows what the cluster waits for",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        try:
+            node, answer = self._ray.get(reference)
+        except Exception as error:  # Ray's own
+            raise ModelError(f"no worker has evaluated {self.name}: {_first_line(error)}") from None
+        if isinstance(answer, ModelError):
+            raise answer
+        same_node = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        self._options["scheduling_strategy"] = same_node
+        return answer
+
+
+def _same(base: BaseClassifier) -> BaseClassifier:
+    return base
+
+
+_evaluated: dict[str, Opened | None] = {}
+
+
+def _answer(
+    key: str, question: _Question, rows: torch.Tensor | None
+) -> tuple[str, Opened | torch.Tensor | ModelError | None]:
+    """In a worker process: its node, and a function of a model without what it computes by, or its answers to rows."""
+    import ray
+
+    def answered() -> Opened | torch.Tensor | None:
+        if key not in _evaluated:
+            while len(_evaluated) >= _MOST_KEPT:
+                del _evaluated[next(iter(_evaluated))]
+            _evaluated[key] = question.open()
+        opened = _evaluated[key]
+        if rows is None or opened is None:
+            return opened and replace(opened, function=_same)  # type: ignore[arg-type]
+        with torch.inference_mode():
+            return question.base.probe(opened.function, rows).cpu()
+
+    answer: Opened | torch.Tensor | ModelError | None
+    try:
+        answer = in_a_worker(answered)
+    except Exception as error:
+        answer = sendable(error)
+    return ray.get_runtime_context().get_node_id(), answer
 
 
 def connect(ray: Any, execution: Execution) -> None:

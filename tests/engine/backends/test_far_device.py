@@ -1,0 +1,151 @@
+"""A driver without the workers' device: a worker evaluates what the driver asks, and the votes are those of threads."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from smoothcert import Numerics, SmoothedClassifier
+from smoothcert.engine.backends.ray import OnWorkers
+from smoothcert.engine.execution import Execution
+from smoothcert.errors import DependentVotesError, InvalidValueError
+from smoothcert.models.adapt import adapt
+from smoothcert.models.base import BaseClassifier, Opened
+from smoothcert.models.outputs import Outputs
+from tests.engine.backends.test_backends import SHAPE, Net
+from tests.engine.backends.test_ray import cluster, driver  # noqa: F401  (fixtures)
+
+FAR = "cuda:77"
+"""A device that no driver of these tests has; to a worker it is the CPU."""
+
+
+class FarNet(BaseClassifier):
+    """A network on a device that only Ray's workers reach."""
+
+    def __init__(self) -> None:
+        self.base = adapt(Net(), "hard")
+        self.name, self.kind = "far", self.base.kind
+
+    def identity(self) -> bytes:
+        return self.base.identity()
+
+    def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        return self.base.answers(input_shape)
+
+    def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
+        assert device == FAR
+        assert in_worker(), "the driver hasn't this device"
+        return self.base.open_route(numerics, input_shape, "cpu")
+
+    def reference(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Outputs | None:
+        assert device == FAR
+        assert in_worker(), "the driver hasn't this device"
+        return self.base.reference(numerics, input_shape, "cpu")
+
+
+def in_worker() -> bool:
+    import ray
+
+    return ray.get_runtime_context().worker.mode == ray.WORKER_MODE
+
+
+class PlayedRay:
+    """Ray's calls, made in this process: what is sent is pickled, as between machines."""
+
+    WORKER_MODE = 1
+
+    def __init__(self) -> None:
+        self.worker, self.asked = SimpleNamespace(mode=0), 0
+        self.util = SimpleNamespace(
+            scheduling_strategies=SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+        )
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(worker=self.worker, get_node_id=lambda: "node")
+
+    def put(self, value: Any) -> Any:
+        return pickle.loads(pickle.dumps(value))
+
+    def remote(self, function: Any) -> Any:
+        def run(*given: Any) -> Any:
+            self.asked += 1
+            self.worker.mode = self.WORKER_MODE
+            try:
+                return self.put(function(*given))
+            finally:
+                self.worker.mode = 0
+
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=run))
+
+    def wait(self, references: list[Any], timeout: float) -> tuple[list[Any], list[Any]]:
+        assert timeout > 0
+        return references, []
+
+    def get(self, reference: Any) -> Any:
+        return reference
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch) -> PlayedRay:
+    ray = PlayedRay()
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+def far(execution: Execution, **options: Any) -> SmoothedClassifier:
+    return SmoothedClassifier(FarNet(), sigma=0.5, n=2000, seed=3, execution=execution, **options)
+
+
+def test_what_the_driver_asks_is_computed_by_a_worker(played: PlayedRay) -> None:
+    execution = Execution(FAR, 1, backend="ray")
+    assert execution.driver_lacks_device
+    expected = adapt(Net(), "hard").prepare(Numerics(), SHAPE)
+    prepared = far(execution).prepared(SHAPE)
+    assert isinstance(prepared.base, OnWorkers)
+    assert (prepared.numerics, prepared.classes, prepared.device) == (expected.numerics, 4, "cpu")
+    rows = torch.rand(expected.numerics.layout().chunk, *SHAPE)
+    before = played.asked
+    assert torch.equal(prepared.outputs(rows.clone()), expected.outputs(rows.clone()))
+    assert played.asked == before + 1
+    assert isinstance(pickle.loads(pickle.dumps(prepared)).base, FarNet), "a worker opens the model itself"
+
+
+def test_a_worker_says_what_it_cannot_evaluate(played: PlayedRay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Opened:
+        raise DependentVotesError("far: it remembers")
+
+    monkeypatch.setattr(FarNet, "open_route", refuse)
+    with pytest.raises(DependentVotesError, match="remembers"):
+        far(Execution(FAR, 1, backend="ray")).prepared(SHAPE)
+    assert played.asked == 1
+
+
+def test_devices_that_torch_does_not_know_are_rejected_for_workers(played: PlayedRay) -> None:
+    assert played.asked == 0
+    Execution(FAR, backend="ray").check_devices()
+    with pytest.raises(InvalidValueError, match=r"'quantum'.*--device"):
+        Execution("quantum", backend="ray").check_devices()
+    with pytest.raises(InvalidValueError, match=rf"'{FAR}'.*--device"):
+        Execution(FAR).check_devices()
+
+
+@pytest.mark.system
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("generator", ["sfc64", "philox"])
+def test_a_driver_without_the_device_gets_the_votes_of_threads(generator: str) -> None:
+    x = np.random.default_rng(0).random((4, *SHAPE))
+    numerics = Numerics(generator=generator)
+    here = SmoothedClassifier(
+        Net(), sigma=0.5, n=2000, seed=3, execution=Execution(workers=1), numerics=numerics
+    )
+    with far(Execution(FAR, 2, backend="ray"), numerics=numerics) as there:
+        assert [one.votes for one in there.certify(x)] == [one.votes for one in here.certify(x)]
