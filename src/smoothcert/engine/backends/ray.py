@@ -304,15 +304,19 @@ class OnWorkers(BaseClassifier):
         return _same, (self._base,)
 
     def identity(self) -> bytes:
+        """The model's."""
         return self._base.identity()
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
+        """The model's."""
         return self._base.answers(input_shape)
 
     def mixing_cause(self) -> str:
+        """The model's."""
         return self._base.mixing_cause()
 
     def count_classes(self, outputs: torch.Tensor) -> int:
+        """The model's."""
         return self._base.count_classes(outputs)
 
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:  # noqa: ARG002
@@ -322,6 +326,7 @@ class OnWorkers(BaseClassifier):
         return opened
 
     def reference(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Outputs | None:  # noqa: ARG002
+        """The model itself on a worker, if it has a reference."""
         opened = self._opened(numerics, input_shape, without_route=True)
         return None if opened is None else opened.function
 
@@ -341,8 +346,8 @@ class OnWorkers(BaseClassifier):
         reference = self._ray.remote(_answer).options(**self._options).remote(key, question, rows)
         if not self._ray.wait([reference], timeout=PATIENCE)[0]:
             warnings.warn(
-                f"no Ray worker with {self._options['num_gpus']:g} GPUs has evaluated {self.name} for {PATIENCE:.0f} s: "
-                "`ray status` shows what the cluster waits for",
+                f"no Ray worker with {self._options['num_gpus']:g} GPUs has evaluated {self.name} in {PATIENCE:.0f} "
+                "s: `ray status` shows what the cluster waits for",
                 RuntimeWarning,
                 stacklevel=2,
             )
