@@ -21,6 +21,7 @@ EXTRAS = {
     "matplotlib": Extra("matplotlib", "plot"),
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),
+    "openvino": Extra("openvino", "openvino"),
     "PIL": Extra("Pillow", "images"),
     "prometheus_client": Extra("prometheus-client", "serve"),
     "psycopg": Extra("psycopg", "postgres"),

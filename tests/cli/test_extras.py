@@ -43,6 +43,7 @@ ASKED = {
     f"certify model {FEW} --dry-run": DONE,
     f"certify model {FEW} --n0 10 --out run": DONE,
     f"certify model {FEW} --route onnxruntime --out onnx-run": "onnx",
+    f"certify model {FEW} --route openvino --out by-openvino": "openvino",
     f"certify graph.onnx --sigma 0.5 {FEW} --out graph-run": "onnx",
     f"certify toy:votes {LABELS} --sigma 0.5 {FEW} --backend processes --out sent": "processes",
     f"certify model {FEW} --backend ray --out by-ray": "ray",

@@ -88,14 +88,15 @@ def test_small_networks_train_to_the_same_bits_whatever_threads_there_are(tmp_pa
     assert trained[0] == trained[1] == trained[2]
 
 
-def test_the_route_that_auto_exports_gives_the_same_sums_for_any_batch_workers_and_order() -> None:
+@pytest.mark.parametrize("route", ["onnxruntime", "openvino"])
+def test_a_route_that_auto_exports_gives_the_same_sums_for_any_batch_workers_and_order(route: str) -> None:
     """Sums of probabilities in units of 2⁻³² show a last bit that no class would."""
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip(route)
     pytest.importorskip("onnx")
     torch.manual_seed(0)
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 96, 3),
-        torch.nn.BatchNorm2d(96),
+        torch.nn.BatchNorm2d(96) if route == "onnxruntime" else torch.nn.ReLU(),
         torch.nn.Conv2d(96, 96, 3),
         torch.nn.Flatten(),
         torch.nn.Linear(1536, 5),
@@ -110,7 +111,7 @@ def test_the_route_that_auto_exports_gives_the_same_sums_for_any_batch_workers_a
         classifier = SmoothedClassifier(
             network, sigma=0.5, bound="hoeffding", n=500, seed=0, execution=execution
         )
-        assert classifier.prepare((1, 8, 8)).numerics.route == "onnxruntime"
+        assert classifier.prepare((1, 8, 8)).numerics.route == route
         answers = {one.index: one.estimation for one in classifier.certify_each(inputs[::order])}
         found.append([answers[index].sums for index in range(3)])
     assert found[0] == found[1] == found[2]

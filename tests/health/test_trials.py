@@ -67,8 +67,9 @@ def test_wrong_noise_is_noticed(fault: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_routes_that_make_a_difference() -> None:
-    assert trials.routes_of(LENET.module(), "cpu") == ["eager", "channels-last", "onnxruntime"]
-    assert trials.routes_of(RESNET20.module(), "cpu") == ["eager", "channels-last", "folded", "onnxruntime"]
+    assert trials.routes_of(LENET.module(), "cpu") == ["eager", "channels-last", "onnxruntime", "openvino"]
+    here = ["eager", "channels-last", "folded", "onnxruntime", "openvino"]
+    assert trials.routes_of(RESNET20.module(), "cpu") == here
     assert trials.routes_of(RESNET20.module(), "cuda:0") == ["eager", "channels-last", "folded", "graphs"]
 
 

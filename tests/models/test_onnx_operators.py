@@ -13,7 +13,7 @@ import pytest
 from smoothcert import SmoothedClassifier
 from smoothcert.errors import DependentVotesError, ModelError
 from smoothcert.models.adapt import adapt
-from smoothcert.models.onnx_file import check_operators
+from smoothcert.models.onnx_reading import check_operators
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

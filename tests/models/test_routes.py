@@ -52,10 +52,10 @@ def counts(route: str) -> tuple[int, ...]:
     return classifier.certify_batch(x[np.newaxis], index=0)[0].estimation.counts
 
 
-@pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime"])
+@pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime", "openvino"])
 def test_routes_vote_almost_as_eager_does(route: str) -> None:
-    if route == "onnxruntime":
-        pytest.importorskip("onnxruntime")
+    if route in ("onnxruntime", "openvino"):
+        pytest.importorskip(route)
     difference = np.abs(np.array(counts(route)) - np.array(counts("eager"))).sum()
     assert difference <= 4  # a last bit may move a vote or two
 
@@ -122,8 +122,24 @@ def test_auto_takes_onnxruntime_where_it_is_installed_and_batch_norm_makes_it_wo
     assert settled(wide_network()) == "onnxruntime"
     assert settled(wide_network(), dtype="float64") == "folded"  # never tried where it can't work
     assert settled(network()) == "folded"  # little work
+    monkeypatch.setitem(sys.modules, "openvino", None)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert settled(wide_network()) == "folded"
+
+
+def test_auto_takes_openvino_without_batch_norm_and_in_bfloat16_where_the_processor_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("openvino")
+    plain = wide_network()
+    plain[1] = nn.Identity()
+    assert settled(plain) == "openvino"
+    for has, route in ((True, "openvino"), (False, "folded")):
+        monkeypatch.setattr(routes, "has_bfloat16", lambda has=has: has)
+        assert settled(wide_network(), dtype="bfloat16") == route
+    assert settled(wide_network(), dtype="autocast-bfloat16") == "folded"
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    assert settled(plain) == "channels-last"
 
 
 def test_an_onnxruntime_that_is_there_and_broken_is_none(
@@ -132,6 +148,7 @@ def test_an_onnxruntime_that_is_there_and_broken_is_none(
     (tmp_path / "onnxruntime.py").write_text("raise AttributeError('built for another numpy')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+    monkeypatch.setitem(sys.modules, "openvino", None)
     assert settled(wide_network()) == "folded"
 
 
@@ -144,6 +161,7 @@ def test_a_route_that_auto_tries_in_vain_leaves_the_next(monkeypatch: pytest.Mon
     def broken(module: nn.Module, rows: torch.Tensor) -> routes.Forward:
         raise RuntimeError("unsupported operator")
 
+    monkeypatch.setitem(routes._OPENERS, "openvino", broken)
     for opener in (broken, moved):
         monkeypatch.setitem(routes._OPENERS, "onnxruntime", opener)
         assert settled(wide_network()) == "folded"

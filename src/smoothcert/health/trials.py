@@ -32,7 +32,7 @@ LEAST_P = 1e-6
 """Below this probability of a worse fit, noise isn't what it should be. Streams are fixed: no chance is in it."""
 
 SIGMA = 0.5
-ROUTES = ("eager", "channels-last", "folded", "graphs", "onnxruntime")
+ROUTES = ("eager", "channels-last", "folded", "graphs", "onnxruntime", "openvino")
 """That are tried; compiling takes longer than a check-up may."""
 
 _READY_BATCHES = 4
@@ -273,7 +273,7 @@ def routes_of(module: nn.Module, device: str) -> list[str]:
         route
         for route in ROUTES
         if (route != "folded" or normalised)
-        and (route != "onnxruntime" or device == "cpu")
+        and (route not in ("onnxruntime", "openvino") or device == "cpu")
         and (route != "graphs" or device.startswith("cuda"))
     ]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 Dtype = Literal["auto", "float32", "float64", "bfloat16", "float16", "autocast-bfloat16", "autocast-float16"]
-Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "graphs", "onnxruntime"]
+Route = Literal["auto", "eager", "channels-last", "folded", "compiled", "graphs", "onnxruntime", "openvino"]
 Generator = Literal["auto", "sfc64", "philox"]
 AUTO_DTYPE = "auto"
 SFC64, PHILOX = "sfc64", "philox"
@@ -76,8 +76,8 @@ class Numerics:
     )
     route: str = knob(
         "auto",
-        "which execution of a torch model; auto: onnxruntime or folded (with batch norm), channels-last or eager, the "
-        "first that works",
+        "which execution of a model; auto: onnxruntime (with batch norm), openvino, folded, channels-last or eager, "
+        "the first that pays and works",
     )
     chunk: int | None = knob(
         None, "rows of every forward pass (default: from the model's size; measured on accelerators)"

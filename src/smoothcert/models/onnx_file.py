@@ -1,230 +1,28 @@
-"""ONNX files, evaluated by onnxruntime with one thread a worker.
+"""ONNX files, evaluated by onnxruntime or OpenVINO with one thread a worker.
 
-Every byte that decides an answer is read and hashed, weights in other files included. Operators that draw random
-numbers or scale a row by its batch are rejected by name.
+What a file holds is read, hashed and checked by :mod:`smoothcert.models.onnx_reading`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import DependentVotesError, InvalidValueError, ModelError
-from smoothcert.extras import require
+from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.extras import installed, require
 from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
 from smoothcert.models.numerics import Numerics, check_own_types, rows_within
-from smoothcert.models.outputs import OutputKind
+from smoothcert.models.onnx_reading import check_operators, read_model
+from smoothcert.models.openvino import compiled
+from smoothcert.models.outputs import OutputKind, probe_rows, same_answers
 from smoothcert.models.wrappers import WHOLE_TYPES, as_whole, two_columns, whole_type
 from smoothcert.registry import unknown_name
-
-_LARGEST_MESSAGE = (1 << 31) - 1  # bytes of a protobuf
-
-
-def read_model(path: Path) -> tuple[bytes, str]:
-    """The model with all of its weights inside, and the SHA-256 of everything that was read for it.
-
-    Weights in other files are looked for beside the model, never elsewhere, and are part of what is returned: whatever
-    happens to the files afterwards, the hash is of the function that is evaluated.
-    """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: can't be read ({error.strerror})") from None
-    digest = hashlib.sha256(content)
-    if b"location" not in content:  # the key without which no weight is elsewhere
-        return content, digest.hexdigest()
-    onnx = require("onnx", "reading ONNX models with weights in other files")
-    try:
-        model = onnx.ModelProto.FromString(content)
-    except Exception as error:  # protobuf's exceptions share no base class with anything
-        raise ModelError(f"{path.name}: not a model onnxruntime can open ({error})") from None
-    elsewhere = [tensor for tensor in _tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL]
-    if not elsewhere:
-        return content, digest.hexdigest()
-    files: dict[str, bytes] = {}
-    for tensor in elsewhere:
-        _take_in(path, tensor, files)
-    for location in sorted(files):
-        digest.update(hashlib.sha256(location.encode()).digest() + hashlib.sha256(files[location]).digest())
-    if model.ByteSize() > _LARGEST_MESSAGE:
-        raise ModelError(
-            f"{path.name}: its weights take more than 2 GiB, which onnxruntime can't be given at once"
-        )
-    return model.SerializeToString(), digest.hexdigest()
-
-
-def _take_in(path: Path, tensor: Any, files: dict[str, bytes]) -> None:
-    """Replace a reference to another file by the bytes there."""
-    entries = {entry.key: entry.value for entry in tensor.external_data}
-    location = entries.get("location", "")
-    if location not in files:
-        files[location] = _read_beside(path, location)
-    whole = files[location]
-    try:
-        offset = int(entries.get("offset") or 0)
-        length = int(entries["length"]) if entries.get("length") else len(whole) - offset
-    except ValueError:
-        raise ModelError(f"{path.name}: weight {tensor.name} has a damaged reference to {location}") from None
-    if not (0 <= offset <= offset + length <= len(whole)):
-        raise ModelError(
-            f"{path.name}: weight {tensor.name} is at bytes {offset} to {offset + length} of {location}, which has "
-            f"{len(whole)}: the files don't belong together"
-        )
-    tensor.raw_data = whole[offset : offset + length]
-    tensor.ClearField("external_data")
-    tensor.ClearField("data_location")
-
-
-def _read_beside(path: Path, location: str) -> bytes:
-    """A file beside the model; a link may lead to where the model itself lies, and nowhere else."""
-    absolute = PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
-    if not location or absolute or ".." in (*PurePosixPath(location).parts, *PureWindowsPath(location).parts):
-        raise ModelError(
-            f"{path.name}: takes weights from {location!r}, outside its directory, which is refused; save it with its "
-            "weights inside or beside it"
-        )
-    file = path.parent / location
-    real = file.resolve()
-    if not any(real.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent)):
-        raise ModelError(
-            f"{path.name}: takes weights from {location!r}, a link that leaves its directory; copy the file"
-        )
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ModelError(
-            f"{path.name}: its weights in {location} can't be read ({error.strerror}); keep that file beside the model"
-        ) from None
-
-
-def _tensors(message: Any) -> Iterator[Any]:
-    """Every tensor of a model, wherever it is: initializers, attributes, subgraphs, functions."""
-    import onnx
-
-    for field, value in message.ListFields():
-        if field.message_type is None:  # numbers and text
-            continue
-        for one in [value] if hasattr(value, "ListFields") else list(value):
-            if isinstance(one, onnx.TensorProto):
-                yield one
-            else:
-                yield from _tensors(one)
-
-
-_STANDARD = ("", "ai.onnx")
-_MICROSOFT = "com.microsoft"
-_RANDOM = {
-    **dict.fromkeys(_STANDARD, ("Bernoulli", "Multinomial", "RandomNormal", "RandomUniform")),
-    _MICROSOFT: ("BiasDropout", "BitmaskBiasDropout", "BitmaskDropout", "Sampling"),
-}
-_BY_BATCH = dict.fromkeys((*_STANDARD, _MICROSOFT), ("DynamicQuantize",))
-
-_MOST_NODES = 1 << 20
-"""Of a graph whose local functions are written out: a small file may nest them to any size."""
-
-Operator = tuple[str, str]
-"""Domain and name."""
-
-
-def check_operators(model: bytes, name: str) -> None:
-    """Reject a model whose operators make a row's answer depend on chance or on other rows.
-
-    Every graph and local function is looked at once, however often it is used.
-    """
-    onnx = require("onnx", "looking at the operators of ONNX models")
-    try:
-        proto = onnx.ModelProto.FromString(model)
-    except Exception as error:  # protobuf's exceptions share no base class with anything
-        raise ModelError(f"{name}: not a model onnxruntime can open ({error})") from None
-    opsets = {one.domain: one.version for one in proto.opset_import}
-    opset = next((opsets[domain] for domain in _STANDARD if domain in opsets), 0)
-    bodies = {
-        (function.domain, function.name): _called(name, opset, function.node, {})
-        for function in proto.functions
-    }
-    _check_size(name, _called(name, opset, proto.graph.node, _initializers(proto.graph)), bodies)
-
-
-def _called(name: str, opset: int, nodes: Sequence[Any], constants: dict[str, bool]) -> Counter[Operator]:
-    """How often each operator occurs in nodes and the graphs inside of them, once each is known to be harmless.
-
-    ``constants``: whether tensors hold anything but zeros, by name. Messages are nested a hundred deep at most.
-    """
-    constants = constants | {
-        node.output[0]: _truth(attribute.t)
-        for node in nodes
-        if node.domain in _STANDARD and node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
-    found: Counter[Operator] = Counter()
-    for node in nodes:
-        found[node.domain, node.op_type] += 1
-        _check(name, opset, node, constants)
-        for attribute in node.attribute:
-            for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                found += _called(name, opset, graph.node, constants | _initializers(graph))
-    return found
-
-
-def _check(name: str, opset: int, node: Any, constants: dict[str, bool]) -> None:
-    operator, standard = node.op_type, node.domain in _STANDARD
-    flag = node.input[2] if standard and operator == "Dropout" and len(node.input) > 2 else ""
-    if operator.startswith(_RANDOM.get(node.domain, ())) or (flag and constants.get(flag, True)):
-        raise DependentVotesError(
-            f"{name}: its operator {operator} draws random numbers, and votes must be functions of their rows. Export "
-            "the model in eval mode (model.eval())"
-        )
-    if operator.startswith(_BY_BATCH.get(node.domain, ())):
-        raise DependentVotesError(
-            f"{name}: its operator {operator} scales a row by the whole batch, and votes must be independent. Quantise "
-            "the model statically"
-        )
-    if standard and operator == "BatchNormalization":
-        training = any(one.name == "training_mode" and one.i for one in node.attribute)
-        if training or (opset < 14 and sum(map(bool, node.output)) > 1):
-            raise DependentVotesError(
-                f"{name}: its operator {operator} is in training mode and normalises by the batch, and votes must be "
-                "independent. Export the model in eval mode (model.eval())"
-            )
-
-
-def _check_size(name: str, main: Counter[Operator], bodies: dict[Operator, Counter[Operator]]) -> None:
-    """onnxruntime writes local functions out wherever they are used: reject what that would never finish with."""
-    sizes: dict[Operator, int] = {}
-    waiting = set(bodies)
-    while waiting:
-        ready = {one for one in waiting if not waiting & bodies[one].keys()}
-        if not ready:
-            raise ModelError(f"{name}: its local functions call one another without end")
-        for one in ready:
-            sizes[one] = sum(times * sizes.get(called, 1) for called, times in bodies[one].items())
-        waiting -= ready
-    size = sum(times * sizes.get(called, 1) for called, times in main.items())
-    if size > _MOST_NODES:
-        raise ModelError(
-            f"{name}: with its local functions written out it has {size:.1e} nodes, and at most {_MOST_NODES} are "
-            "opened: export it without nested functions"
-        )
-
-
-def _initializers(graph: Any) -> dict[str, bool]:
-    return {tensor.name: _truth(tensor) for tensor in graph.initializer}
-
-
-def _truth(tensor: Any) -> bool:
-    """Whether a tensor holds anything but zeros, as far as flags are kept: in raw_data or int32_data."""
-    held = [*tensor.raw_data, *tensor.int32_data] if len(tensor.raw_data) < 64 else [1]
-    return not held or any(held)
-
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 _WHOLE = {
@@ -232,6 +30,10 @@ _WHOLE = {
     for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 }
 _GIVEN = _TYPES | _WHOLE | {"tensor(bool)": np.bool_}
+_FILE_ROUTES = ("onnxruntime", "openvino")
+_STEPS_APART = (
+    0.01  # of the scores' standard deviation, on average: how far evaluations of an int8 graph may differ
+)
 _BLOCK = 128  # votes that share a random state
 
 
@@ -274,7 +76,8 @@ class OnnxClassifier(BaseClassifier):
         self.kind = outputs or "scores"
         self.thread_safe = thread_safe
         self._content, self._sha256 = read_model(path)
-        check_operators(self._content, path.name)
+        operators = check_operators(self._content, path.name)
+        self._quantised = any(("", name) in operators for name in ("QuantizeLinear", "QLinearConv"))
         self._session = session_from_bytes(self._content, path.name)
         self.classes, self._one_number = classes, classes == 2 and outputs is not None
         smoothed, others = _smoothed_input(self._session, path.name, constants or {})
@@ -309,10 +112,13 @@ class OnnxClassifier(BaseClassifier):
         return b""
 
     def open_route(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Opened:
-        """The file is its own route; a batch size fixed in the graph becomes the chunk."""
+        """The route, and a batch size fixed in the graph as the chunk.
+
+        ``auto`` takes OpenVINO for quantised graphs, where it is installed and works, else onnxruntime.
+        """
         if device != "cpu":
             raise ModelError(f"{self.name}: ONNX files are evaluated on the CPU; got device {device!r}")
-        if numerics.route not in ("auto", "onnxruntime"):
+        if numerics.route not in ("auto", *_FILE_ROUTES):
             raise ModelError(f"{self.name}: an ONNX file has no route {numerics.route!r}; use auto")
         check_own_types(self.name, numerics)
         fixed = self._input.shape[0]
@@ -321,20 +127,62 @@ class OnnxClassifier(BaseClassifier):
         rows = (
             fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
         )
-        wanted = _GIVEN[self._input.type]
+        evaluate, route = self._by_onnxruntime, "onnxruntime"
+        if numerics.route == "openvino" or (
+            numerics.route == "auto" and self._quantised and installed("openvino")
+        ):
+            try:
+                settled = numerics.settled("openvino", rows, _BLOCK)
+                evaluate, route = self._by_openvino(settled, input_shape), "openvino"
+            except ModelError:
+                if numerics.route == "openvino":
+                    raise
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
-            batch = batch if self._whole is None else as_whole(batch, self._whole)
-            given = {
-                name: np.broadcast_to(one, (len(batch), *one.shape)) if repeated else one
-                for name, (one, repeated) in self._constants.items()
-            }
-            answers = run_session(self._session, self._input.name, self._output, batch, wanted, given)
+            answers = evaluate(batch if self._whole is None else as_whole(batch, self._whole))
             return two_columns(answers, self.kind) if self._one_number else answers
 
         # A session keeps nothing between passes: the workers share it.
-        settled = numerics.settled("onnxruntime", rows, _BLOCK)
+        settled = numerics.settled(route, rows, _BLOCK)
         return Opened(settled, outputs, thread_safe=self.thread_safe is not False)
+
+    def _by_onnxruntime(self, batch: torch.Tensor) -> torch.Tensor:
+        given = {
+            name: np.broadcast_to(one, (len(batch), *one.shape)) if repeated else one
+            for name, (one, repeated) in self._constants.items()
+        }
+        wanted = _GIVEN[self._input.type]
+        return run_session(self._session, self._input.name, self._output, batch, wanted, given)
+
+    def _by_openvino(
+        self, settled: Numerics, input_shape: tuple[int, ...]
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """OpenVINO's function, which must answer as onnxruntime's."""
+        wanted, precision = _GIVEN[self._input.type], settled.coarsest_dtype()
+        if self._constants or wanted in (np.float64, np.float16) or precision == torch.float64:
+            raise ModelError(
+                f"{self.name}: OpenVINO evaluates files with one input, in float32 or bfloat16; use --route onnxruntime"
+            )
+        shape = settled.layout().chunk, *input_shape
+        run = compiled(self._content, self._output, precision, self.name, (self._input.name, shape))
+
+        def evaluate(batch: torch.Tensor) -> torch.Tensor:
+            rows = batch.numpy()
+            return run({self._input.name: rows if rows.dtype == wanted else rows.astype(wanted)})
+
+        rows = probe_rows(shape[0], input_shape, settled.noise_dtype())
+        rows = rows if self._whole is None else as_whole(rows, self._whole)
+        expected, found = self.probe(self._by_onnxruntime, rows), self.probe(evaluate, rows)
+        if self._quantised:  # a last bit before a rounding step is a whole step after it
+            alike = bool((found - expected).abs().mean() <= _STEPS_APART * expected.std())
+        else:
+            alike = same_answers(expected, found, "scores", torch.finfo(precision).eps)
+        if not alike:
+            raise ModelError(
+                f"{self.name}: OpenVINO's answers differ from onnxruntime's by more than rounding does; use --route "
+                "onnxruntime"
+            )
+        return evaluate
 
 
 def session_from_bytes(model: bytes, name: str = "exported model") -> Any:

@@ -10,7 +10,7 @@ import copy
 import io
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -21,6 +21,7 @@ from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.extras import installed, require
 from smoothcert.models.capture import Lending, converted_copy, private_copy
 from smoothcert.models.numerics import Numerics
+from smoothcert.models.openvino import has_bfloat16
 from smoothcert.models.outputs import memory_remedy, probe_rows, same_answers, short_of_memory
 from smoothcert.threads import counted_pass
 
@@ -195,29 +196,34 @@ def open_torch_route(
 def _candidates(
     module: nn.Module, graph: nn.Module | None, numerics: Numerics, input_shape: tuple[int, ...], device: str
 ) -> list[str]:
-    """For images: onnxruntime and folded where there is batch norm to fold, then channels-last.
+    """For images: exported routes, then folded where there is batch norm to fold, then channels-last.
 
-    onnxruntime is left out where it isn't installed, can't evaluate the type or the device, or would take longer to
-    open than it saves. Networks without batch norm gain nothing from it (benchmarks/README.md). Modules with hooks, or
-    that read numbers out of tensors, get channels-last: so it was when hooks weren't captured.
+    Which exported routes, was measured (benchmarks/README.md): onnxruntime is the fastest for networks with batch norm
+    in float32, OpenVINO for others and in bfloat16. They are left out where they aren't installed, can't evaluate the
+    type or the device, or would take longer to open than they save. Modules with hooks, or that read numbers out of
+    tensors, get channels-last: so it was when hooks weren't captured.
     """
     if len(input_shape) != 3:
         return []
-    if (
-        graph is None
-        or _hooked(module)
-        or not any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
-    ):
+    if graph is None or _hooked(module):
         return ["channels-last"]
+    normalised = any(isinstance(part, nn.BatchNorm2d) for part in module.modules())
     row = probe_rows(1, input_shape, numerics.torch_dtype())
-    exported = (
+    exported = []
+    if (
         device == "cpu"
-        and numerics.torch_dtype() == torch.float32
-        and installed("onnx", "onnxruntime")
+        and not numerics.autocast
+        and installed("onnx")
         and counted_pass(private_copy(module), row)[1] >= _WORTH_EXPORTING
         and not _reads_numbers(graph)
-    )
-    return ["onnxruntime"] * exported + ["folded", "channels-last"]
+    ):
+        if row.dtype == torch.float32 and normalised and installed("onnxruntime"):
+            exported.append("onnxruntime")
+        if installed("openvino") and (
+            row.dtype == torch.float32 or (row.dtype == torch.bfloat16 and has_bfloat16())
+        ):
+            exported.append("openvino")
+    return [*exported, *["folded"] * normalised, "channels-last"]
 
 
 def _hooked(module: nn.Module) -> bool:
@@ -330,22 +336,37 @@ def _graphs(plain: nn.Module, rows: torch.Tensor) -> Forward:
 def _onnxruntime(plain: nn.Module, rows: torch.Tensor) -> Forward:
     from smoothcert.models.onnx_file import run_session, session_from_bytes
 
-    if rows.device.type != "cpu" or rows.dtype != torch.float32 or isinstance(plain, Autocast):
+    require("onnxruntime", "the route onnxruntime")
+    session = session_from_bytes(_exported("onnxruntime", plain, rows, (torch.float32,)))
+    return lambda batch: run_session(session, "x", "scores", batch)
+
+
+def _openvino(plain: nn.Module, rows: torch.Tensor) -> Forward:
+    from smoothcert.models.openvino import compiled
+
+    require("openvino", "the route openvino")
+    model = _exported("openvino", plain, rows, (torch.float32, torch.bfloat16))
+    evaluate = compiled(model, "scores", rows.dtype)
+    return lambda batch: evaluate({"x": batch.float().numpy()}).to(rows.dtype)
+
+
+def _exported(route: str, plain: nn.Module, rows: torch.Tensor, types: Sequence[torch.dtype]) -> bytes:
+    """The graph as ONNX in float32, which holds weights of 16 bits exactly."""
+    if rows.device.type != "cpu" or rows.dtype not in types or isinstance(plain, Autocast):
         kind = "autocast" if isinstance(plain, Autocast) else rows.dtype
-        raise ModelError(f"onnxruntime evaluates float32 on the CPU here, got {kind} on {rows.device}")
-    for package in ("onnx", "onnxruntime"):
-        require(package, "the route onnxruntime")
+        names = " and ".join(str(one).removeprefix("torch.") for one in types)
+        raise ModelError(f"{route} evaluates {names} on the CPU here, got {kind} on {rows.device}")
+    require("onnx", f"the route {route}", "openvino" if route == "openvino" else None)
     buffer = io.BytesIO()
     torch.onnx.export(
-        private_copy(plain),
-        (rows,),
+        converted_copy(plain, dtype=torch.float32),
+        (rows.float(),),
         buffer,  # type: ignore[arg-type]  # the legacy exporter takes a buffer
         dynamo=False,
         input_names=["x"],
         output_names=["scores"],
     )
-    session = session_from_bytes(buffer.getvalue())
-    return lambda batch: run_session(session, "x", "scores", batch)
+    return buffer.getvalue()
 
 
 _OPENERS: dict[str, Callable[[nn.Module, torch.Tensor], Forward]] = {
@@ -354,4 +375,5 @@ _OPENERS: dict[str, Callable[[nn.Module, torch.Tensor], Forward]] = {
     "compiled": _compiled,
     "graphs": _graphs,
     "onnxruntime": _onnxruntime,
+    "openvino": _openvino,
 }

@@ -203,7 +203,7 @@ def _read(directory: Path) -> Any:
 
 def route_versions(route: str | None) -> dict[str, str]:
     """Versions of what a route alone depends on."""
-    if route != "onnxruntime":
+    if route not in ("onnxruntime", "openvino"):
         return {}
     return {route: str(import_module(route).__version__)} if installed(route) else {}
 
