@@ -18,6 +18,7 @@ class Extra(NamedTuple):
 EXTRAS = {
     "cloudpickle": Extra("cloudpickle", "processes"),
     "fastapi": Extra("fastapi", "serve"),
+    "joblib": Extra("joblib", "sklearn"),
     "matplotlib": Extra("matplotlib", "plot"),
     "onnx": Extra("onnx", "onnx"),
     "onnxruntime": Extra("onnxruntime", "onnx"),

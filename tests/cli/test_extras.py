@@ -45,6 +45,7 @@ ASKED = {
     f"certify model {FEW} --route onnxruntime --out onnx-run": "onnx",
     f"certify model {FEW} --route openvino --out by-openvino": "openvino",
     f"certify graph.onnx --sigma 0.5 {FEW} --out graph-run": "onnx",
+    f"certify some.joblib --trust-pickle --sigma 0.5 {FEW} --out pickled-run": "sklearn",
     f"certify toy:votes {LABELS} --sigma 0.5 {FEW} --backend processes --out sent": "processes",
     f"certify model {FEW} --backend ray --out by-ray": "ray",
     f"certify model {FEW} --shard 1/1 --out shard": DONE,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.extras import require
 
 if TYPE_CHECKING:
     from cyclopts import Token
@@ -121,10 +123,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
             raise ModelError(f"{name}: can't be read: it is no plain file")
         return NamedModel(_adapted(path, options, votes))
     if path.suffix in _PICKLES:
-        raise ModelError(
-            f"{name}: pickles run code when opened and are not loaded. Load it in a function of your own and give "
-            "that as MODEL, such as mymodule:predict"
-        )
+        return NamedModel(_adapted(_unpickled(path, options.trust_pickle), options, votes))
     if ":" in name and not path.exists():
         return NamedModel(_adapted(_imported(name), options, votes))
     module, spec = load_model(
@@ -220,11 +219,21 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+@contextmanager
+def _own_modules() -> Iterator[None]:
+    """The folder that the command runs in is searched for modules first."""
+    sys.path.insert(0, folder := str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
 def _imported(name: str) -> Any:
     module_name, _, attribute = name.partition(":")
-    sys.path.insert(0, str(Path.cwd()))
     try:
-        found: Any = importlib.import_module(module_name)
+        with _own_modules():
+            found: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
             found = getattr(found, part)
     except ImportError as error:
@@ -233,9 +242,33 @@ def _imported(name: str) -> Any:
         ) from None
     except AttributeError:
         raise ModelError(f"{name}: module {module_name} has no {attribute}") from None
-    finally:
-        sys.path.pop(0)
     return found
+
+
+def _unpickled(path: Path, trusted: bool) -> Any:
+    """The fitted model that joblib or pickle wrote; the file is not opened unless it is trusted."""
+    if not trusted:
+        raise ModelError(
+            f"{path}: a pickle can run any code when it is opened, so it was not opened. If you trust where it comes "
+            "from, add --trust-pickle; or load it in a function of your own and give that as MODEL, such as "
+            "mymodule:predict"
+        )
+    joblib = require("joblib", f"opening {path}")
+    try:
+        with _own_modules():
+            return joblib.load(path)
+    except FileNotFoundError:
+        raise ModelError(f"{path}: no such file") from None
+    except ImportError as error:
+        raise ModelError(
+            f"{path}: its model needs {error.name or error}, which can't be imported ({error}); install it, or run from "
+            "the folder that holds it"
+        ) from error
+    except Exception as error:  # what unpickling calls can raise anything
+        raise ModelError(
+            f"{path}: can't be unpickled ({type(error).__name__}: {str(error)[:200]}); save it with joblib.dump, with "
+            "the versions of packages that are installed here"
+        ) from error
 
 
 def _directory(_kind: object, tokens: Sequence[Token]) -> Path:

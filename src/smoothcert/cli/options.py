@@ -28,7 +28,8 @@ _NOISES = ", ".join(f"{name} ({NOISES[name].words})" for name in NOISES)
 ModelName = Annotated[
     str,
     Parameter(
-        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), or module:function."
+        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), a fitted estimator (.joblib, "
+        ".pkl; with --trust-pickle), or module:function."
     ),
 ]
 Sigma = Annotated[
@@ -104,7 +105,7 @@ class ModelOptions:
     sharpen: float | None = None
     """Multiply the scores by this before soft votes are made of them (MACER's β, 16 there; torch models)."""
     trust_pickle: bool = False
-    """Unpickle the checkpoint fully. It can run any code: only for files you trust."""
+    """Unpickle MODEL (.joblib, .pkl, or a checkpoint) fully. It can run any code: only for files you trust."""
 
 
 Held = Annotated[
