@@ -261,8 +261,8 @@ def _unpickled(path: Path, trusted: bool) -> Any:
         raise ModelError(f"{path}: no such file") from None
     except ImportError as error:
         raise ModelError(
-            f"{path}: its model needs {error.name or error}, which can't be imported ({error}); install it, or run from "
-            "the folder that holds it"
+            f"{path}: its model needs {error.name or error}, which can't be imported ({error}); install it, or run "
+            "from the folder that holds it"
         ) from error
     except Exception as error:  # what unpickling calls can raise anything
         raise ModelError(

@@ -28,8 +28,8 @@ _NOISES = ", ".join(f"{name} ({NOISES[name].words})" for name in NOISES)
 ModelName = Annotated[
     str,
     Parameter(
-        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), a fitted estimator (.joblib, "
-        ".pkl; with --trust-pickle), or module:function."
+        help="A training run, .safetensors, .onnx, a published checkpoint (.pth, .pt, .tar), a fitted estimator "
+        "(.joblib, .pkl; with --trust-pickle), or module:function."
     ),
 ]
 Sigma = Annotated[
