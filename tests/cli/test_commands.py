@@ -10,6 +10,7 @@ import subprocess
 import sys
 from itertools import dropwhile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -316,7 +317,11 @@ def test_completion_is_installed_for_the_shell(
 ) -> None:
     for name, value in {"HOME": str(tmp_path), "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": ""}.items():
         monkeypatch.setenv(name, value)
-    main(["--install-completion", "--shell", shell])
+    assert exit_code("--install-completion", "--shell", shell) == 2  # nobody is there to agree
+    startup = "" if shell == "fish" else f".{shell}rc"
+    assert startup in capsys.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    main(["--install-completion", "--shell", shell, "--yes"])
     (script,) = (path for path in tmp_path.rglob("*smoothcert*") if path.is_file())
     assert "certify" in script.read_text()
     shown = capsys.readouterr()
@@ -334,11 +339,28 @@ def test_tab_completes_commands_and_options_in_bash(tmp_path: Path) -> None:
         tab smoothcert cert
         tab smoothcert certify --sigma-se
         tab smoothcert certify model --bound clop
+        tab smoothcert certify model --backend proc
     """
     done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, timeout=60)
-    _, command, option, choice = done.stdout.splitlines()
-    assert (command.strip(), option.strip(), choice.strip()) == (
-        "certify",
-        "--sigma-search",
-        "clopper-pearson",
-    )
+    completed = [line.strip() for line in done.stdout.splitlines()[1:]]
+    assert completed == ["certify", "--sigma-search", "clopper-pearson", "processes"]
+
+
+@pytest.mark.parametrize("answer", ["yes", "no"])
+def test_completion_is_installed_only_if_the_user_agrees(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr("builtins.input", lambda _: answer)
+    main(["--install-completion", "--shell", "bash"])
+    assert (tmp_path / ".bashrc").exists() == (answer == "yes")
+
+
+def test_data_alone_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "list", "--json"])
+    listed = capsys.readouterr().out
+    main(["data", "--json"])
+    assert capsys.readouterr().out == listed
+    main(["data"])
+    assert "mnist" in capsys.readouterr().out

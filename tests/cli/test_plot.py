@@ -106,8 +106,8 @@ def test_labels_reach_the_legend_and_shared_facts_stand_there_once(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--labels", "one"], r"--labels\D+1\D+2\b"),
-        (["--kind", "ablation", "--over", "n", "--labels", "one", "two"], "--kind ablation.*--labels"),
+        (["--labels", "one"], r"--name\D+1\D+2\b"),
+        (["--kind", "ablation", "--over", "n", "--labels", "one", "two"], "--kind ablation.*--name"),
     ],
 )
 def test_labels_that_name_nothing(
@@ -170,8 +170,8 @@ def test_trainings_of_one_name_are_told_apart(tmp_path: Path) -> None:
     out = tmp_path / "both.svg"
     main(["plot", *map(str, paths), "--kind", "training", "--out", str(out)])
     told = out.read_text()
-    assert "a/run: 50.0" in told
-    assert "b/run: 50.0" in told
+    assert "a: 50.0" in told
+    assert "b: 50.0" in told
 
 
 def test_trainings_of_two_data_sets_are_told_apart(tmp_path: Path) -> None:

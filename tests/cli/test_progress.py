@@ -8,6 +8,7 @@ import pty
 import re
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -80,13 +81,13 @@ def test_training_goes_by_steps_and_counts_epochs_done_before(turn: Clock) -> No
     meter.step(3, 4, 1, 10, 0.5)
     turn.now = 4
     meter.step(3, 4, 5, 10, 0.25)
-    assert figures(meter) == ["0.250", "3/4", "62", "1.2", "0:04", "0:12"]
+    assert figures(meter) == ["3/4", "0.250", "62", "1.2", "0:04", "0:12"]
 
 
 def test_nothing_to_do_is_no_division_by_zero(turn: Clock) -> None:
     meter = Meter("certifying", "votes", silent)
     meter.begin(0, 0)
-    assert figures(meter)[-1] == "–"
+    assert figures(meter)[-1] == "0:00"
     meter.begin(0, 7, done=7)
     assert meter.share == 1.0
 
@@ -178,10 +179,9 @@ def test_a_bug_is_one_line_with_its_traceback(
     assert not console._log.json
 
 
-def test_the_bar_on_a_terminal_shows_progress_and_times(
-    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
+def shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns: int, work: Callable[[], object]) -> str:
+    """What the work writes to a terminal of this width, without colours."""
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     terminal, theirs = pty.openpty()
     pieces: list[bytes] = []
@@ -195,9 +195,46 @@ def test_the_bar_on_a_terminal_shows_progress_and_times(
     reader.start()
     with os.fdopen(theirs, "w") as screen, monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", screen)
-        main(["certify", str(digits_model), "--n", "200", "--max", "3", "--out", str(tmp_path / "run")])
+        work()
     reader.join(60)
     assert not reader.is_alive()
     os.close(terminal)
-    shown = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(pieces).decode())
-    assert re.search(r"3/3\D+[\d.]+k? \D+\d+:\d\d\D+ 0:00\b", shown)
+    return re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", b"".join(pieces).decode())
+
+
+def test_the_bar_on_a_terminal_shows_progress_and_times(
+    digits_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["certify", str(digits_model), "--n", "200", "--max", "3", "--out", str(tmp_path / "run")]
+    for _ in range(2):  # the second finds all done, and its bar is full
+        shown = shown_on_a_terminal(monkeypatch, 120, lambda: main(words))
+        last = re.split(r"[\r\n]+", shown.strip())[-1]
+        assert re.search(r"3/3\D+", last)
+        assert last.count("━") == 20
+    assert re.search(r"0:\d\d\b", shown)
+
+
+def test_the_bar_of_a_training_fits_a_line(monkeypatch: pytest.MonkeyPatch, turn: Clock) -> None:
+    def work() -> None:
+        with progress_bar("training", "steps", quiet=False) as bar:
+            bar.step(149, 150, 1, 1000, 2.3)
+            turn.now = 3600.0
+            bar.step(149, 150, 999, 1000, 2.3)
+
+    frames = re.split(r"[\r\n]+", shown_on_a_terminal(monkeypatch, 80, work).strip())
+    assert max(map(len, frames)) <= 80
+    assert all(part in frames[-1] for part in ("training", "149/150", "2.300", "1:00:00"))
+
+
+def test_patient_bars_appear_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "PATIENCE", 0.05)
+
+    def work(seconds: float) -> Callable[[], None]:
+        def wait() -> None:
+            with progress_bar("drawing", "pictures", quiet=False, patient=True):
+                threading.Event().wait(seconds)
+
+        return wait
+
+    assert "drawing" in shown_on_a_terminal(monkeypatch, 80, work(0.3))
+    assert "drawing" not in shown_on_a_terminal(monkeypatch, 80, work(0.0))

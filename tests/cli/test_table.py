@@ -137,3 +137,17 @@ def test_a_run_limited_by_max_is_complete_and_one_under_way_isnt(
     main(["show", str(limited), "--json"])
     assert json.loads(capsys.readouterr().out)["summary"]["complete"]
     assert "--max" in refusal(capsys, *words, "--max", "5", "--out", limited)
+
+
+def test_cells_of_a_sweep_are_told_apart_and_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(make(tmp_path / cell / "certified")) for cell in ("a", "b")]
+    for words, names in (([], ["a", "b"]), (["--name", "First", "Second"], ["First", "Second"])):
+        main(["table", *runs, "--radii", "0", "--format", "csv", *words])
+        assert [row["run"] for row in csv.DictReader(capsys.readouterr().out.splitlines())] == names
+    main(["compare", *runs, "--radii", "0.25", "--json"])
+    compared = json.loads(capsys.readouterr().out)
+    assert (compared["first"], compared["second"]) == ("a", "b")
+    assert re.search(r"--name\D+1\D+2\b", refusal(capsys, "table", *runs, "--name", "one"))
+    assert "--layout paper" in refusal(capsys, "table", *runs, "--layout", "paper", "--name", "a", "b")

@@ -12,7 +12,7 @@ import pytest
 
 from smoothcert.errors import OutputError, RunError
 from smoothcert.runs.manifest import Manifest, current_versions
-from smoothcert.runs.run import create_run, open_run, read_run
+from smoothcert.runs.run import create_run, open_run, read_run, unique_names
 from tests.runs.test_journal import record
 
 MANIFEST = Manifest.of(
@@ -136,3 +136,32 @@ def test_a_full_disk_leaves_no_half_manifest(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OutputError, match=r"run\.json.*full"):
         MANIFEST.save(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["x/a/certified", "x/b/certified", "x/other"], ["a", "b", "other"]),
+        (["a/x/run", "a/y/run", "b/x/run"], ["a/x", "a/y", "b/x"]),
+        (["x/a/certified", "x/b/certified", "x/a"], ["a/certified", "b/certified", "a"]),
+        (["x/run", "y/run", "other", "other"], ["x", "y", "other (1)", "other (2)"]),
+        (["x/run"], ["run"]),
+    ],
+)
+def test_names_are_the_shortest_that_tell_runs_apart(
+    tmp_path: Path, paths: list[str], names: list[str]
+) -> None:
+    assert unique_names([tmp_path / path for path in paths]) == names
+
+
+def test_a_folder_of_runs_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        create_run(tmp_path / "runs" / name, Manifest.of("certify", {"sigma": 0.5}, {}, {}), [])
+    with pytest.raises(RunError, match=re.escape(f"{tmp_path}/runs/*")):
+        read_run(tmp_path / "runs")
+    create_run(tmp_path / "sweep" / "cell" / "certified", Manifest.of("certify", {"sigma": 0.5}, {}, {}), [])
+    with pytest.raises(RunError, match=re.escape(f"{tmp_path}/sweep/*/certified")):
+        read_run(tmp_path / "sweep")
+    create_run(tmp_path / "runs" / "trained", Manifest.of("train", {"sigma": 0.5}, {}, {}), [])
+    with pytest.raises(RunError, match=re.escape(f"{tmp_path}/runs/a {tmp_path}/runs/b")):
+        read_run(tmp_path / "runs")

@@ -149,7 +149,7 @@ def method_of(run: Run) -> str:
         name = shown_name(stated)
     else:
         folder = shown_name(run.path.resolve().name)
-        named = run.path.resolve().parent.name if folder == _SWEEP_FOLDER else run.alias or folder
+        named = run.path.resolve().parent.name if folder == _SWEEP_FOLDER else folder
         name = _CELL_PART.sub("", named) or named
     if (levels := levels_of(run)) is not None:
         name = f"{name} + {len(levels)} σ levels ({chooser_of(run)})"

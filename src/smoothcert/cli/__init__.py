@@ -95,8 +95,11 @@ def make_app(words: Sequence[str] = (), page: ShortPage | None = None) -> App:
                 show=bool(title) or None,
                 **({} if command.usage is None else {"usage": f"Usage: {app.name[0]} {command.usage}"}),
             )
-    app.register_install_completion_command(
-        help="Let Tab complete commands and options in this shell", sort_key=99
+    app.command(
+        "smoothcert.cli.completion:install_completion",
+        name="--install-completion",
+        help="Let Tab complete commands and options in this shell",
+        sort_key=99,
     )
     return app
 
@@ -121,6 +124,8 @@ def _mistake_panel(error: CycloptsError) -> Any:
 def parsed(tokens: Sequence[str]) -> tuple[list[str], list[str]]:
     """A command line in today's words, lists with commas; and what of it has a new name."""
     words, changes = renamed(tokens)
+    if words[:1] == ["data"] and all(word.startswith("-") and word not in _HELP_FLAGS for word in words[1:2]):
+        words.insert(1, "list")
     if words[:1] == ["attack"] and "--lines" in words:
         words = ["attack-lines", *(word for word in words[1:] if word != "--lines")]
     return joined(words), changes

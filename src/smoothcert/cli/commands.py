@@ -85,7 +85,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "show": Command("show:show", "One run in full, with what it proves about other inputs"),
         "table": Command("reading:table", "Certified accuracy and average certified radius of runs"),
         "plot": Command(
-            "plot:plot", "Draw runs", ("out", "kind", "over", "labels", "title", "width")
+            "plot:plot", "Draw runs", ("out", "kind", "over", "name", "title", "width")
         ),
         "compare": Command("reading:compare", "Is one run better than another, or is it chance?"),
         "report": Command("reading:report", "One HTML page about runs, to read, check and sign"),

@@ -287,7 +287,7 @@ class _Words(ProgressColumn):
 def progress_bar(task: str, unit: str, quiet: bool, *, patient: bool = False) -> Iterator[Meter]:
     """A meter to be advanced: a bar shows it on a terminal; elsewhere, and in a JSON log, lines from time to time.
 
-    ``patient``: the bar appears only if the work takes long.
+    ``patient``: the bar appears only if the work takes long. One that is never advanced shows the time alone.
     """
     console = stderr()
     if quiet:
@@ -309,18 +309,21 @@ def progress_bar(task: str, unit: str, quiet: bool, *, patient: bool = False) ->
         return
 
     def draw(meter: Meter, _state: str) -> None:
-        if not patient or meter.elapsed > PATIENCE:
-            progress.start()
         progress.update(shown_task, completed=meter.share, total=1.0 if meter.all_items else None)
 
     meter = Meter(task, unit, draw)
     columns = (_Words(meter.doing), BarColumn(20), _Words(meter.pace))
     progress = Progress(*columns, console=console)
     shown_task = progress.add_task("", total=None)
-    if not patient:
-        progress.start()
+    starter = threading.Timer(PATIENCE if patient else 0.0, progress.start)
+    starter.daemon = True
+    starter.start() if patient else progress.start()
     try:
         yield meter
     finally:
+        starter.cancel()
+        if patient:
+            starter.join()
         if progress.live.is_started:
+            progress.update(shown_task, visible=meter.all_items > 0)  # nothing stays of work that never began
             progress.stop()

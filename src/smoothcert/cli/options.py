@@ -108,6 +108,15 @@ class ModelOptions:
     """Unpickle MODEL (.joblib, .pkl, or a checkpoint) fully. It can run any code: only for files you trust."""
 
 
+Names = Annotated[
+    tuple[str, ...],
+    Parameter(
+        name=("--name", "--labels"),
+        consume_multiple=True,
+        help="What to call the runs, in order (default: the shortest names that tell their directories apart).",
+    ),
+]
+
 Held = Annotated[
     list[str] | None,
     Parameter(

@@ -148,6 +148,10 @@ else:
     _SPEED = Group("Speed (never changes an answer)", sort_key=20)
     _NUMERICS = Group("Numerics (part of the plan: may change a last bit)", sort_key=10)
     _EXECUTION = fields_of(Execution)
+    # Names to be completed by Tab; a plugin's are taken as well, and the registry isn't loaded for help.
+    _EXECUTION["backend"] = dataclasses.replace(
+        _EXECUTION["backend"], kind=typing.Literal["threads", "processes", "ray"] | str
+    )
     SpeedOptions = options_class("SpeedOptions", [option(knob, _SPEED) for knob in _EXECUTION.values()])
     DeviceOptions = options_class(
         "DeviceOptions", [option(_EXECUTION[name], _SPEED) for name in ("device", "workers")]

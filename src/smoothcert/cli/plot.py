@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from smoothcert.analysis.plots.kinds import PLOTS, PlotKind
 from smoothcert.cli.arguments import RunPath
-from smoothcert.cli.options import OutputOptions
+from smoothcert.cli.options import Names, OutputOptions
 from smoothcert.cli.plan_options import given, merged, option, options_class, sentence
 from smoothcert.knobs import Knob
 
@@ -50,7 +50,7 @@ def plot(
     out: Path,
     kind: Annotated[KindName, Parameter(help=_KINDS_IN_WORDS)] = "accuracy",
     width: Literal["page", "column"] = "page",
-    labels: Annotated[tuple[str, ...], Parameter(consume_multiple=True)] = (),
+    labels: Names = (),
     title: str | None = None,
     options: PlotOptions = PlotOptions(),
     output: OutputOptions = OutputOptions(),
@@ -69,19 +69,16 @@ def plot(
         Picture to write: .png, .svg or .pdf.
     width
         Of a page (6.4 inches) or a column (3.3 inches) of a paper.
-    labels
-        What to call the runs, in order (default: by directory).
     title
         A title above the picture.
     """
     from smoothcert.analysis.plots.drawing import check_picture_path, titled
-    from smoothcert.analysis.report.page import unique_names
     from smoothcert.analysis.seeds import coverage
-    from smoothcert.cli.console import note
+    from smoothcert.cli.console import note, progress_bar
     from smoothcert.cli.views import View, emit
     from smoothcert.errors import InvalidValueError
     from smoothcert.hints import usage
-    from smoothcert.runs.run import Run
+    from smoothcert.runs.run import Run, unique_names
 
     chosen, values = PLOTS[kind], given(options)
     for name in values:
@@ -96,19 +93,23 @@ def plot(
         if knob.default is dataclasses.MISSING and knob.name not in values:
             raise InvalidValueError(f"--{knob.name} is missing: {knob.help}, such as --{knob.name} n")
     check_picture_path(out)
-    names = unique_names(runs)
-    things = [thing for path, name in zip(runs, names) for thing in _read(path, chosen.reads, name)]
+    things = []
+    with progress_bar("reading runs", "runs", output.silent, patient=True) as bar:
+        bar.begin(len(runs), len(runs))
+        for path, name in zip(runs, unique_names(runs)):
+            things += _read(path, chosen.reads, name)
+            bar.one()
     if labels:
         if not chosen.names_each:
             raise InvalidValueError(
-                f"--kind {kind} draws a line for each method, not for each run: leave --labels out"
+                f"--kind {kind} draws a line for each method, not for each run: leave --name out"
             )
         if len(labels) != len(things):
             raise InvalidValueError(
-                f"--labels has {len(labels)} names for {len(things)} lines or pictures: give each its own, in order"
+                f"--name has {len(labels)} names for {len(things)} lines or pictures: give each its own, in order"
             )
         things = [_called(thing, label) for thing, label in zip(things, labels)]
-    with titled(title):
+    with titled(title), progress_bar("drawing", "pictures", output.silent, patient=True):
         chosen.draw(things, out=out, width=width, **values)
     for thing in things:
         if isinstance(thing, Run) and (told := coverage(thing)) is not None:
@@ -117,13 +118,12 @@ def plot(
 
 
 def _called(thing: Any, label: str) -> Any:
-    """The same under another name; a run that came out of a memory stays marked."""
+    """The same under another name."""
     from smoothcert.plain_text import shown_name
     from smoothcert.runs.run import Run
 
     if isinstance(thing, Run):
-        named = f"{shown_name(label)} (stateful)" if thing.stateful else shown_name(label)
-        return dataclasses.replace(thing, alias=named)
+        return dataclasses.replace(thing, alias=label)
     return (shown_name(label), *thing[1:])
 
 
@@ -139,7 +139,7 @@ def _read(path: Path, reads: str, name: str) -> list[Any]:
     if reads == "ladders":
         fits = read_fits(path)
         return [(f"{name}, {split_of(fits[0])}", front_points(fits))]
-    return _sigmas_of(path) if reads == "scales" else [read_run(path)]
+    return _sigmas_of(path) if reads == "scales" else [dataclasses.replace(read_run(path), alias=name)]
 
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:

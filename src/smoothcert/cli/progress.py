@@ -99,11 +99,13 @@ class Meter:
 
     def doing(self) -> str:
         """What is done, and how far it is: ``certifying 12/100``."""
-        named = self.task if self.loss is None else f"{self.task}, loss {self.loss:.3f}, epoch"
-        return f"{named} {self.items}/{self.all_items}"
+        counted = f"{self.task} {self.items}/{self.all_items}" if self.all_items else self.task
+        return counted if self.loss is None else f"{counted}, loss {self.loss:.3f}"
 
     def pace(self) -> str:
         """``88.1k votes/s, elapsed 0:09, left 0:41``."""
+        if not self.all_items:
+            return f"elapsed {clock(self.elapsed)}"
         rate = "–" if self.rate is None else _short(self.rate)
         done = self.items - self._before
         each = f", {_short(self.work / done)} each" if self.all_work is None and done else ""

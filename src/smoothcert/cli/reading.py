@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
 from smoothcert.cli.arguments import RunPath
-from smoothcert.cli.options import OutputOptions
+from smoothcert.cli.options import Names, OutputOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +29,7 @@ def table(
     radii: str | None = None,
     layout: Literal["runs", "paper", "best", "training"] = "runs",
     format: Literal["markdown", "latex", "csv", "json"] | None = None,
+    name: Names = (),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Print a table: certified accuracy in % (right, and certified at radius ≥ r) and average certified radius.
@@ -69,8 +70,12 @@ def table(
         raise InvalidValueError(f"name at least one run; `{usage('table')}` shows how")
     if output.json and format not in (None, "json"):
         raise InvalidValueError(f"--json and --format {format} are mutually exclusive: leave one out")
+    if name and layout in ("paper", "best"):
+        raise InvalidValueError(
+            f"--layout {layout} has a row for each method, not for each run: leave --name out"
+        )
     typed = parse_radii(radii) if radii is not None else None
-    read = read_runs(runs, output)
+    read = read_runs(runs, output, name)
     rendered = render_table(
         read, typed or default_radii(read), layout, "json" if output.json else format or "markdown"
     )
@@ -79,16 +84,21 @@ def table(
     sys.stdout.write(rendered)
 
 
-def read_runs(paths: Sequence[Path], output: OutputOptions) -> list[Run]:
-    """The runs, read while a bar shows how far it is, where it takes long."""
+def read_runs(paths: Sequence[Path], output: OutputOptions, names: Sequence[str] = ()) -> list[Run]:
+    """The runs under ``names``, or the shortest that tell them apart; a bar appears where it takes long."""
     from smoothcert.cli.console import progress_bar
-    from smoothcert.runs.run import read_run
+    from smoothcert.errors import InvalidValueError
+    from smoothcert.runs.run import read_run, unique_names
 
+    if names and len(names) != len(paths):
+        raise InvalidValueError(
+            f"--name has {len(names)} names for {len(paths)} runs: give each its own, in order"
+        )
     with progress_bar("reading runs", "runs", output.silent, patient=True) as bar:
         bar.begin(len(paths), len(paths))
         runs = []
-        for path in paths:
-            runs.append(read_run(path))
+        for path, name in zip(paths, names or unique_names(paths)):
+            runs.append(replace(read_run(path), alias=name))
             bar.one()
     return runs
 
@@ -122,6 +132,7 @@ def compare(
     radii: str | None = None,
     confidence: float = 0.95,
     common: bool = False,
+    name: Names = (),
     output: OutputOptions = OutputOptions(),
 ) -> None:
     """Compare two runs on the same inputs: certified accuracies, their difference, and whether it could be chance.
@@ -157,7 +168,7 @@ def compare(
     from smoothcert.cli.views import View, emit
     from smoothcert.errors import InvalidValueError
 
-    runs = read_runs((a, b), output)
+    runs = read_runs((a, b), output, name)
     typed = chosen_beforehand(radii, runs)
     if typed is None:
         raise InvalidValueError(
@@ -211,6 +222,8 @@ def report(
     out: Path,
     radius: float | None = None,
     inputs: int = 200,
+    title: str | None = None,
+    name: Names = (),
     dataset: Annotated[str | None, Parameter(group=_ORIGIN)] = None,
     split: Annotated[Literal["test", "train"] | None, Parameter(group=_ORIGIN)] = None,
     data_dir: Annotated[Path | None, Parameter(group=_ORIGIN)] = None,
@@ -238,6 +251,8 @@ def report(
         Radius of the headline, best fixed before the run (default: chosen near the median, which costs a little).
     inputs
         At most this many inputs of each data set are shown individually: wrong, abstained, barely certified, others.
+    title
+        Title of the page (default: the models' and the data set's names).
     dataset
         The data set, where it is a path, or for imported logs.
     split
@@ -246,13 +261,17 @@ def report(
         Where the files of the data set are.
     """
     from smoothcert.analysis.report import DataPlace, ReportOptions, write_report
+    from smoothcert.cli.console import progress_bar
     from smoothcert.cli.views import View, emit
     from smoothcert.errors import InvalidValueError
     from smoothcert.hints import usage
 
     if not runs:
         raise InvalidValueError(f"name at least one run; `{usage('report')}` shows how")
-    written = write_report(runs, out, ReportOptions(radius, inputs, DataPlace(dataset, split, data_dir)))
+    options = ReportOptions(radius, inputs, DataPlace(dataset, split, data_dir), title, name)
+    with progress_bar("making the page", "runs", output.silent, patient=True) as bar:
+        bar.begin(None, len(runs))
+        written = write_report(runs, out, options, bar.item)
     told = [*written.headlines, f"{written.path}: {written.size / 1e6:.2f} MB"]
     data = {"page": str(written.path), "bytes": written.size, "headlines": written.headlines}
     emit(View(data, told), output)

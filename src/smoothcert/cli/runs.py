@@ -41,10 +41,14 @@ def merge(*shards: RunPath, out: Path, output: OutputOptions = OutputOptions()) 
         Directory of the run.
     """
     from smoothcert.cli.certification import run_view
+    from smoothcert.cli.console import progress_bar
     from smoothcert.cli.views import emit
     from smoothcert.evaluation.merging import merge as merge_shards
 
-    emit(run_view(merge_shards(shards, out)), output)
+    with progress_bar("reading shards", "runs", output.silent, patient=True) as bar:
+        bar.begin(len(shards), len(shards))
+        merged = merge_shards(shards, out, bar.one)
+    emit(run_view(merged), output)
 
 
 def recertify(
@@ -89,7 +93,7 @@ def recertify(
         top-two, clopper-pearson, hoeffding or bernstein (default: the run's).
     """
     from smoothcert.cli.certification import run_view
-    from smoothcert.cli.console import note
+    from smoothcert.cli.console import note, progress_bar
     from smoothcert.cli.views import emit
     from smoothcert.evaluation.recertification import CHANGEABLE, as_if_certified
     from smoothcert.evaluation.recertification import recertify as write_recertified
@@ -97,10 +101,12 @@ def recertify(
     from smoothcert.runs.statement import PlanStatement
 
     source = read_run(run)
-    made = write_recertified(
-        source, out, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
-    )
     quiet = output.silent
+    with progress_bar("recertifying", "inputs", quiet, patient=True) as bar:
+        bar.begin(len(source.records), len(source.records))
+        made = write_recertified(
+            source, out, bar.one, alpha=alpha, bound=bound, sigma=sigma, noise=noise, n=n, n0=n0, seed=seed
+        )
     if source.shortfall is not None:
         note(f"{run} holds {source.shortfall}; what it adds later won't be in {out}", quiet)
     before, after = ({key: one.manifest.plan.value(key) for key in CHANGEABLE} for one in (source, made))
@@ -218,10 +224,18 @@ def publish(
     replace
         Replace another run that is there.
     """
+    from smoothcert.cli.console import progress_bar
     from smoothcert.cli.views import View, emit
     from smoothcert.runs.publishing import publish as publish_run
 
-    done = publish_run(run, to, with_model=with_model, replace=replace)
+    with progress_bar("publishing", "files", output.silent, patient=True) as bar:
+
+        def sent(files: int) -> None:
+            if not bar.all_items:
+                bar.begin(files, files)
+            bar.one()
+
+        done = publish_run(run, to, with_model=with_model, replace=replace, on_file=sent)
     said = "files" if done.uploaded else "files were there already"
     told = f"{done.place}: {done.files} {said}, {done.bytes / 1e6:.2f} MB, read back and compared"
     emit(View(asdict(done), [told]), output)
@@ -278,6 +292,7 @@ def import_log(
     from dataclasses import replace
 
     from smoothcert.analysis.facts import own_sigmas
+    from smoothcert.cli.console import progress_bar
     from smoothcert.cli.views import View, emit
     from smoothcert.errors import InvalidValueError, check_count
     from smoothcert.perturb.base import DEFAULT_NOISE
@@ -288,36 +303,37 @@ def import_log(
 
     dropped = ""
     stated: dict[str, Any] = {"bound": bound, "n0": n0, "n": n, "alpha": alpha}
-    if is_parquet(log):
-        options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise InvalidValueError(
-                f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
+    with progress_bar("importing", "inputs", output.silent, patient=True):
+        if is_parquet(log):
+            options = {"sigma": sigma, "dataset": dataset, "seed": seed, "noise": noise, **stated}
+            given = [name for name, value in options.items() if value is not None]
+            if given:
+                raise InvalidValueError(
+                    f"{log} states its own {', '.join(given)}: leave out --{', --'.join(given)}"
+                )
+            manifest, records, files = read_parquet(log)
+            if method is not None:
+                manifest = replace(manifest, origin=manifest.origin.but(method=method))
+        else:
+            if sigma is None:
+                raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
+            read = read_field_log(log, sigma)
+            manifest = import_manifest(
+                log,
+                sigma,
+                noise=noise or DEFAULT_NOISE,
+                data_name=dataset,
+                method=method,
+                read=read,
+                **stated,
             )
-        manifest, records, files = read_parquet(log)
-        if method is not None:
-            manifest = replace(manifest, origin=manifest.origin.but(method=method))
-    else:
-        if sigma is None:
-            raise InvalidValueError(f"--sigma is missing: {log} doesn't say which noise it was made with")
-        read = read_field_log(log, sigma)
-        manifest = import_manifest(
-            log,
-            sigma,
-            noise=noise or DEFAULT_NOISE,
-            data_name=dataset,
-            method=method,
-            read=read,
-            **stated,
-        )
-        if seed is not None:
-            check_count("seed", seed, least=0)
-            manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
-        records, files = Records.of(read.records), {}
-        if read.dropped_tail is not None:
-            dropped = " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
-    create_run(out, manifest, records, files)
+            if seed is not None:
+                check_count("seed", seed, least=0)
+                manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
+            records, files = Records.of(read.records), {}
+            if read.dropped_tail is not None:
+                dropped = " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
+        create_run(out, manifest, records, files)
     spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."
     told = f"{len(records)} inputs imported into {out}.{own}{dropped}"
@@ -351,7 +367,7 @@ def export_log(
     digits
         Decimals of the radius in a tsv.
     """
-    from smoothcert.cli.console import note
+    from smoothcert.cli.console import note, progress_bar
     from smoothcert.cli.views import View, emit
     from smoothcert.errors import InvalidValueError
     from smoothcert.extras import require
@@ -370,11 +386,13 @@ def export_log(
         if out is None:
             raise InvalidValueError("--out is missing: a Parquet file doesn't go to standard output")
         require("pyarrow.parquet", "Parquet")
-        whole = read_run(run)
-        write_parquet(whole, out)
+        with progress_bar("exporting", "inputs", output.silent, patient=True):
+            whole = read_run(run)
+            write_parquet(whole, out)
         emit(View({"run": str(run), "out": str(out), "inputs": len(whole.records)}), output)
         return
-    whole = read_run(run)
+    with progress_bar("exporting", "inputs", output.silent, patient=True):
+        whole = read_run(run)
     if whole.shortfall is not None:
         note(f"{run} holds {whole.shortfall}; a tsv doesn't say so and will look complete", output.silent)
     if whole.manifest.model.held is not None:

@@ -191,6 +191,8 @@ def train(
             data_dir=data_dir,
             acr_check=acr_check,
         )
+        if not bar.all_items:  # all was trained before
+            bar.begin(0, len(history), len(history))
     if acr_check is not None:
         validated = chosen.plan.holdout or len(inputs.first(chosen.inputs) if test_set is None else test_set)
         if (told := _acr_told(out, acr_check, validated, history, made)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from smoothcert.errors import InvalidValueError, RunError
@@ -13,13 +13,17 @@ from smoothcert.runs.run import Run, create_run, read_run
 from smoothcert.runs.statement import Shard
 
 
-def merge(paths: Sequence[Path], out: Path) -> Run:
+def merge(paths: Sequence[Path], out: Path, on_read: Callable[[], None] = lambda: None) -> Run:
     """Write the run that the shards in ``paths`` are the parts of; its results have the digest of a single process's.
 
     Refused unless they say the same but for their number, none is missing, doubled or unfinished, and the same
-    versions made all of them.
+    versions made all of them. ``on_read`` is called after each shard.
     """
-    shards = _by_number([read_run(path) for path in paths])
+    runs = []
+    for path in paths:
+        runs.append(read_run(path))
+        on_read()
+    shards = _by_number(runs)
     first = shards[1]
     for run in shards.values():
         _check_same(first, run)

@@ -11,7 +11,7 @@ nothing here can tell, so the new run says what it was made from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,20 +46,22 @@ _VOTES_DEPEND_ON = (
 )
 
 
-def recertify(run: Run, out: Path, **changes: Any) -> Run:
+def recertify(run: Run, out: Path, on_record: Callable[[], None] = lambda: None, **changes: Any) -> Run:
     """Write the run that ``changes`` (``alpha``, ``bound``) make of a run's votes to the new directory ``out``.
 
     Without changes the new run has the results digest of the old one. A run under way is taken as far as it is, and
-    the new run states, as the old one, how many inputs were asked for.
+    the new run states, as the old one, how many inputs were asked for. ``on_record`` is called after each input.
     """
-    manifest, records = recertified(run, **changes)
+    manifest, records = recertified(run, on_record, **changes)
     # Of chooser and levels, of pilots, and what these allocated.
     votes = {name: content for name, content in RunFiles(run.path).kept() if name != RunFiles.sigmas.name}
     create_run(out, manifest, records, sigmas_files(_plan_of(run).noise) | votes)
     return read_run(out)
 
 
-def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
+def recertified(
+    run: Run, on_record: Callable[[], None] = lambda: None, **changes: Any
+) -> tuple[Manifest, list[Record]]:
     """The new run's manifest and records; refused where votes are missing or would have to be cast again."""
     _check_has_votes(run)
     if search := run.manifest.plan.sigma_search:
@@ -82,6 +84,7 @@ def recertified(run: Run, **changes: Any) -> tuple[Manifest, list[Record]]:
         votes = evidence.get(record.index)
         _check_follows(run, record, old, votes)
         records.append(_decided(record, new, votes))
+        on_record()
     stated = run.manifest.plan.but(bound=new.bound, votes=new.confidence_bound.votes, alpha=new.alpha)
     if new.sigma_levels is not None and new.sigma_levels.constant is None:
         chooser: Mapping[str, Any] = stated.known(PlanStatement.chooser)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -216,12 +216,20 @@ class Published:
     """False where the very run was there already."""
 
 
-def publish(directory: Path, address: str, *, with_model: bool = False, replace: bool = False) -> Published:
+def publish(
+    directory: Path,
+    address: str,
+    *,
+    with_model: bool = False,
+    replace: bool = False,
+    on_file: Callable[[int], None] = lambda _: None,
+) -> Published:
     """Put a finished run into a store; readers there get these very bytes or a refusal.
 
     The list of its files, without which nothing is read, goes last, after every file was read back and had its size and
     hash: an upload that was killed is no run, and the same command completes it. Weights and checkpoints stay here
-    unless they are asked for. Another run that is there is refused, or replaced where that is asked for.
+    unless they are asked for. Another run that is there is refused, or replaced where that is asked for. ``on_file`` is
+    called with the number of files after each of them.
     """
     place = Place.parse(address)
     store = ObjectStore(place)
@@ -250,6 +258,7 @@ def publish(directory: Path, address: str, *, with_model: bool = False, replace:
         store.remove(name)
     for name, path in paths.items():
         store.put(name, path)
+        on_file(len(paths))
     if unlike := _unlike(store, files):
         raise RunError(
             f"{place}: {unlike} isn't there as it was sent: another process may be publishing to the same place, or "

@@ -28,6 +28,7 @@ from smoothcert.runs.statement import DataStatement
 
 _MOST_NOTED = 100
 _HELD_SHOWN = 8
+_MOST_SUGGESTED = 50
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,9 +55,7 @@ class Run:
     @property
     def name(self) -> str:
         """The directory's name, marked if the answers came out of a memory: they promise something else."""
-        if self.alias:
-            return self.alias
-        name = shown_name(self.path.resolve().name)
+        name = shown_name(self.alias or self.path.resolve().name)
         return f"{name} (stateful)" if self.stateful else name
 
     @property
@@ -117,10 +116,39 @@ class Run:
         return f"{done}{of} inputs so far; it doesn't say how many were asked for"
 
 
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """The shortest names that tell directories apart: ``a`` and ``b`` for ``x/a/certified`` and ``x/b/certified``.
+
+    A directory given twice gets a number.
+    """
+    reversed_parts = [path.resolve().parts[::-1] for path in paths]
+    names = [parts[0] for parts in reversed_parts]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        places = [place for place, other in enumerate(names) if other == name]
+        folders = {reversed_parts[place] for place in places}
+        longest = max(map(len, folders))
+        first = next((k for k in range(longest) if len({parts[k : k + 1] for parts in folders}) > 1), 0)
+        last = next(
+            k for k in range(first + 1, longest + 1) if len({parts[:k] for parts in folders}) == len(folders)
+        )
+        short = {place: "/".join(reversed(reversed_parts[place][first:last])) for place in places}
+        if {*short.values()} & {*names} - {name}:
+            short = {place: "/".join(reversed(reversed_parts[place][:last])) for place in places}
+        for place in places:
+            names[place] = short[place]
+    shown = [shown_name(name) for name in names]
+    return [
+        name if shown.count(name) == 1 else f"{name} ({shown[:place].count(name) + 1})"
+        for place, name in enumerate(shown)
+    ]
+
+
 def read_run(path: Path) -> Run:
     """Read a run, finished or not."""
     if not path.is_dir():
         raise RunError(f"{path} is not a run: no such directory")
+    if not RunFiles(path).statement.exists() and (inside := _runs_inside(path)) is not None:
+        raise RunError(f"{path} is not a run, it holds some: name them, {inside}")
     manifest = Manifest.load(path)
     if manifest.kind == "train":
         named = manifest.origin.dataset or manifest.data.name
@@ -143,6 +171,24 @@ def read_run(path: Path) -> Run:
     if not len(records) and not file.stat().st_size and not file.with_name(f"{file.name}-wal").exists():
         raise RunError(f"{file} is empty: nothing was certified into it yet, or what it held was cut off")
     return Run(path, manifest, records)
+
+
+def _runs_inside(path: Path) -> str | None:
+    """Words for a command line that name the certified runs in a folder; None where there are none."""
+    name = RunFiles(path).statement.name
+    for pattern in ("*", "*/certified"):
+        folders = sorted(file.parent for file in path.glob(f"{pattern}/{name}"))[:_MOST_SUGGESTED]
+        certified = [folder for folder in folders if _is_certified(folder)]
+        if certified:
+            named = [path / pattern] if certified == folders else certified
+            return " ".join(shown_name(str(each)) for each in named)
+    return None
+
+
+def _is_certified(path: Path) -> bool:
+    with contextlib.suppress(RunError):
+        return Manifest.load(path).kind in ("certify", "import")
+    return False
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from smoothcert.analysis.comparison import compare
 from smoothcert.analysis.metrics import average_certified_radius, certified_accuracy
 from smoothcert.analysis.report import DataPlace, ReportOptions, make_payload
 from smoothcert.analysis.report.inputs import choose_inputs, explored, least_robust
-from smoothcert.analysis.report.page import group_runs, slider_radii, unique_names
+from smoothcert.analysis.report.page import group_runs, slider_radii
 from smoothcert.analysis.tables import radii_up_to
 from smoothcert.errors import DataError, InvalidValueError, SmoothcertError
 from smoothcert.runs.records import Record
@@ -248,16 +248,6 @@ def test_the_command_certifies_the_same_again(tmp_path: Path) -> None:
     assert hashes["data"] == "b" * 64
     (of_statement,) = (digest for name, digest in hashes.items() if "run.json" in name)
     assert len(hashes["results"]) == len(of_statement) == 64
-
-
-def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    paths = [tmp_path / "x" / "run", tmp_path / "y" / "run", tmp_path / "other", tmp_path / "other"]
-    assert unique_names(paths) == [
-        "x/run",
-        "y/run",
-        f"{tmp_path.name}/other (1)",
-        f"{tmp_path.name}/other (2)",
-    ]
 
 
 def test_bad_options_are_named() -> None:

@@ -8,7 +8,7 @@ import html
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -59,11 +59,11 @@ from smoothcert.files import write_atomically
 from smoothcert.hints import command
 from smoothcert.perturb.base import DEFAULT_NOISE, PERTURBATIONS, real_noise
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
-from smoothcert.plain_text import norm_name, shown_name
+from smoothcert.plain_text import norm_name
 from smoothcert.rounding import decimal_down
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.records import UNKNOWN, Floats, Ints, step_counts
-from smoothcert.runs.run import Run, read_run
+from smoothcert.runs.run import Run, read_run, unique_names
 
 FILE_NAME = "index.html"
 _SCRIPTS = ("dom.js", "curves.js", "figures.js", "compare.js", "explorer.js", "page.js")
@@ -82,10 +82,21 @@ class WrittenReport:
     headlines: tuple[str, ...]
 
 
-def write_report(paths: Sequence[Path], out: Path, options: ReportOptions) -> WrittenReport:
-    """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown."""
-    names = unique_names(paths)
-    runs = [replace(read_run(path), alias=name) for path, name in zip(paths, names)]
+def write_report(
+    paths: Sequence[Path], out: Path, options: ReportOptions, on_read: Callable[[], None] = lambda: None
+) -> WrittenReport:
+    """Read the runs and write ``out``/index.html; of their votes no more is decoded than is shown.
+
+    ``on_read`` is called after each run.
+    """
+    if options.names and len(options.names) != len(paths):
+        raise InvalidValueError(
+            f"--name has {len(options.names)} names for {len(paths)} runs: give each its own, in order"
+        )
+    runs = []
+    for path, name in zip(paths, options.names or unique_names(paths)):
+        runs.append(replace(read_run(path), alias=name))
+        on_read()
     payload = make_payload(runs, options, out)
     page = render_page(payload)
     try:
@@ -141,17 +152,6 @@ def headline_lines(payload: dict[str, Any]) -> Iterable[str]:
         for run in group["runs"]:
             statement = run["statement"]
             yield f"{run['name']}: {statement['lead']}{statement['figure']}{statement['rest']}"
-
-
-def unique_names(paths: Sequence[Path]) -> list[str]:
-    """The directories' names; those that several share are told apart by their parent or a number."""
-    names = [shown_name(path.resolve().name or str(path)) for path in paths]
-    longer = [f"{shown_name(path.resolve().parent.name)}/{name}" for path, name in zip(paths, names)]
-    names = [long if names.count(name) > 1 else name for name, long in zip(names, longer)]
-    return [
-        name if names.count(name) == 1 else f"{name} ({names[:place].count(name) + 1})"
-        for place, name in enumerate(names)
-    ]
 
 
 def _filled(template: str, parts: dict[str, str]) -> str:
@@ -242,11 +242,16 @@ def carried_by_few(run: Run) -> str | None:
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What to put on the page. Without ``radius`` the headline's is chosen from the runs."""
+    """What to put on the page. Without ``radius`` the headline's is chosen from the runs.
+
+    Without ``title`` the page is called by its models and data, without ``names`` runs are by their directories.
+    """
 
     radius: float | None = None
     inputs: int = 200
     place: DataPlace = field(default_factory=DataPlace)
+    title: str | None = None
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("inputs", self.inputs, least=0)
