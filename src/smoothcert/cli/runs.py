@@ -332,7 +332,9 @@ def import_log(
                 manifest = replace(manifest, plan=manifest.plan.but(seed=seed))
             records, files = Records.of(read.records), {}
             if read.dropped_tail is not None:
-                dropped = " The last line was cut off and left out: the log isn't complete, and nothing is stated from it."
+                dropped = (
+                    " The last line was cut off and left out: the log isn't complete, so nothing is stated."
+                )
         create_run(out, manifest, records, files)
     spread = own_sigmas([record.sigma for record in records])
     own = "" if spread is None else f" The log's own σ of each input is kept: {spread}."
