@@ -1,4 +1,4 @@
-"""The pictures of README.md, docs/tour.md and docs/report.md: ``python -m docs.screenshots`` makes them all again.
+"""The pictures of README.md and docs/: ``python -m docs.screenshots`` makes them all again.
 
 Commands run in a real terminal (a pty), pages open in a real browser; nothing is drawn by hand. Needs the dev extra and
 chromium on the path, or named in SMOOTHCERT_CHROMIUM.

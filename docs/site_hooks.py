@@ -80,6 +80,9 @@ def commands() -> str:
     return "\n".join(lines)
 
 
+_SOURCE = re.compile(r"\[(`[^`\]]+`)\]\((?:\.\./)*(?:tests|src)/[^)]*\)")
+"""Links to files that are no pages: on the site their text remains."""
+
 GENERATED = {"reference.md": python_names, "commands.md": commands}
 """Pages with a marker, in place of which the text of a function is put."""
 MARKER = "<!-- generated -->"
@@ -97,7 +100,7 @@ def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> st
         place = ELSEWHERE.get(target, target.removeprefix("docs/"))
         return f"{link[1]}{posixpath.relpath(place, posixpath.dirname(name) or '.')}{link[3]}"
 
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(moved, _SOURCE.sub(r"\1", markdown))
 
 
 def on_page_content(html: str, page: Page, config: Any, files: Files) -> str:  # noqa: ARG001

@@ -308,14 +308,14 @@ def test_the_page_on_models_runs_as_written(
 
 
 @pytest.mark.campaign
-def test_the_lines_of_the_page_on_serving_work_as_written(tmp_path: Path) -> None:
+def test_the_lines_of_the_pages_on_servers_work_as_written(tmp_path: Path) -> None:
     """Each as bash runs it, but for the ports, and with an end to the servers."""
     pytest.importorskip("sklearn")
     pytest.importorskip("fastapi")
     if shutil.which("curl") is None:
         pytest.skip("no curl")
-    page = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    commands = "".join(re.findall(r"```sh\n(.*?)```", page, re.DOTALL))
+    pages = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("serving.md", "operating.md")]
+    commands = "".join(re.findall(r"```sh\n(.*?)```", "".join(pages), re.DOTALL))
     with socket.socket() as first, socket.socket() as second:
         for held in (first, second):
             held.bind(("127.0.0.1", 0))

@@ -319,9 +319,9 @@ def test_the_readmes_python_example_runs(capsys: pytest.CaptureFixture[str]) -> 
         r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
     )
     exec(compile(example, "README.md", "exec"), {})
-    predicted, radius = capsys.readouterr().out.split()
-    assert int(predicted) in (0, 1, 2)
-    assert float(radius) > 0
+    answers = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert {int(predicted) for predicted, _ in answers} <= {-1, 0, 1, 2}
+    assert max(float(radius) for _, radius in answers) > 0
 
 
 def test_the_citation_is_of_this_version() -> None:

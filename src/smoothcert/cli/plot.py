@@ -55,7 +55,7 @@ def plot(
     options: PlotOptions = PlotOptions(),
     output: OutputOptions = OutputOptions(),
 ) -> None:
-    """Draw runs. docs/plots.md shows every kind and how to read it.
+    """Draw runs. docs/read-results.md shows every kind and how to read it.
 
     Example: `smoothcert plot runs/a runs/b --out curve.pdf`
 
