@@ -100,6 +100,26 @@ def check_command(app: App, tokens: list[str]) -> None:
         find_recipe(recipe)
 
 
+LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
+
+
+def test_every_link_of_every_page_leads_to_a_file() -> None:
+    """As on the code host, where links to tests and sources work as well; the site's build checks anchors."""
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    broken = [
+        f"{page.relative_to(ROOT)}: {link}"
+        for page in pages
+        for link in LINK.findall(re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL))
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_the_promises_stay_short() -> None:
+    assert len((ROOT / "docs" / "guarantees.md").read_bytes()) <= 8 * 1024
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
 @pytest.mark.parametrize(
     ("paper", "tables", "figures"),
     [
