@@ -308,7 +308,7 @@ def _cheap_row(estimator: Any, rows: np.ndarray[Any, Any], n: int, repeats: int)
     first = torch.from_numpy(rows[0])
 
     def certify() -> int:
-        smoothed.certify_batch(rows, index=0)
+        smoothed.certify(rows, index=0)
         return len(rows) * (n + smoothed.plan.n0)
 
     def predict() -> int:

@@ -194,7 +194,7 @@ def _certifying(
     images = _images(name, inputs)
 
     def certify() -> int:
-        smoothed.certify_batch(images, index=0)
+        smoothed.certify(images, index=0)
         return inputs * (N0 + n)
 
     return certify

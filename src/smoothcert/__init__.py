@@ -1,8 +1,8 @@
 """smoothcert: classifiers whose robustness is proved by randomized smoothing.
 
 >>> from smoothcert import SmoothedClassifier
->>> answer = SmoothedClassifier(model, sigma=0.25).certify(x)   # doctest: +SKIP
->>> answer.predicted, answer.radius                             # doctest: +SKIP
+>>> answers = SmoothedClassifier(model, sigma=0.25).certify(inputs)   # doctest: +SKIP
+>>> answers.predicted, answers.radius                                 # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ _HOMES = {
     "Dataset": "smoothcert.datasets.base",
     "DiagonalGaussian": "smoothcert.perturb.gaussian",
     "DiagonalUniform": "smoothcert.perturb.uniform",
+    "Evidence": "smoothcert.smoothing.answers",
     "Execution": "smoothcert.engine.execution",
     "Gaussian": "smoothcert.perturb.gaussian",
     "HoldingClassifier": "smoothcert.smoothing.holding",
     "LevelledClassifier": "smoothcert.experimental.levels.classifier",
     "Numerics": "smoothcert.models.numerics",
     "Prediction": "smoothcert.smoothing.answers",
+    "Predictions": "smoothcert.smoothing.answers",
     "Run": "smoothcert.runs.run",
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing.classifier",
@@ -64,7 +66,9 @@ if TYPE_CHECKING:
     from smoothcert.runs.statement import Choice as Choice
     from smoothcert.smoothing.answers import Certification as Certification
     from smoothcert.smoothing.answers import Certifications as Certifications
+    from smoothcert.smoothing.answers import Evidence as Evidence
     from smoothcert.smoothing.answers import Prediction as Prediction
+    from smoothcert.smoothing.answers import Predictions as Predictions
     from smoothcert.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
     from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
     from smoothcert.smoothing.plan import CertifyPlan as CertifyPlan

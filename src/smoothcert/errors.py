@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 
 class SmoothcertError(Exception):
-    """Base of every error that is the caller's to mend; the command line prints it without a traceback."""
+    """Base of every error the caller can fix; the command line prints it without a traceback."""
+
+    finished: Sequence[Any] = ()
+    """The answers that were ready when a batch failed."""
 
 
 class InvalidValueError(SmoothcertError, ValueError):
     """An argument outside its range."""
+
+
+class UnknownOptionError(InvalidValueError, TypeError):
+    """A keyword that a function does not take."""
 
 
 class DataError(SmoothcertError):
@@ -59,6 +68,13 @@ class MissingExtraError(SmoothcertError, ImportError):
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}: pip install 'smoothcert[{extra}]'")
+
+
+def warn_deprecated(old: str, new: str, stacklevel: int = 3) -> None:
+    """Say that an old form works until 2.0, and what to write instead."""
+    warnings.warn(
+        f"{old} is deprecated and goes with 2.0: use {new}", DeprecationWarning, stacklevel=stacklevel
+    )
 
 
 def _is_finite(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.errors import InvalidValueError, MissingExtraError, check_count
 from smoothcert.models.numerics import Numerics
-from smoothcert.perturb.base import DEFAULT_NOISE, NOISES, Noise
-from smoothcert.perturb.diagonal import diagonal_noise
+from smoothcert.perturb.base import DEFAULT_NOISE, Noise
 from smoothcert.smoothing.answers import Certifications, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
-from smoothcert.smoothing.holding import HoldingClassifier, held_mask
+from smoothcert.smoothing.columns import held_mask, noise_on_columns
 from smoothcert.smoothing.plan import CertifyPlan
 
 try:
@@ -41,7 +41,8 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     estimator
         A classifier of features that are numbers. A :class:`sklearn.frozen.FrozenEstimator` is used as it was fitted.
     sigma
-        Standard deviation of the noise, in the units of the features; or one for each feature.
+        Standard deviation of the noise, in the units of the features; or one for each feature; or one for each of some,
+        ``{"age": 5, "income": 5000}``: features without one are held.
     noise
         ``gaussian`` (certifies ℓ2 balls) or ``uniform`` (ℓ1).
     copies
@@ -83,7 +84,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self,
         estimator: Any,
         *,
-        sigma: float | ArrayLike = 0.25,
+        sigma: float | ArrayLike | Mapping[str, float] | Mapping[int, float] = 0.25,
         noise: str = DEFAULT_NOISE,
         copies: int = 10,
         votes: int = 1000,
@@ -110,7 +111,6 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         """Fit a copy of the estimator to noisy copies of the rows, and smooth it."""
         check_count("copies", self.copies, least=0)
         check_count("votes", self.votes)
-        noise = self._noise()
         rows, y = validate_data(self, X, y, dtype="numeric")
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
@@ -118,13 +118,14 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
                 f"a classifier needs at least two classes, and y has one class: {y.tolist()[0]!r}"
             )
         self.seed_ = _seed(self.random_state)
+        names, shape = getattr(self, "feature_names_in_", None), (self.n_features_in_,)
+        noise, hold = noise_on_columns(self.noise, self.sigma, self.hold, shape, names)
+        self.held_ = None if hold is None else held_mask(hold, shape, names)
         # Features in units of their own may be large beside σ, and must be exact.
         numerics = Numerics(dtype="float64")
         self.plan_ = CertifyPlan(
             noise, n0=self.n0, n=self.n, alpha=self.alpha, seed=self.seed_, numerics=numerics
         )
-        names = getattr(self, "feature_names_in_", None)
-        self.held_ = None if self.hold is None else held_mask(self.hold, (self.n_features_in_,), names)
         noisy = self._with_noise(np.asarray(rows, dtype=np.float64), noise)
         self.estimator_ = clone(self.estimator)
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
@@ -175,9 +176,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
     def certify(self, X: Any) -> Certifications:
         """CERTIFY for every row: see :class:`~smoothcert.Certifications`; ``acr`` and ``accuracy`` take ``y`` as is."""
         rows = self._checked(X)
-        found = self._voting().certify(rows)
-        assert isinstance(found, Certifications)
-        return found
+        return self.smoothed_.certify(rows)
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads, locks and functions of a voting classifier can't be pickled, and follow from the rest.
@@ -188,26 +187,20 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         if hasattr(self, "estimator_"):
             self.smoothed_ = self._smoothed()
 
-    def _noise(self) -> Noise:
-        if np.ndim(self.sigma) == 0:
-            return NOISES[self.noise](float(np.asarray(self.sigma)))
-        return diagonal_noise(self.noise, np.asarray(self.sigma, dtype=np.float64))
-
     def _smoothed(self) -> SmoothedClassifier:
-        return SmoothedClassifier(self.estimator_, self.plan_, input_shape=(self.n_features_in_,))
-
-    def _voting(self) -> SmoothedClassifier | HoldingClassifier:
-        return self.smoothed_ if self.held_ is None else self.smoothed_.holding(self.held_)
+        return SmoothedClassifier(
+            self.estimator_, self.plan_, hold=self.held_, input_shape=(self.n_features_in_,)
+        )
 
     def _with_noise(self, rows: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
-        noise.check_shape(rows.shape[1:])
+        free = np.ones(rows.shape[1], dtype=bool) if self.held_ is None else ~self.held_
+        noise.check_shape((int(free.sum()),))
         if self.copies == 0:
             return rows
-        repeated = np.tile(rows, (self.copies, 1))
-        added = noise.sample(np.random.default_rng(self.seed_), repeated.shape) * noise.scales()
-        if self.held_ is not None:
-            added[:, self.held_] = 0
-        return np.asarray(repeated + added)
+        noisy = np.tile(rows, (self.copies, 1))
+        drawn = noise.sample(np.random.default_rng(self.seed_), noisy.shape)
+        noisy[:, free] += drawn[:, free] * noise.scales()
+        return noisy
 
     def _as_given(self, rows: NDArray[np.float64]) -> Any:
         """Rows as a table where the estimator is given tables: some look their columns up by name."""
@@ -226,9 +219,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
 
     def _answers(self, X: Any) -> list[Prediction]:
         rows = self._checked(X)
-        found = self._voting().predict(rows, n=self.votes)
-        assert isinstance(found, list)
-        return found
+        return self.smoothed_.predict(rows, n=self.votes)
 
 
 def _most_voted(answer: Prediction) -> int:

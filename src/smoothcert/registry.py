@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
 from importlib import import_module
+from inspect import signature
 from pkgutil import iter_modules
-from typing import Generic, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, UnknownOptionError
 from smoothcert.plugins import load_plugins
 
 T = TypeVar("T")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _LISTED = 30  # more names than that hide the message
 
@@ -36,6 +40,31 @@ def unknown_name(kind: str, name: str, known: list[str]) -> InvalidValueError:
     if len(known) > _LISTED:
         known = [*(close or known[:3]), f"… ({len(known)} in all)"]
     return InvalidValueError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(known)}")
+
+
+_ELSEWHERE = {
+    **dict.fromkeys(("device", "workers", "batch", "batch_size", "backend"), "execution=Execution({name}=…)"),
+    **dict.fromkeys(("route", "chunk", "block", "generator"), "numerics=Numerics({name}=…)"),
+}
+
+
+def suggesting(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorator: a keyword that the function does not take is an error that names the one that may be meant."""
+    known = [name for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY]
+    accepted = set(signature(function).parameters)
+
+    @wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs.keys() - accepted:
+            close = closest(name, known, most=1)
+            hint = _ELSEWHERE[name].format(name=name) if name in _ELSEWHERE else "".join(close)
+            what = function.__qualname__.removesuffix(".__init__")
+            raise UnknownOptionError(
+                f"{what} has no option {name!r}. {f'Did you mean {hint}?' if hint else 'Known: ' + ', '.join(known)}"
+            )
+        return function(*args, **kwargs)
+
+    return called
 
 
 def check_name(kind: str, name: object, known: Iterable[str]) -> None:

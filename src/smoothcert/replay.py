@@ -220,7 +220,7 @@ class Replay:
             dimension=None,
         )
         classifier = self._ordered(self.base, plan)
-        return plan, classifier if self.held is None else classifier.holding(self.held), ""
+        return plan, classifier if self.held is None else HoldingClassifier(classifier, self.held), ""
 
     def _ordered(self, model: BaseClassifier, plan: CertifyPlan) -> SmoothedClassifier:
         classifier = SmoothedClassifier(model, plan, execution=self.execution)
@@ -252,7 +252,8 @@ class Replay:
 
     def _library_noise(self, noise: Noise) -> LibraryNoise:
         if noise.diagonal:
-            return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(self.dataset.input_shape))
+            shape = self.dataset.input_shape if self.held is None else (len(noise.scales),)
+            return DIAGONAL_NOISES[noise.kind](np.array(noise.scales).reshape(shape))
         return NOISES[noise.kind](noise.scales[0])
 
     def _check_settled(self, settled: CertifyPlan, plan: CertifyPlan) -> None:
@@ -384,7 +385,7 @@ def _compare(
     stage: str = "",
 ) -> None:
     """Report votes that are others when they are cast again."""
-    for votes, cast in zip(stated, (answer.selection, answer.estimation)):
+    for votes, cast in zip(stated, (answer.evidence.selection, answer.evidence.estimation)):
         if votes is not None and votes.n and not _same(votes, cast):
             report.problem(
                 index,

@@ -126,7 +126,7 @@ def attacked(digits_model: Path, inputs: int, n: int, scale: float) -> tuple[lis
     module, _ = load_model(digits_model)
     data = load("digits")
     classifier = SmoothedClassifier(module, sigma=SIGMA_OF_MODEL, n=n, seed=0)
-    answers = [a for a in classifier.certify_batch(data.inputs(slice(0, inputs)), index=0) if not a.abstained]
+    answers = [a for a in classifier.certify(data.inputs(slice(0, inputs)), index=0) if not a.abstained]
     points = [strongest_found(module, data.input(a.index), a.predicted, scale * a.radius) for a in answers]
     assert all(a.region.contains(x) for a, x in zip(answers, points)) == (scale < 1)
     return answers, classifier.predict(np.stack(points), n=n)

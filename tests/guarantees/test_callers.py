@@ -303,7 +303,7 @@ def test_workers_of_a_gradient_search_have_a_copy_each(search: str) -> None:
         how = SEARCHES[search](steps=20, samples=4, rows=4)
         classifier = smoothed(Kept(), sigma=1.0, n=200, search=how, execution=Execution(workers=workers))
         points = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32) * 3
-        return [answer.sigma for answer in classifier.certify_batch(points, index=0)]
+        return [answer.sigma for answer in classifier.certify(points, index=0)]
 
     assert sigmas(4) == sigmas(1)
 
@@ -374,7 +374,7 @@ def test_batches_that_a_function_keeps_stay_its_own(chunk: int, generator: str, 
         how = {"search": search and SEARCHES[search](), "execution": Execution(workers=1)}
         classifier = smoothed(Clearing(later), n=640, numerics=numerics, **how)
         points = np.array([[0.6, 0.0], [0.2, 0.0], [-1.0, 0.0]])
-        return [(answer.sigma, answer.estimation) for answer in classifier.certify_batch(points, index=0)]
+        return [(answer.sigma, answer.estimation) for answer in classifier.certify(points, index=0)]
 
     honest = answers(1 << 30)
     assert [answers(later) for later in (2, 3, 5)] == [honest] * 3

@@ -308,11 +308,11 @@ def check(name: str, execution: Execution) -> None:
     points = np.array([[2.0, 0.0], [-2.0, 0.0], [0.3, 1.0]], dtype=np.float32)
     if fate == Rejected:
         with pytest.raises(ModelError):
-            smoothed.certify_batch(points, index=0)
+            smoothed.certify(points, index=0)
         return
     assert bool(adapt(make(), "hard").prepare(NUMERICS, (2,)).opened.opaque) == (fate == Opaque)
-    expected = [answer.estimation for answer in pure.certify_batch(points, index=0)]
-    assert [answer.estimation for answer in smoothed.certify_batch(points, index=0)] == expected
+    expected = [answer.evidence.estimation for answer in pure.certify(points, index=0)]
+    assert [answer.evidence.estimation for answer in smoothed.certify(points, index=0)] == expected
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -64,7 +64,7 @@ def test_it_is_the_certificate_of_the_other_coordinates() -> None:
         def of_others(batch: np.ndarray, v: float = x[HELD]) -> np.ndarray:
             return linear(np.stack([batch[:, 0], np.full(len(batch), v, batch.dtype), batch[:, 1]], 1))
 
-        alone = smoothed(of_others, numerics=numerics).certify_batch(x[[0, 2]][np.newaxis], number)[0]
+        alone = smoothed(of_others, numerics=numerics).certify(x[[0, 2]][np.newaxis], number)[0]
         held = smoothed(numerics=numerics).holding([HELD]).certify(x, index=number)
         assert (held.predicted, held.radius) == (alone.predicted, alone.radius)
         assert held.estimation.counts == alone.estimation.counts
@@ -168,8 +168,8 @@ def test_what_cant_be_held_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"\(1, 2, 2\)"):
         smoothed(lambda b: b[:, 0, 0, :2]).holding([0]).certify(np.zeros((1, 1, 2, 2)))
     plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
-    with pytest.raises(InvalidValueError, match="sigma"):
-        SmoothedClassifier(linear, plan).holding([0])
+    with pytest.raises(InvalidValueError, match=r"sigmas of shape \(3,\).*\(2,\)"):
+        SmoothedClassifier(linear, plan, hold=[0]).certify(INPUTS)
     with pytest.raises(ModelError, match=r"1e\+300\b.*float32"):
         smoothed(numerics=Numerics("float32")).holding([1]).certify(np.array([0.0, 1e300, 0.0]))
     with pytest.raises(DependentVotesError):
@@ -240,7 +240,7 @@ def test_whole_numbers_that_are_held_stay_whole() -> None:
     table = pandas.DataFrame({"a": [9.0, -9.0], "kind": [1, 2], "b": [0.0, 0.0]})
     answers = smoothed(Codes(), n=500).holding(["kind"]).certify(table)
     assert [one.label for one in answers] == ["yes", "no"]
-    with pytest.raises(ModelError, match=r"category_code.*\.holding\("):
+    with pytest.raises(ModelError, match=r"category_code.*hold=\["):
         smoothed(Codes(), n=500).certify(table)
 
 
@@ -250,7 +250,7 @@ def test_what_is_no_number_and_not_held_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="'a'") as caught:
         smoothed(ByKind()).holding(["kind"]).certify(table)
     assert "'kind'" not in str(caught.value)
-    with pytest.raises(InvalidValueError, match=r"'a', 'kind'.*\.holding\(\['a', 'kind'\]\)"):
+    with pytest.raises(InvalidValueError, match=r"'a', 'kind'.*hold=\['a', 'kind'\]"):
         smoothed(ByKind()).certify(table)
     with pytest.raises(InvalidValueError, match=r"'kind'.*\b2\b"):
         smoothed().holding(["kind"]).certify(INPUTS)

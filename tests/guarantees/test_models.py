@@ -51,7 +51,7 @@ def test_whole_numbers_are_compared_as_whole_numbers(dtype: type) -> None:
     def model(batch: np.ndarray) -> np.ndarray:
         return np.tile(np.array([large, large + 1], dtype=dtype), (len(batch), 1))
 
-    answer = SmoothedClassifier(model, sigma=1.0, n=500, seed=0).certify_batch(np.zeros((1, 2)), index=0)[0]
+    answer = SmoothedClassifier(model, sigma=1.0, n=500, seed=0).certify(np.zeros((1, 2)), index=0)[0]
     assert answer.estimation.counts == (0, 500)
 
 
@@ -191,7 +191,7 @@ def test_an_estimators_labels_are_found_wherever_they_stand(
     names: list[Any], classes: list[Any], column: bool
 ) -> None:
     classifier = SmoothedClassifier(Estimator(names, classes, column), sigma=0.5, n=500, seed=0)
-    answers = classifier.certify_batch(POINTS[:2], index=0)
+    answers = classifier.certify(POINTS[:2], index=0)
     assert [classes[answer.predicted] for answer in answers] == names
     assert [answer.label for answer in answers] == names
     predictions = classifier.predict(POINTS[:2])
@@ -322,7 +322,7 @@ def test_certificates_of_models_of_whole_numbers_end_where_the_rule_says() -> No
     classifier = SmoothedClassifier(
         Bright(), sigma=16.0, n=200_000, seed=0, levels=1, input_dtype="uint8", execution=Execution(workers=1)
     )
-    for x, answer in zip(inputs[:, 0].tolist(), classifier.certify_batch(inputs, index=0)):
+    for x, answer in zip(inputs[:, 0].tolist(), classifier.certify(inputs, index=0)):
         assert answer.predicted == int(x > edge)
         assert answer.shift == 0
         assert answer.radius < abs(x - edge)
@@ -340,9 +340,9 @@ def test_outputs_are_honoured_or_refused_for_every_kind_of_model() -> None:
             return torch.cat([first, 1 - first], 1)
 
     def mean_share(outputs: Any) -> float:
-        answer = SmoothedClassifier(
-            Shares(), sigma=1.0, n=2000, bound="hoeffding", outputs=outputs
-        ).certify_batch(np.zeros((1, 2)), index=0)[0]
+        answer = SmoothedClassifier(Shares(), sigma=1.0, n=2000, bound="hoeffding", outputs=outputs).certify(
+            np.zeros((1, 2)), index=0
+        )[0]
         return answer.bounds.lower
 
     assert mean_share("probabilities") > 0.8

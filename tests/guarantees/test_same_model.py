@@ -190,9 +190,7 @@ def test_a_model_may_refuse_what_is_out_of_its_range() -> None:
             return torch.cat([x[:, :1], -x[:, :1]], 1)
 
     for model in (bounded, Bounded()):
-        answer = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify_batch(np.ones((1, 2)), index=0)[
-            0
-        ]
+        answer = SmoothedClassifier(model, sigma=0.1, n=200, seed=0).certify(np.ones((1, 2)), index=0)[0]
         assert answer.predicted == 0
         assert len(adapt(model, "hard").fingerprint((2,))) == 64
     assert adapt(bounded, "hard").fingerprint((2,)) != adapt(scores, "hard").fingerprint((2,))
@@ -203,7 +201,7 @@ def test_a_fingerprint_is_the_same_before_and_after_use(model: Any) -> None:
     base = adapt(model, "hard")
     before = base.fingerprint((2,))
     classifier = SmoothedClassifier(base, sigma=1.0, n=500, seed=0, execution=Execution(workers=4))
-    classifier.certify_batch(POINTS, index=0)
+    classifier.certify(POINTS, index=0)
     assert base.fingerprint((2,)) == before
     assert adapt(model, "hard").fingerprint((2,)) == before
 

@@ -82,7 +82,7 @@ def test_certify_draws_its_two_tallies_from_different_noise() -> None:
     classifier = SmoothedClassifier(model, sigma=1.0, n0=64, n=64, outputs="labels", classes=2)
     classifier.prepare((4,))
     seen.clear()
-    answer = classifier.certify_batch(np.zeros((1, 4)))[0]
+    answer = classifier.certify(np.zeros((1, 4)))[0]
     assert answer.selection.stream != answer.estimation.stream
     selection, estimation = (batch[:64] for batch in seen[-2:])  # after the check of the first inputs
     assert not {row.tobytes() for row in selection} & {row.tobytes() for row in estimation}

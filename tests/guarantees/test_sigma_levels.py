@@ -177,7 +177,7 @@ def test_predictions_are_false_no_more_often_than_alpha(name: str) -> None:
 def test_certificates_agree_with_predictions_inside_their_regions() -> None:
     line, _ = LINES["three levels"]
     classifier = line.classifier(n=4000, chooser_n=4000, alpha=0.001)
-    certified = classifier.certify_batch(np.linspace(-1.5, 1.5, 13)[:, None])
+    certified = classifier.certify(np.linspace(-1.5, 1.5, 13)[:, None])
     inside = [
         (one.predicted, one.region.center + share * one.radius)
         for one in certified
@@ -203,8 +203,8 @@ def test_a_constant_chooser_gives_the_certificates_of_its_sigma(
     options: dict[str, Any] = {"n": 500, "alpha": 0.01, "seed": 3, "input_shape": (1,)}
     level = sigmas.index(sigma)
     model = LINES["three levels"][0].models()[level]
-    fixed = SmoothedClassifier(model, sigma=sigma, **options).certify_batch(points[:, None])
-    chosen = LevelledClassifier(model, ConstantChooser(level), sigmas=sigmas, **options).certify_batch(
+    fixed = SmoothedClassifier(model, sigma=sigma, **options).certify(points[:, None])
+    chosen = LevelledClassifier(model, ConstantChooser(level), sigmas=sigmas, **options).certify(
         points[:, None]
     )
     for a, b in zip(chosen, fixed, strict=True):

@@ -69,8 +69,8 @@ def smoothed(model: Any, workers: int, **options: Any) -> SmoothedClassifier:
 
 
 def votes(model: Any, workers: int, **options: Any) -> list[tuple[int, ...]]:
-    answers = smoothed(model, workers, **options).certify_batch(POINTS, index=0)
-    return [answer.estimation.counts for answer in answers]
+    answers = smoothed(model, workers, **options).certify(POINTS, index=0)
+    return [answer.evidence.estimation.counts for answer in answers]
 
 
 def finished(works: list[Callable[[], Any]]) -> None:

@@ -42,7 +42,7 @@ def counts(model: Any, x: np.ndarray = POINT, **options: Any) -> tuple[int, ...]
     classifier = SmoothedClassifier(
         model, sigma=1.0, n=1000, seed=0, numerics=Numerics(chunk=64, block=64), **options
     )
-    return classifier.certify_batch(x, index=1)[0].estimation.counts
+    return classifier.certify(x, index=1)[0].estimation.counts
 
 
 # ------------------------------------------------------------------------------------------------ several outputs
@@ -128,7 +128,7 @@ def test_searches_by_gradients_see_the_scores_alone() -> None:
     classifier = SmoothedClassifier(
         Returning(lambda y: {"logits": y, "a": y}), sigma=0.5, n=200, seed=0, search=GradientSearch()
     )
-    assert classifier.certify_batch(POINT, index=0)[0].search is not None
+    assert classifier.certify(POINT, index=0)[0].search is not None
 
 
 # ------------------------------------------------------------------------------------------------ makes of torch
@@ -240,7 +240,7 @@ def test_one_number_a_row_is_two_classes_if_declared() -> None:
         counts(Logit(False), classes=2, outputs="probabilities")
     soft = [
         SmoothedClassifier(model, sigma=1.0, n=1000, seed=0, bound="hoeffding", classes=2, outputs=kind)
-        .certify_batch(POINT, index=1)[0]
+        .certify(POINT, index=1)[0]
         .bounds.lower
         for model, kind in ((sigmoid, "probabilities"), (Logit(False), "scores"))
     ]
@@ -285,7 +285,7 @@ def test_models_of_whole_numbers_get_them() -> None:
     def votes(model: Any, **options: Any) -> Any:
         options = {"numerics": Numerics(chunk=64, block=64)} | options
         classifier = SmoothedClassifier(model, sigma=20.0, n=2000, seed=0, levels=1, **options)
-        return classifier.certify_batch(x, index=0)[0].estimation.counts
+        return classifier.certify(x, index=0)[0].estimation.counts
 
     expected = votes(by_hand)
     assert votes(Bytes(), input_dtype="uint8") == expected

@@ -55,7 +55,7 @@ def tallies(
         numerics=Numerics(route=route, chunk=64, generator=generator),
         execution=Execution(workers=workers),
     )
-    return [one.estimation.counts for one in classifier.certify_batch(np.stack([X, X / 2]), index=0)]
+    return [one.estimation.counts for one in classifier.certify(np.stack([X, X / 2]), index=0)]
 
 
 @pytest.mark.parametrize("generator", ["sfc64", "philox"])

@@ -50,7 +50,7 @@ def counts(model: Any, **options: Any) -> tuple[int, ...]:
     classifier = SmoothedClassifier(
         model, sigma=1.0, n=5000, seed=0, numerics=Numerics(chunk=64, block=64), **options
     )
-    return classifier.certify_batch(np.array([[0.3, 0.1]], dtype=np.float32), index=1)[0].estimation.counts
+    return classifier.certify(np.array([[0.3, 0.1]], dtype=np.float32), index=1)[0].estimation.counts
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -49,7 +49,7 @@ def counts(route: str) -> tuple[int, ...]:
         network(), sigma=1.0, n=2000, seed=0, numerics=Numerics(route=route, chunk=64)
     )
     x = np.random.default_rng(0).random(SHAPE)
-    return classifier.certify_batch(x[np.newaxis], index=0)[0].estimation.counts
+    return classifier.certify(x[np.newaxis], index=0)[0].evidence.estimation.counts
 
 
 @pytest.mark.parametrize("route", ["channels-last", "folded", "onnxruntime", "openvino"])

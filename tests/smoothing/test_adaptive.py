@@ -61,17 +61,17 @@ def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
         for inputs in (INPUTS, INPUTS[::-1], INPUTS[3:] + INPUTS[:3]):
             classifier = smoothed(rule, "wrong", n=1000, execution=execution)
             assert facts(list(classifier.certify_each(inputs, labels=lambda i: i % 2))) == expected
-    alone = [smoothed(rule, "wrong", n=1000).certify_batch([x], i, [i % 2])[0] for i, x in INPUTS]
+    alone = [smoothed(rule, "wrong", n=1000).certify([x], i, [i % 2])[0] for i, x in INPUTS]
     assert facts(alone) == expected
 
 
 def test_voting_ends_when_the_question_is_answered() -> None:
-    clear, middling, edge = smoothed("decide:0.4").certify_batch([[1.5, 0], [0.52, 0], [0.0, 0]])
+    clear, middling, edge = smoothed("decide:0.4").certify([[1.5, 0], [0.52, 0], [0.0, 0]])
     assert told(clear.stopped) == ("decided", [0.4])
     assert told(edge.stopped) == ("hopeless", [0.4])
     assert max(clear.estimation.n, edge.estimation.n) < 300 < middling.estimation.n < 3000
     assert clear.radius >= 0.4
-    (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify_batch([[0.8, 0]])
+    (undecided,) = smoothed("decide:0.4@1e-9", n=100).certify([[0.8, 0]])
     assert (undecided.stopped, undecided.estimation.n) == ("budget", 100)
 
 
@@ -80,7 +80,7 @@ def test_without_rules_nothing_changes() -> None:
     assert plain.plan == budget.plan
     assert "stop" not in plain.plan.as_json()
     assert plain.plan.bound == "top-two"
-    answer = budget.certify_batch([[0.5, 0.0]])[0]
+    answer = budget.certify([[0.5, 0.0]])[0]
     assert (answer.stopped, answer.estimation.n) == (None, 3000)
 
 
@@ -108,7 +108,7 @@ def test_bounds_that_can_not_be_evaluated_at_a_pilots_n_are_refused() -> None:
 
 
 def test_a_wrong_class_gets_no_votes_and_an_honest_record() -> None:
-    right, wrong = smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.1]], labels=[1, 2])
+    right, wrong = smoothed("wrong").certify([[0.5, 0.0], [0.5, 0.1]], labels=[1, 2])
     assert (right.predicted, right.estimation.n, right.stopped) == (1, 3000, "budget")
     assert (wrong.predicted, wrong.radius, wrong.region) == (ABSTAIN, 0.0, None)
     assert (wrong.estimation.n, wrong.candidate, told(wrong.stopped)) == (0, 1, ("wrong", [1, 2]))
@@ -120,7 +120,7 @@ def test_wrong_works_with_soft_votes() -> None:
         return np.stack([-4 * batch[:, 0], 4 * batch[:, 0]], 1)
 
     classifier = smoothed("wrong", model=scores, outputs="scores", classes=None, bound="bernstein")
-    right, wrong = classifier.certify_batch([[0.5, 0.0], [0.5, 0.1]], labels=[1, 0])
+    right, wrong = classifier.certify([[0.5, 0.0], [0.5, 0.1]], labels=[1, 0])
     assert right.radius > 0
     assert wrong.estimation.n == 0
     assert wrong.estimation.sums == (0, 0)
@@ -132,18 +132,18 @@ def test_labels_are_asked_for_before_any_vote() -> None:
     with pytest.raises(InvalidValueError, match=r"labels.*\b1\b.*\[1, 2\]"):
         smoothed("wrong").certify(np.array([0.5, 0.0]), labels=[1, 2])
     with pytest.raises(InvalidValueError, match=r"\b1\b.*\b2\b.*index="):
-        smoothed("wrong").certify_batch([[0.5, 0.0], [0.5, 0.0]], labels=[1, 2])
+        smoothed("wrong").certify([[0.5, 0.0], [0.5, 0.0]], labels=[1, 2])
     with pytest.raises(InvalidValueError, match=r"total:100000.*certify_dataset"):
         smoothed("total:100000").certify(np.array([0.5, 0.0]), labels=1)
 
 
 def test_pilot_votes_are_of_another_stream_and_thrown_away() -> None:
     classifier = smoothed("pilot:5%,200")
-    (answer,) = classifier.certify_batch([[0.5, 0.0]], index=4)
+    (answer,) = classifier.certify([[0.5, 0.0]], index=4)
     assert told(answer.stopped) == ("pilot", [answer.estimation.n])
     assert answer.estimation.stream.phase == Phase.ESTIMATION
     assert answer.estimation.start == 0
-    whole = smoothed(n=answer.estimation.n).certify_batch([[0.5, 0.0]], index=4)[0]
+    whole = smoothed(n=answer.estimation.n).certify([[0.5, 0.0]], index=4)[0]
     assert whole.estimation == answer.estimation, (
         "the certificate rests on the votes that n alone would have drawn"
     )
@@ -160,7 +160,7 @@ def test_a_stream_ends_with_certifys_answer(stop: tuple[str, ...]) -> None:
     states = stream(*stop)
     answer = states[-1].certification
     assert all(state.certification is None for state in states[:-1])
-    expected = smoothed(*stop, bound="mixture-top-two").certify_batch([[0.5, 0.0]], 3, [1])[0]
+    expected = smoothed(*stop, bound="mixture-top-two").certify([[0.5, 0.0]], 3, [1])[0]
     assert (answer.radius, answer.estimation.counts) == (expected.radius, expected.estimation.counts)
     assert [s.votes for s in states] == sorted(s.votes for s in states)
     assert states[-1].radius == answer.radius
@@ -190,7 +190,7 @@ def test_streams_refuse_what_would_not_hold() -> None:
 def test_no_plan_is_too_odd(rule: str) -> None:
     odd = [{"n": 1}, {"n": 63}, {"n": 64}, {"n": 65}, {"alpha": 1e-200}, {"alpha": 0.999}, {"n0": 1}]
     for options in odd:
-        for answer in smoothed(rule, **options).certify_batch([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
+        for answer in smoothed(rule, **options).certify([[9.0, 0.0], [0.0, 0.0], [-9.0, 0.0]]):
             assert answer.stopped, options
             assert 1 <= answer.estimation.n <= options.get("n", 3000), options
             assert (answer.radius > 0) == (answer.predicted != ABSTAIN), options
@@ -199,7 +199,7 @@ def test_no_plan_is_too_odd(rule: str) -> None:
 def test_no_certificate_is_lost_to_stopping() -> None:
     """A unanimous vote that the budget could certify is certified by every rule but those that ask for more."""
     for rule in RULES:
-        (answer,) = smoothed(rule, n=200).certify_batch([[9.0, 0.0]])
+        (answer,) = smoothed(rule, n=200).certify([[9.0, 0.0]])
         assert answer.predicted == 1
         if rule != "decide:0.3":
             assert answer.radius > 0.3
@@ -210,7 +210,7 @@ def test_ties_go_to_the_lowest_class_and_abstain() -> None:
         return (batch[:, 1] > 0).astype(np.int64)
 
     for rule in RULES:
-        (answer,) = smoothed(rule, model=coin).certify_batch([[0.0, 0.0]])
+        (answer,) = smoothed(rule, model=coin).certify([[0.0, 0.0]])
         assert answer.abstained, "a fair coin has no class"
 
 

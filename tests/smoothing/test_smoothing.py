@@ -43,7 +43,7 @@ def test_a_clear_input_gets_its_class_and_nearly_its_margin() -> None:
 
 
 def test_an_input_on_the_edge_abstains_with_radius_zero() -> None:
-    answer = smoothed().certify_batch([[0.0, 0.0]])[0]
+    answer = smoothed().certify([[0.0, 0.0]])[0]
     assert answer.abstained
     assert (answer.predicted, answer.radius, answer.region) == (ABSTAIN, 0.0, None)
 
@@ -51,7 +51,7 @@ def test_an_input_on_the_edge_abstains_with_radius_zero() -> None:
 def test_the_papers_bound_is_the_papers_formula_on_its_own_tally() -> None:
     from scipy.stats import beta
 
-    answer = smoothed(bound="clopper-pearson").certify_batch([[0.4, 0.0]])[0]
+    answer = smoothed(bound="clopper-pearson").certify([[0.4, 0.0]])[0]
     k = answer.estimation.counts[1]
     assert answer.radius == pytest.approx(0.5 * norm.ppf(beta.ppf(0.001, k, 2000 - k + 1)), rel=1e-9)
 
@@ -66,17 +66,17 @@ def test_one_input_and_batches_agree() -> None:
 
 
 def test_equal_inputs_get_equal_answers_and_others_independent_noise() -> None:
-    answers = smoothed().certify_batch([[0.2, 0.0], [0.2, 0.0], [0.2, 1e-7]])
+    answers = smoothed().certify([[0.2, 0.0], [0.2, 0.0], [0.2, 1e-7]])
     assert answers[0].estimation == answers[1].estimation
     assert answers[0].estimation.stream.index != answers[2].estimation.stream.index
 
 
 def test_the_seed_and_the_index_choose_the_votes() -> None:
     x = np.array([[0.3, 0.0]])
-    base = smoothed().certify_batch(x, index=5)[0].estimation.counts
-    assert smoothed().certify_batch(x, index=5)[0].estimation.counts == base
-    assert smoothed(seed=1).certify_batch(x, index=5)[0].estimation.counts != base
-    assert smoothed().certify_batch(x, index=6)[0].estimation.counts != base
+    base = smoothed().certify(x, index=5)[0].estimation.counts
+    assert smoothed().certify(x, index=5)[0].estimation.counts == base
+    assert smoothed(seed=1).certify(x, index=5)[0].estimation.counts != base
+    assert smoothed().certify(x, index=6)[0].estimation.counts != base
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_torch_tensors_are_inputs_too() -> None:
 
 
 def test_uniform_noise_gives_l1_balls() -> None:
-    answer = smoothed(noise="uniform").certify_batch([[0.3, 0.0]])[0]
+    answer = smoothed(noise="uniform").certify([[0.3, 0.0]])[0]
     assert answer.norm == "l1"
     assert 0 < answer.radius < 0.5 * math.sqrt(3)
 
@@ -136,7 +136,7 @@ def test_a_plan_can_be_given_whole() -> None:
     plan = CertifyPlan(Gaussian(0.5), n=2000, seed=0)
     by_plan = SmoothedClassifier(half_space, plan, outputs="labels", classes=2)
     x = np.array([[0.3, 0.0]])
-    assert by_plan.certify_batch(x)[0].estimation == smoothed().certify_batch(x)[0].estimation
+    assert by_plan.certify(x)[0].estimation == smoothed().certify_batch(x)[0].estimation
 
 
 def test_the_settled_plan_names_everything() -> None:
@@ -167,7 +167,7 @@ def test_the_settled_plan_names_everything() -> None:
         ({"sigma": None}, "plan.*sigma="),
         (
             {"numerics": Numerics(), "plan": CertifyPlan(Gaussian(1.0)), "sigma": None},
-            "n, seed, numerics.*plan",
+            "n, seed.*plan",
         ),
     ],
 )

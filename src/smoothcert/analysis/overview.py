@@ -103,7 +103,7 @@ def decided_levels(run: Run) -> list[LevelEvidence] | None:
         return None
     plan = CertifyPlan.from_statement(run.manifest.plan, run.path)
     nowhere = np.zeros(1)  # the input itself only places the region
-    decided = (decide_levels(nowhere, plan, votes).levels for votes in evidence)
+    decided = (decide_levels(nowhere, plan, votes).evidence.levels for votes in evidence)
     return [levels for levels in decided if levels is not None]
 
 

@@ -99,7 +99,9 @@ def certify(
     asked = options.of(model, former_default(certified), hold)
     named, inputs, classifier = asked.named, asked.inputs, asked.classifier
     columns = held_columns(hold)
-    voting = classifier if columns is None else classifier.holding(columns)
+    from smoothcert.smoothing.holding import HoldingClassifier
+
+    voting = classifier if columns is None else HoldingClassifier(classifier, columns)
     _tell_what_to_know(asked, voting, out, output)
     origin: dict[str, Any] = {
         "model": model,

@@ -137,11 +137,14 @@ def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
 
 def settle_for(classifier: ModelClassifier, inputs: Dataset, hold: list[str] | None) -> None:
     """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
-    from smoothcert.smoothing.holding import held_finely, held_mask
+    from smoothcert.smoothing.columns import held_mask
+    from smoothcert.smoothing.holding import HoldingClassifier, held_finely
 
     columns, fine = held_columns(hold), False
     if columns is not None:
-        classifier.holding(columns)  # one that can't hold any refuses before its inputs are looked at
+        HoldingClassifier(
+            classifier, columns
+        )  # one that can't hold any refuses before its inputs are looked at
         fine = held_finely(inputs, held_mask(columns, inputs.input_shape, classifier.base.feature_names))
     classifier.settle_for(inputs.levels, inputs.largest, fine=fine)
 

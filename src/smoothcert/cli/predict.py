@@ -92,7 +92,9 @@ def predict(
     if (warning := foreign_fit(noise, classifier, inputs.input_shape)) is not None:
         note(warning, output.silent)
     columns = held_columns(hold)
-    voting = classifier if columns is None else classifier.holding(columns)
+    from smoothcert.smoothing.holding import HoldingClassifier
+
+    voting = classifier if columns is None else HoldingClassifier(classifier, columns)
     indices = data.choice().indices(len(inputs))
     with progress_bar("predicting", "votes", output.silent) as bar:
         bar.begin(n * len(indices) if until_decided is None else None, len(indices))

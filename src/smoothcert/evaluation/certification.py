@@ -68,7 +68,7 @@ def certify_dataset(
     of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
     others. What a plan leaves open of its numerics (the route, say) stays what a run that is continued has settled.
     """
-    choice, progress = choice or Choice(), progress or Progress()
+    choice, progress, classifier = choice or Choice(), progress or Progress(), classifier.voting
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
     if held is not None and classifier.whole.plan.budget.spreads:
         raise InvalidValueError(
@@ -88,7 +88,7 @@ def certify_dataset(
             f"shard {choice.shard} can't know its part of a total: --stop {classifier.plan.budget.text} spreads votes "
             "over all inputs. Certify them in one run, or leave --stop out"
         )
-    voting = classifier if held is None else classifier.holding(held)
+    voting = classifier if held is None else HoldingClassifier(classifier, held)
     classifier.plan.budget.check_inputs(len(choice.indices(len(dataset))), classifier.plan.n0)
     manifest = _manifest(voting, held, dataset, choice, origin or {}, order)
     with classifier, open_run(out, manifest) as journal:
@@ -112,12 +112,12 @@ def certify_dataset(
         for answer in _void_if_dependent(
             out, _answers(voting, dataset, out, indices, missing, taken, progress)
         ):
-            base = classifier.base_class(taken.pop(answer.index))
+            base = voting.base_class(taken.pop(answer.index))
             label = int(dataset.labels[answer.index])
-            if answer.search is not None:
-                append_search(out, answer.search)
-            if answer.levels is not None:
-                append_evidence(out, answer.levels)
+            if answer.evidence.search is not None:
+                append_search(out, answer.evidence.search)
+            if answer.evidence.levels is not None:
+                append_evidence(out, answer.evidence.levels)
             record = record_of(answer, answer.index, label, base)
             journal.append(record)
             if progress.record is not None:

@@ -232,7 +232,7 @@ def _decided(record: Record, plan: CertifyPlan, evidence: LevelEvidence | None) 
         record,
         predicted=answer.predicted,
         radius=answer.radius,
-        volume_radius=answer.volume_radius,
+        volume_radius=answer.evidence.volume_radius,
         selection=selection,
         estimation=estimation,
     )

@@ -157,7 +157,7 @@ class EstimatorClassifier(FunctionClassifier):
 
     remedy = (
         "scaling belongs into a pipeline. Columns that are categories get no noise, and stay what the model knows, if "
-        "they are held: .holding([…]) (--hold)"
+        "they are held: hold=[…] (--hold)"
     )
 
     def __init__(

@@ -52,7 +52,10 @@ def result_json(ask: Ask, labels: Labels, remembered: MemoryAnswer | None = None
     plan, certification = ask.voting.plan, ask.certification
     result = _result(ask.standing, plan, labels) | {"ended": ask.ending, "reason": ask.reason}
     if certification is not None:
-        result |= {"shift": certification.shift, "radius_off_grid": certification.radius_off_grid}
+        result |= {
+            "shift": certification.evidence.shift,
+            "radius_off_grid": certification.evidence.radius_off_grid,
+        }
     return result if remembered is None else result | _remembered(remembered, labels)
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_DOWN, Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds.base import ClassBounds
-from smoothcert.errors import InvalidValueError
+from smoothcert.errors import InvalidValueError, warn_deprecated
 from smoothcert.extras import require
 from smoothcert.regions.bodies import CertifiedRegion
 from smoothcert.runs.parquet import write_columns
@@ -53,22 +53,55 @@ class HeldPart:
         return as_numpy(free.tolist()) if free.dtype == object else free  # beside texts, all are objects
 
 
+@dataclass(frozen=True)
+class Evidence:
+    """What a certificate rests on: its votes and their bounds, how σ was found, and the grid that it speaks of.
+
+    The promise is about every input on the plan's grid (all 8-bit pictures, say). Of *any* input within
+    ``radius_off_grid`` of this one, the nearest grid point has the certified answer.
+    """
+
+    candidate: int
+    """The class that the selection votes chose, certified or not."""
+    selection: Tally
+    """The votes that chose the class."""
+    estimation: Tally
+    """The fresh votes that bounded its probability."""
+    bounds: ClassBounds
+    """Of the candidate's probability from below, and of its strongest rival's from above."""
+    search: SearchResult | None = None
+    """How this input's own σ was found, where the plan searches for one."""
+    levels: LevelEvidence | None = None
+    """Every vote it rests on, where a chooser gives each point its σ."""
+    stopped: str | None = None
+    """Why voting ended, where the plan has rules for that."""
+    shift: float = 0.0
+    """How far the region's centre, a grid point, is from the input, in the certificate's norm."""
+    radius_off_grid: float = 0.0
+    """Any input this close has a grid point nearest to it that is certified."""
+    volume_radius: float | None = None
+    """Radius of the ball of equal volume, where the region is not a ball."""
+    plan_seed: int | None = None
+    """The plan's seed, where its stages have seeds of their own."""
+
+    @property
+    def votes(self) -> tuple[int, ...]:
+        """The fresh votes for each class."""
+        return self.estimation.counts
+
+
 @dataclass(frozen=True, repr=False)
 class Certification:
     """CERTIFY's answer for one input.
 
     Unless it abstained: with probability at least 1−α over its votes, the smoothed classifier answers
-    ``predicted`` everywhere in ``region`` (an open ball of ``radius`` in ``norm`` around the input). The smoothed
-    classifier is the one with this ``sigma``, for every point of the region. ``stopped`` says why voting ended, where
-    the plan has rules for that.
+    ``predicted`` everywhere in ``region``: an open ball of ``radius`` in ``norm`` around the input, or around the grid
+    point nearest to it (``evidence.shift`` away). The smoothed classifier is the one with this ``sigma``, for every
+    point of the region.
 
-    ``region`` is centred at a point of the plan's grid: at the input itself if ``shift`` is 0, else at the nearest one,
-    ``shift`` away in ``norm``. The promise is about every input on the grid (all 8-bit pictures, say); of *any*
-    input within ``radius_off_grid`` of this one, the nearest grid point is answered so.
-
-    Where the noise has a scale for each dimension the region is no ball: ``radius`` is that of the largest ball inside,
-    ``volume_radius`` (None for balls) that of the ball of equal volume, ``sigma`` the geometric mean of the scales.
-    Where coordinates were ``held``, the region has the others alone.
+    Where the noise has a scale for each dimension, the region is not a ball: ``radius`` is that of the largest ball
+    inside, and ``sigma`` the geometric mean of the scales. Where coordinates were ``held``, the region has the others
+    alone.
     """
 
     index: int
@@ -81,38 +114,27 @@ class Certification:
     """In which the radius is: l2 or l1."""
     region: CertifiedRegion | None
     """Everything that is certified; None if nothing is."""
-    bounds: ClassBounds
-    """Of the candidate's probability from below, and of its strongest rival's from above."""
-    candidate: int
-    """The class that the selection votes chose, certified or not."""
-    selection: Tally
-    """The votes that chose the class."""
-    estimation: Tally
-    """The fresh votes that bounded its probability."""
     sigma: float
     """Standard deviation of the noise; the geometric mean where there are several."""
+    evidence: Evidence
+    """Votes, bounds, search and grid: what the certificate rests on."""
     seconds: float = 0.0
     """Worker time that the votes took."""
-    search: SearchResult | None = None
-    """How this input's own σ was found, where the plan searches for one."""
-    levels: LevelEvidence | None = None
-    """Every vote it rests on, where a chooser gives each point its σ; ``sigma`` is then the level of the input."""
-    stopped: str | None = None
-    """Why voting ended, where the plan has rules for that."""
-    volume_radius: float | None = None
-    """Radius of the ball of equal volume, where the region is no ball."""
-    shift: float = 0.0
-    """How far the region's centre is from the input, in ``norm``."""
-    radius_off_grid: float = 0.0
-    """Any input this close has a grid point nearest to it that is certified."""
     label: Any = None
     """What the model itself calls the class; None where it abstained or has only numbers."""
     row: int | None = field(default=None, compare=False)
     """The input's place in the array that was given."""
     held: HeldPart | None = field(default=None, compare=False)
     """The coordinates without noise, where there are some: nothing is said of inputs whose held ones differ."""
-    plan_seed: int | None = None
-    """The plan's seed, where its stages have seeds of their own."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Fields of the evidence by their old place, with a warning."""
+            if name not in _OF_EVIDENCE or "evidence" not in vars(self):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            warn_deprecated(f"Certification.{name}", f"Certification.evidence.{name}")
+            return getattr(self.evidence, name)
 
     def covers(self, point: ArrayLike) -> bool:
         """True only if ``point`` is certified: it lies in the region, and what is held is unchanged."""
@@ -126,12 +148,21 @@ class Certification:
     @property
     def seed(self) -> int:
         """The seed of the plan that its votes follow from: the operating system's unless one was given."""
-        return self.estimation.stream.seed if self.plan_seed is None else self.plan_seed
+        found = self.evidence.plan_seed
+        return self.evidence.estimation.stream.seed if found is None else found
 
     @property
     def abstained(self) -> bool:
         """Whether the votes were too close to certify anything."""
         return self.predicted == ABSTAIN
+
+
+_OF_EVIDENCE = frozenset(each.name for each in fields(Evidence))
+
+
+def with_evidence(answer: Certification, **changes: Any) -> Certification:
+    """The same answer, with other fields of its evidence."""
+    return replace(answer, evidence=replace(answer.evidence, **changes))
 
 
 @dataclass(frozen=True, repr=False)
@@ -191,31 +222,102 @@ def _radius_of(answer: Certification) -> str:
 _SHOWN = 3  # answers at either end of a long list
 
 
-class Certifications(list[Certification]):
+Answer = TypeVar("Answer", bound=Certification | Prediction)
+
+
+class Answers(list[Answer]):
     """A list of answers, in the order of the inputs, with a column for each of their fields that is a number or a name.
 
-    ``class_names``: what the model calls its classes; labels are then given by name, as the model was taught them.
+    ``class_names``: what the model calls its classes.
     """
 
-    def __init__(
-        self, answers: Iterable[Certification] = (), class_names: Sequence[Any] | None = None
-    ) -> None:
+    def __init__(self, answers: Iterable[Answer] = (), class_names: Sequence[Any] | None = None) -> None:
         super().__init__(answers)
         self.class_names = None if class_names is None else tuple(class_names)
 
     @overload
-    def __getitem__(self, place: SupportsIndex) -> Certification: ...
+    def __getitem__(self, place: SupportsIndex) -> Answer: ...
     @overload
-    def __getitem__(self, place: slice) -> Certifications: ...
-    def __getitem__(self, place: SupportsIndex | slice) -> Certification | Certifications:
+    def __getitem__(self, place: slice) -> Self: ...
+    def __getitem__(self, place: SupportsIndex | slice) -> Answer | Self:
         if isinstance(place, slice):
-            return Certifications(super().__getitem__(place), self.class_names)
+            return type(self)(super().__getitem__(place), self.class_names)
         return super().__getitem__(place)
 
     @property
     def predicted(self) -> NDArray[np.int64]:
-        """The certified classes by number; ABSTAIN (−1) where nothing was certified."""
+        """The classes by number; ABSTAIN (−1) where the classifier abstained."""
         return np.array([answer.predicted for answer in self], dtype=np.int64)
+
+    @property
+    def label(self) -> NDArray[np.object_]:
+        """What the model calls the classes; None where it abstained or has only numbers."""
+        return objects([answer.label for answer in self])
+
+    @property
+    def abstained(self) -> NDArray[np.bool_]:
+        """Where the votes were too close to answer."""
+        return np.array([answer.abstained for answer in self], dtype=np.bool_)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """The worker time that the votes took."""
+        return np.array([answer.seconds for answer in self], dtype=np.float64)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, as plain values."""
+        raise NotImplementedError
+
+    def to_dataframe(self) -> Any:
+        """The columns as a pandas DataFrame, a row for each input."""
+        try:
+            from pandas import DataFrame, Series  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise InvalidValueError(
+                "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
+            ) from None
+        # Labels as they are: of numbers and None pandas would make floats and NaN.
+        return DataFrame(self.to_dict() | {"label": Series(self.label, dtype=object)})
+
+    def to_parquet(self, path: str | Path) -> Path:
+        """The columns as a Parquet file, whose path comes back; for pandas, polars and DuckDB."""
+        write_columns(self.to_dict(), Path(path))
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """A line for each answer; of many the first and the last."""
+        shown = [repr(answer) for answer in list(self)]
+        if len(shown) > 2 * _SHOWN:
+            shown = [*shown[:_SHOWN], f"… {len(shown) - 2 * _SHOWN} more …", *shown[-_SHOWN:]]
+        lines = "".join(f"\n  {line}," for line in shown)
+        return f"{type(self).__name__}([{lines}\n])" if shown else f"{type(self).__name__}([])"
+
+    def _rows(self) -> list[int]:
+        return [place if answer.row is None else answer.row for place, answer in enumerate(self)]
+
+
+class Predictions(Answers[Prediction]):
+    """PREDICT's answers to the inputs of a batch, in their order."""
+
+    @property
+    def p_value(self) -> NDArray[np.float64]:
+        """Of the test whether the two classes ahead are equally likely."""
+        return np.array([answer.p_value for answer in self], dtype=np.float64)
+
+    def to_dict(self) -> dict[str, list[Any]]:
+        """The columns by name, as plain values."""
+        return {
+            "row": self._rows(),
+            "predicted": self.predicted.tolist(),
+            "label": list(self.label),
+            "abstained": self.abstained.tolist(),
+            "p_value": self.p_value.tolist(),
+            "seconds": self.seconds.tolist(),
+        }
+
+
+class Certifications(Answers[Certification]):
+    """CERTIFY's answers to the inputs of a batch, in their order."""
 
     @property
     def radius(self) -> NDArray[np.float64]:
@@ -223,24 +325,9 @@ class Certifications(list[Certification]):
         return np.array([answer.radius for answer in self], dtype=np.float64)
 
     @property
-    def abstained(self) -> NDArray[np.bool_]:
-        """Where nothing was certified."""
-        return np.array([answer.abstained for answer in self], dtype=np.bool_)
-
-    @property
-    def label(self) -> NDArray[np.object_]:
-        """What the model calls the certified classes; None where it abstained or has only numbers."""
-        return objects([answer.label for answer in self])
-
-    @property
     def sigma(self) -> NDArray[np.float64]:
         """The noise of each."""
         return np.array([answer.sigma for answer in self], dtype=np.float64)
-
-    @property
-    def seconds(self) -> NDArray[np.float64]:
-        """The worker time that the votes took."""
-        return np.array([answer.seconds for answer in self], dtype=np.float64)
 
     def records(self, y: ArrayLike) -> Records:
         """The answers beside their labels ``y``, as a run keeps them; numbered by their place."""
@@ -267,7 +354,7 @@ class Certifications(list[Certification]):
     def to_dict(self) -> dict[str, list[Any]]:
         """The columns by name, as plain values."""
         return {
-            "row": [place if answer.row is None else answer.row for place, answer in enumerate(self)],
+            "row": self._rows(),
             "predicted": self.predicted.tolist(),
             "label": list(self.label),
             "radius": self.radius.tolist(),
@@ -275,22 +362,6 @@ class Certifications(list[Certification]):
             "sigma": self.sigma.tolist(),
             "seconds": self.seconds.tolist(),
         }
-
-    def to_dataframe(self) -> Any:
-        """The columns as a pandas DataFrame, a row for each input."""
-        try:
-            from pandas import DataFrame, Series  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise InvalidValueError(
-                "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
-            ) from None
-        # Labels as they are: of numbers and None pandas would make floats and NaN.
-        return DataFrame(self.to_dict() | {"label": Series(self.label, dtype=object)})
-
-    def to_parquet(self, path: str | Path) -> Path:
-        """The columns as a Parquet file, whose path comes back; for pandas, polars and DuckDB."""
-        write_columns(self.to_dict(), Path(path))
-        return Path(path)
 
     def plot(self, y: ArrayLike | None = None, *, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw certified accuracy against the radius: without ``y`` the share that is certified, right or wrong.
@@ -310,18 +381,10 @@ class Certifications(list[Certification]):
         ax.set_ylim(0.0, 101.5)
         return ax
 
-    def __repr__(self) -> str:
-        """A line for each answer; of many the first and the last."""
-        shown = [repr(answer) for answer in list(self)]
-        if len(shown) > 2 * _SHOWN:
-            shown = [*shown[:_SHOWN], f"… {len(shown) - 2 * _SHOWN} more …", *shown[-_SHOWN:]]
-        lines = "".join(f"\n  {line}," for line in shown)
-        return f"Certifications([{lines}\n])" if shown else "Certifications([])"
-
     def _numbers(self, y: ArrayLike) -> list[int]:
         """The number of each label: its place among the model's names, or the number that it is."""
         names = self.class_names
-        classes = len(self[0].estimation.counts) if self else 0  # votes are counted for each
+        classes = len(self[0].evidence.votes) if self else 0  # votes are counted for each
         found = class_numbers(y, names, classes)
         if len(found) != len(self):
             raise InvalidValueError(f"y must have a label for each of {len(self)} answers, got {len(found)}")
@@ -336,6 +399,7 @@ class Certifications(list[Certification]):
 
 def record_of(answer: Certification, index: int, label: int, base: int | None = None) -> Record:
     """What a run keeps of an answer to the input called ``index``."""
+    evidence = answer.evidence
     return Record(
         index,
         label,
@@ -343,9 +407,9 @@ def record_of(answer: Certification, index: int, label: int, base: int | None = 
         answer.radius,
         answer.sigma,
         answer.seconds,
-        answer.selection,
-        answer.estimation,
+        evidence.selection,
+        evidence.estimation,
         base,
-        answer.volume_radius,
-        answer.stopped,
+        evidence.volume_radius,
+        evidence.stopped,
     )

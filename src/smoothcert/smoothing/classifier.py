@@ -5,22 +5,32 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from smoothcert.bounds.base import BOUNDS
 from smoothcert.bounds.fixed import least_prediction_votes
 from smoothcert.engine.execution import Execution
 from smoothcert.engine.passes import NoisyModel
 from smoothcert.engine.schedule import Draw, Finished, Job, Procedure, one_draw
-from smoothcert.errors import InvalidValueError, check_count, check_probability
+from smoothcert.errors import (
+    InvalidValueError,
+    SmoothcertError,
+    check_count,
+    check_probability,
+    warn_deprecated,
+)
 from smoothcert.models.adapt import adapt
+from smoothcert.models.numerics import Numerics
 from smoothcert.models.outputs import OutputKind
-from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
+from smoothcert.perturb.base import DEFAULT_NOISE
+from smoothcert.registry import suggesting
 from smoothcert.runs.side_files import Piloted
-from smoothcert.smoothing.answers import Certification, Certifications, Prediction
+from smoothcert.smoothing.answers import Certification, Certifications, Prediction, Predictions
+from smoothcert.smoothing.columns import held_mask, noise_on_columns
 from smoothcert.smoothing.inputs import (
     Labels,
     as_array,
@@ -31,7 +41,7 @@ from smoothcert.smoothing.inputs import (
     naming_rows,
     numbered_inputs,
 )
-from smoothcert.smoothing.plan import CertifyPlan, TooFewVotesWarning
+from smoothcert.smoothing.plan import AUTO, CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.planned_model import (
     Numbered,
     PlannedModel,
@@ -50,6 +60,8 @@ from smoothcert.smoothing.procedures import (
     predict_until_decided,
     stopping_procedure,
 )
+from smoothcert.smoothing.search.base import SigmaSearch
+from smoothcert.smoothing.stopping.base import Stop
 from smoothcert.tally import ABSTAIN, Phase, Tally
 
 if TYPE_CHECKING:
@@ -138,22 +150,28 @@ class ArrayInterface(ABC):
         labels: ArrayLike | None = None,
         *,
         progress: bool = False,
-    ) -> Certification | Certifications:
-        """Certify one input, or each input of a batch: then a list comes back, which has columns as well.
+    ) -> Certifications:
+        """Certify every input of a batch, in order.
 
-        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets aren't looked at). ``progress``
-        shows a bar.
+        Inputs are arrays, tensors, tables, or a torch ``DataLoader`` (whose targets are not read). ``index`` names the
+        random stream of the first input; by default each stream follows from the input's values, so that equal inputs
+        get equal answers and different ones independent noise. ``labels``, as the model calls its classes, are for
+        plans that stop at wrong ones. ``progress`` shows a bar.
 
-        One input is told from a batch by ``input_shape`` where it is known (given, or read from the model);
-        otherwise arrays of 1 or 3 dimensions are one input, of 2 or 4 a batch. ``index`` names the random
-        stream (of the first input); by default it follows from the input's values, so equal inputs get equal
-        answers and different ones independent noise. ``labels``, as the model calls its classes, are for plans that
-        stop at wrong ones.
+        If the model fails midway, the exception's ``finished`` has the answers that were ready.
         """
         voting, x = self.for_inputs(x)
         inputs, single = self.whole.split(x)
-        answers = voting.certify_batch(inputs, index, labels, progress=progress)
-        return answers[0] if single else answers
+        if single:
+            warn_deprecated("certify(x) with one input", "certify_one(x), or certify(x[None])")
+        answers = voting._certify_rows(inputs, index, labels, progress)
+        return answers[0] if single else answers  # type: ignore[return-value]
+
+    def certify_one(self, x: ArrayLike, index: int | None = None, label: Any = None) -> Certification:
+        """Certify one input; see :meth:`certify`."""
+        voting, x = self.for_inputs(x)
+        labels = None if label is None else [label]
+        return voting._certify_rows(self.whole.one(x), index, labels, False)[0]
 
     def certify_batch(
         self,
@@ -163,8 +181,14 @@ class ArrayInterface(ABC):
         *,
         progress: bool = False,
     ) -> Certifications:
-        """Certify every input of a batch, in order."""
-        array, names = as_array(inputs), self.whole.class_names
+        """The name that :meth:`certify` had while it also took single inputs."""
+        warn_deprecated("certify_batch", "certify")
+        return self._certify_rows(as_array(inputs), index, labels, progress)
+
+    def _certify_rows(
+        self, array: NDArray[Any], index: int | None, labels: ArrayLike | None, progress: bool
+    ) -> Certifications:
+        names = self.whole.class_names
 
         def certified(numbered: Inputs) -> Iterator[Certification]:
             label_of = None if labels is None else labels_by_index([i for i, _ in numbered], labels, names)
@@ -181,8 +205,8 @@ class ArrayInterface(ABC):
         index: int | None = None,
         *,
         until_decided: int | None = None,
-    ) -> Prediction | list[Prediction]:
-        """PREDICT for one input or a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
+    ) -> Predictions:
+        """PREDICT for every input of a batch (see :meth:`certify`) with n votes at level alpha (the plan's).
 
         The test is of one number of votes: asking again with more of them until it answers is wrong more often than
         alpha. ``until_decided`` is made for that: votes are cast until an anytime-valid test answers, at most so many,
@@ -192,10 +216,36 @@ class ArrayInterface(ABC):
         """
         voting, x = self.for_inputs(x)
         inputs, single = self.whole.split(x)
+        if single:
+            warn_deprecated("predict(x) with one input", "predict_one(x), or predict(x[None])")
+        answers = voting._predict_rows(inputs, n, alpha, index, until_decided)
+        return answers[0] if single else answers  # type: ignore[return-value]
+
+    def predict_one(
+        self,
+        x: ArrayLike,
+        n: int = 1000,
+        alpha: float | None = None,
+        index: int | None = None,
+        *,
+        until_decided: int | None = None,
+    ) -> Prediction:
+        """PREDICT for one input; see :meth:`predict`."""
+        voting, x = self.for_inputs(x)
+        return voting._predict_rows(self.whole.one(x), n, alpha, index, until_decided)[0]
+
+    def _predict_rows(
+        self,
+        array: NDArray[Any],
+        n: int,
+        alpha: float | None,
+        index: int | None,
+        until_decided: int | None,
+    ) -> Predictions:
         answers = _by_row(
-            inputs, index, lambda numbered: voting.predict_each(numbered, n, alpha, None, until_decided)
+            array, index, lambda numbered: self.predict_each(numbered, n, alpha, None, until_decided)
         )
-        return answers[0] if single else answers
+        return Predictions(answers, self.whole.class_names)
 
 
 def _by_row(
@@ -203,9 +253,21 @@ def _by_row(
 ) -> list[Answer]:
     """The answers to the rows of a batch, in order."""
     numbered = numbered_inputs(inputs, index)
+    answers: dict[int, Answer] = {}
+
+    def finished() -> list[Answer]:
+        rows = enumerate(number for number, _ in numbered)
+        return [replace(answers[number], row=row) for row, number in rows if number in answers]
+
     with naming_rows(numbered, index):
-        answers = {answer.index: answer for answer in answers_to(numbered)}
-    return [replace(answers[number], row=row) for row, (number, _) in enumerate(numbered)]
+        try:
+            for answer in answers_to(numbered):
+                answers[answer.index] = answer
+        except SmoothcertError as error:
+            if answers:
+                error.finished = finished()
+            raise
+    return finished()
 
 
 class ModelClassifier(PlannedModel, ArrayInterface):
@@ -221,15 +283,16 @@ class ModelClassifier(PlannedModel, ArrayInterface):
         return self
 
     def holding(self, columns: ArrayLike | Sequence[str]) -> HoldingClassifier:
-        """The same with no noise on some columns (numbers, names, or a mask of an input's shape): categories, say.
-
-        Certificates are then about changes of the others.
-        """
+        """What ``hold=columns`` does, by its old name."""
         from smoothcert.smoothing.holding import HoldingClassifier
 
-        if not isinstance(self, SmoothedClassifier):
-            raise InvalidValueError(f"sigma levels are for whole inputs: {columns!r} can't be held")
+        warn_deprecated(".holding(columns)", "SmoothedClassifier(…, hold=columns)")
         return HoldingClassifier(self, columns)
+
+    @property
+    def voting(self) -> ModelClassifier | HoldingClassifier:
+        """What casts the votes: itself, or the classifier that holds its columns."""
+        return self
 
     def base_class(self, x: NDArray[Any]) -> int:
         """The base model's class for one input without noise."""
@@ -315,23 +378,99 @@ class ModelClassifier(PlannedModel, ArrayInterface):
         single = not loader and (array.shape == shape if shape else array.ndim in (1, 3))
         return (array[np.newaxis], True) if single else (array, False)
 
+    def one(self, x: ArrayLike) -> NDArray[Any]:
+        """One input as a batch of one."""
+        array, shape = as_array(by_column(x, self.base.feature_names)), self._input_shape
+        if array.shape == shape or not shape:
+            return array[np.newaxis]
+        if array.shape == (1, *shape):
+            return array
+        raise InvalidValueError(
+            f"{self.base.name} takes inputs of shape {shape}, got one of shape {array.shape}; batches go to certify "
+            "and predict"
+        )
+
 
 class SmoothedClassifier(ModelClassifier):
     """g(x) = the class the base model most often gives to x + noise, with PREDICT and CERTIFY.
 
-    Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Pass either a
-    ``plan`` or its fields (``sigma`` at least). ``outputs``, ``classes``, ``output``, ``input_dtype``, ``constants``
-    and ``thread_safe`` say what the model doesn't: see :func:`~smoothcert.models.adapt.adapt`. ``input_shape`` tells
-    one input from a batch where the number of dimensions can't (see :meth:`certify`).
+    Noise is added in the units of the inputs you pass; normalisation belongs inside the model. Give ``sigma`` and any
+    of the plan's other fields, or a ``plan``.
+
+    Parameters
+    ----------
+    model
+        A torch module, the path of an ``.onnx`` file, a fitted classifier by scikit-learn's conventions, or a function
+        from a batch to labels, scores or probabilities.
+    plan
+        All fields of the statement at once, instead of those below.
+    sigma
+        Standard deviation of the noise, in the units of the inputs: a number; an array in the shape of an input; or
+        one for each of some columns, ``{"age": 5, "income": 5000}``. Columns without one are held.
+    noise
+        ``gaussian`` (certifies ℓ2 balls) or ``uniform`` (ℓ1).
+    bound
+        The confidence bound by name; ``auto`` takes top-two, or mixture-top-two where votes may end the voting.
+    n0
+        Votes that choose the class.
+    n
+        Fresh votes that bound its probability, at most.
+    alpha
+        Probability that a certificate is wrong.
+    seed
+        Names the random streams. None takes one from the operating system (0 for a data set): somebody who knows the
+        seed can look for inputs that it flatters.
+    stop
+        Rules that end an input's voting early, or a budget: ``"decide:0.5"``, or several of them.
+    search
+        What chooses each input's own σ.
+    hold
+        Columns without noise, by name, number, or a mask in the shape of an input: categories, say. Certificates are
+        about changes of the others.
+    levels
+        Inputs are multiples of 1/levels (255 for 8-bit pictures in [0, 1]): noise is drawn on that grid. None takes a
+        finer grid and rounds inputs to it.
+    dtype
+        Type in which the model sees samples: short for ``numerics=Numerics(dtype=…)``.
+    numerics
+        Type, route and shape in which the model sees samples.
+    outputs
+        What the model returns: ``scores``, ``probabilities`` or ``labels``.
+    classes
+        How many classes there are, where a function returns labels, or one number a row (``classes=2``).
+    output
+        Which of several outputs of a module or an ONNX file votes.
+    input_dtype
+        For models that take whole numbers: ``uint8``.
+    constants
+        The inputs of an ONNX file that are not smoothed, by name.
+    thread_safe
+        Whether several threads may call the model at once; by default captured torch modules and ONNX files.
+    input_shape
+        The shape of one input, where the model does not say.
+    execution
+        Device, workers and batch: what changes speed and no answer.
     """
 
+    @suggesting
     def __init__(
         self,
         model: Any,
         plan: CertifyPlan | None = None,
         *,
-        sigma: float | None = None,
+        sigma: float | ArrayLike | Mapping[str, float] | Mapping[int, float] | None = None,
         noise: str = DEFAULT_NOISE,
+        bound: str = AUTO,
+        n0: int = 100,
+        n: int = 100_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        stop: str | Stop | Iterable[Stop | str] = (),
+        search: SigmaSearch | None = None,
+        hold: ArrayLike | Sequence[str] | None = None,
+        levels: int | None = None,
+        dtype: str | None = None,
+        numerics: Numerics | None = None,
         outputs: OutputKind | None = None,
         classes: int | None = None,
         output: str | None = None,
@@ -340,22 +479,27 @@ class SmoothedClassifier(ModelClassifier):
         thread_safe: bool | None = None,
         input_shape: tuple[int, ...] | None = None,
         execution: Execution | None = None,
-        **plan_fields: Any,
     ) -> None:
         if (plan is None) == (sigma is None):
             raise InvalidValueError("give either a plan or sigma=, the standard deviation of the noise")
-        if plan is None:
-            assert sigma is not None
-            plan = CertifyPlan(NOISES[noise](sigma), **plan_fields)
-        elif plan_fields:
-            raise InvalidValueError(f"{', '.join(plan_fields)} belong in the plan when a plan is given")
-        if plan.sigma_levels is not None:
+        if dtype is not None and numerics is not None:
             raise InvalidValueError(
-                "a plan with sigma levels is for a LevelledClassifier, which has a chooser"
+                f"dtype={dtype!r} and numerics are mutually exclusive: Numerics has a dtype"
             )
+        if dtype is not None:
+            numerics = Numerics(dtype=dtype)
+        stated = {
+            **{"bound": bound, "n0": n0, "n": n, "alpha": alpha, "seed": seed, "search": search},
+            **{"levels": levels, "numerics": numerics or Numerics(), "stop": stop},
+        }
+        if plan is not None:
+            usual = {each.name: each.default for each in fields(CertifyPlan)} | {"numerics": Numerics()}
+            if given := [name for name, value in stated.items() if value != usual[name]]:
+                raise InvalidValueError(f"{', '.join(given)} belong in the plan when a plan is given")
+            bound = plan.bound
         base = adapt(
             model,
-            plan.confidence_bound.votes,
+            "hard" if bound == AUTO else BOUNDS[bound].votes,
             outputs,
             classes,
             output=output,
@@ -363,11 +507,44 @@ class SmoothedClassifier(ModelClassifier):
             input_dtype=input_dtype,
             constants=constants,
         )
+        if plan is None:
+            drawn, hold = noise_on_columns(
+                noise, sigma, hold, input_shape or base.input_shape, base.feature_names
+            )
+            plan = CertifyPlan(drawn, **stated)  # type: ignore[arg-type]
+        if plan.sigma_levels is not None:
+            raise InvalidValueError(
+                "a plan with sigma levels is for a LevelledClassifier, which has a chooser"
+            )
+        self._hold = None if hold is None else np.array(hold)  # the caller's may change
         super().__init__(base, plan, execution, input_shape)
+        if self._hold is not None and self._input_shape:
+            held_mask(self._hold, self._input_shape, base.feature_names)  # an unknown column is an error now
+
+    @property
+    def voting(self) -> SmoothedClassifier | HoldingClassifier:
+        """What casts the votes: itself, or the classifier that holds its columns."""
+        from smoothcert.smoothing.holding import HoldingClassifier
+
+        return self if self._hold is None else HoldingClassifier(self, self._hold)
+
+    def for_inputs(self, x: Any) -> tuple[ArrayInterface, Any]:
+        """What votes on these inputs, and the inputs as it takes them."""
+        return (self, x) if self._hold is None else self.voting.for_inputs(x)
+
+    def prepare(self, input_shape: tuple[int, ...]) -> CertifyPlan:
+        """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
+        return super().prepare(input_shape) if self._hold is None else self.voting.prepare(input_shape)
+
+    def base_class(self, x: NDArray[Any]) -> int:
+        """The base model's class for one input without noise."""
+        return super().base_class(x) if self._hold is None else self.voting.base_class(x)
 
     def _certified(
         self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None
     ) -> Iterator[Finished[Certification]]:
+        if self._hold is not None:
+            return self.voting._certified(inputs, on_votes, labels)
         forecast = forecast_for(self.plan)
 
         def jobs(model: NoisyModel, given: Numbered) -> Iterator[Job[Certification]]:
@@ -393,6 +570,8 @@ class SmoothedClassifier(ModelClassifier):
         on_votes: OnVotes | None,
         procedure: Callable[[CertifyPlan], Procedure[Prediction]],
     ) -> Iterator[Finished[Prediction]]:
+        if self._hold is not None:
+            return self.voting._predicted(inputs, on_votes, procedure)
         return self._cast(inputs, lambda _, x: procedure(self.plan.for_shape(x.shape)), on_votes)
 
     def certify_stream(
@@ -406,6 +585,10 @@ class SmoothedClassifier(ModelClassifier):
         """
         self.settle_seed()
         check_streams(self.plan)
+        if self._hold is not None:
+            raise InvalidValueError(
+                "certify_stream is about whole inputs: leave hold out, or use certify_one"
+            )
         self.check_rules(label is not None)
         inputs, single = self.split(x)
         if not single:

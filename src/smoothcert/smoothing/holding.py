@@ -20,17 +20,22 @@ from smoothcert.engine.schedule import Finished, Job, Procedure
 from smoothcert.errors import InvalidValueError
 from smoothcert.models.function import EstimatorClassifier
 from smoothcert.models.numerics import AUTO_DTYPE, Numerics
-from smoothcert.perturb.base import NOISES
-from smoothcert.registry import unknown_name
 from smoothcert.smoothing.answers import Certification, HeldPart, Prediction
-from smoothcert.smoothing.classifier import ArrayInterface, Inputs, OnVotes, PredictionOf
+from smoothcert.smoothing.classifier import (
+    ArrayInterface,
+    Inputs,
+    ModelClassifier,
+    OnVotes,
+    PredictionOf,
+    SmoothedClassifier,
+)
+from smoothcert.smoothing.columns import held_mask
 from smoothcert.smoothing.inputs import Labels, as_numpy, by_column
 from smoothcert.smoothing.planned_model import noisy_model
 from smoothcert.smoothing.procedures import forecast_for, stopping_procedure
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
-    from smoothcert.smoothing.classifier import SmoothedClassifier
     from smoothcert.smoothing.plan import CertifyPlan
 
 _NAMING_BITS = 52  # exact in float64
@@ -146,11 +151,9 @@ class HoldingClassifier(ArrayInterface):
     states a type, which then refuses it.
     """
 
-    def __init__(self, classifier: SmoothedClassifier, held: ArrayLike | Sequence[str]) -> None:
-        if classifier.plan.noise.name not in NOISES:
-            raise InvalidValueError(
-                "the noise has a sigma for each coordinate: give noise of one sigma, or no columns to hold"
-            )
+    def __init__(self, classifier: ModelClassifier, held: ArrayLike | Sequence[str]) -> None:
+        if not isinstance(classifier, SmoothedClassifier):
+            raise InvalidValueError(f"sigma levels are for whole inputs: {held!r} can't be held")
         if classifier.plan.search is not None:
             raise InvalidValueError(
                 "while columns are held, each input has the plan's noise: leave the search for σ out (--sigma-search)"
@@ -168,6 +171,11 @@ class HoldingClassifier(ArrayInterface):
     def whole(self) -> SmoothedClassifier:
         """The classifier without anything held."""
         return self.classifier
+
+    @property
+    def voting(self) -> HoldingClassifier:
+        """Itself."""
+        return self
 
     def for_inputs(self, x: Any) -> tuple[HoldingClassifier, Any]:
         """The classifier that knows what numbers in held columns of this table stand for, and the table as numbers."""
@@ -285,49 +293,3 @@ def held_finely(dataset: Dataset, held: NDArray[np.bool_]) -> bool:
     if dataset.input(0).dtype == np.float32:
         return False
     return not all(exact_in(x[held], np.float32).all() for _, x in dataset.each(range(len(dataset))))
-
-
-def held_mask(
-    held: ArrayLike | Sequence[str], shape: tuple[int, ...], columns: Sequence[str] | None
-) -> NDArray[np.bool_]:
-    """Where an input of this shape is held: from a mask of the shape, places, or names among its ``columns``."""
-    given = np.asarray(held)
-    if given.dtype == bool:
-        if given.shape != shape:
-            raise InvalidValueError(f"a mask of shape {given.shape} doesn't fit inputs of shape {shape}")
-        mask = given.copy()
-    else:
-        mask = np.zeros(shape, dtype=bool)
-        if len(shape) != 1:
-            raise InvalidValueError(
-                f"inputs of shape {shape} have no columns: say what is held by a mask of that shape"
-            )
-        for one in given.reshape(-1).tolist():
-            place = _place(one, shape[0], columns)
-            if mask[place]:
-                raise InvalidValueError(
-                    f"column {one!r} is held twice: name columns once, or give a mask of True and False"
-                )
-            mask[place] = True
-    if not mask.any() or mask.all():
-        raise InvalidValueError(
-            f"some coordinates must be held and some not, got {int(mask.sum())} of {mask.size} held"
-        )
-    mask.setflags(write=False)
-    return mask
-
-
-def _place(column: Any, width: int, columns: Sequence[str] | None) -> int:
-    if isinstance(column, str):
-        if columns is None:
-            raise InvalidValueError(
-                f"the model doesn't name its columns, so that none is called {column!r}: say by number what is held, "
-                f"from 0 to {width - 1}"
-            )
-        names = list(columns)
-        if column not in names:
-            raise unknown_name("column of the model", column, names)
-        return names.index(column)
-    if not isinstance(column, int) or not 0 <= column < width:
-        raise InvalidValueError(f"columns to hold are numbers from 0 to {width - 1}, got {column!r}")
-    return column

@@ -87,7 +87,7 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
     if array.dtype == object and (text := _columns_of_text(x)):
         raise InvalidValueError(
             f"columns that hold no numbers: {', '.join(text)}. Noise is added to numbers: hold such columns, "
-            f".holding([{', '.join(text)}]), or encode them first"
+            f"hold=[{', '.join(text)}], or encode them first"
         )
     if array.ndim == 0 or array.dtype == object:
         raise InvalidValueError(

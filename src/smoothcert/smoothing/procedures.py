@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,7 +20,7 @@ from smoothcert.errors import InvalidValueError
 from smoothcert.perturb.grid import Place
 from smoothcert.rounding import down, up
 from smoothcert.runs.side_files import Piloted, SearchResult
-from smoothcert.smoothing.answers import Certification, Prediction
+from smoothcert.smoothing.answers import Certification, Evidence, Prediction, with_evidence
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.stopping.base import FixedVotes
 from smoothcert.smoothing.stopping.forecasts import RadiusForecast, Share, VotingState, checkpoints, sizes
@@ -45,14 +45,16 @@ def decide(x: ArrayLike, plan: CertifyPlan, selection: Tally, estimation: Tally)
         radius=radius,
         norm=plan.certificate.norm,
         region=region,
-        bounds=bounds,
-        candidate=candidate,
-        selection=selection,
-        estimation=estimation,
         sigma=plan.noise.sigma,
-        volume_radius=None if plan.certificate.ball else 0.0 if region is None else region.volume_radius,
-        shift=place.shift,
-        radius_off_grid=max(0.0, down(radius - place.between)),
+        evidence=Evidence(
+            candidate=candidate,
+            selection=selection,
+            estimation=estimation,
+            bounds=bounds,
+            shift=place.shift,
+            radius_off_grid=max(0.0, down(radius - place.between)),
+            volume_radius=None if plan.certificate.ball else 0.0 if region is None else region.volume_radius,
+        ),
     )
 
 
@@ -105,7 +107,7 @@ def certify_procedure(
     plan = plan.for_shape(np.shape(x))
     selection = yield Draw(Phase.SELECTION, plan.n0)
     estimation = yield Draw(Phase.ESTIMATION, plan.n)
-    return replace(decide(x, plan, selection, estimation), search=found)
+    return with_evidence(decide(x, plan, selection, estimation), search=found)
 
 
 def predict_procedure(n: int, alpha: float, error: float = 0.0) -> Procedure[Prediction]:
@@ -250,7 +252,7 @@ def _stopping(
     else:
         n, reason = yield from _fixed_beforehand(plan, start, forecast)
         estimation = yield Draw(Phase.ESTIMATION, n)
-    return replace(decide(x, plan, selection, estimation), search=found, stopped=reason)
+    return with_evidence(decide(x, plan, selection, estimation), search=found, stopped=reason)
 
 
 def _sequence(
@@ -314,7 +316,7 @@ def allocated_procedure(
         estimation = _no_votes(piloted.selection)
         wrong = piloted.pilot is None
         reason = f"wrong: candidate {piloted.chosen}, label {label}" if wrong else "allocated: no votes"
-    return replace(decide(x, plan, piloted.selection, estimation), stopped=reason)
+    return with_evidence(decide(x, plan, piloted.selection, estimation), stopped=reason)
 
 
 def _first_reason(plan: CertifyPlan, state: VotingState) -> str | None:

@@ -118,9 +118,9 @@ def test_a_run_keeps_every_vector_and_its_regions_follow_from_them(
     index = min(stretched)
     kept = found[index].noise
     plan = replace(classifier.plan, noise=kept, search=None)
-    again = SmoothedClassifier(module, plan).certify(data.input(index), index=index)
+    again = SmoothedClassifier(module, plan).certify_one(data.input(index), index=index)
     recorded = next(record for record in run.records if record.index == index)
-    assert (again.radius, again.volume_radius) == (recorded.radius, recorded.volume_radius)
+    assert (again.radius, again.evidence.volume_radius) == (recorded.radius, recorded.volume_radius)
 
 
 def test_a_vector_that_was_exchanged_is_noticed(tmp_path: Path) -> None:

@@ -171,19 +171,22 @@ def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> C
     for one in others:
         own = other_plan(plan, one.level, levels.sigmas[one.level], 0.0)
         there = decide(point, own, one.selection, one.estimation)
-        radii[one.level] = there.radius if there.predicted == home.candidate else 0.0
+        radii[one.level] = there.radius if there.predicted == home.evidence.candidate else 0.0
     reached = reaches_of(plan, evidence.chooser, evidence.home)
     radius = combined_radius(reached, radii)
     return replace(
         home,
-        predicted=home.candidate if radius > 0 else ABSTAIN,
+        predicted=home.evidence.candidate if radius > 0 else ABSTAIN,
         radius=radius,
         region=BALLS[plan.certificate.norm](point, radius) if radius > 0 else None,
-        stopped=first.stopped,
-        shift=place.shift,
-        radius_off_grid=max(0.0, down(radius - placed(x, plan, radius).between)),
-        levels=replace(evidence, reaches=tuple(reached), radii=tuple(radii)),
-        plan_seed=plan.seed,
+        evidence=replace(
+            home.evidence,
+            stopped=first.stopped,
+            shift=place.shift,
+            radius_off_grid=max(0.0, down(radius - placed(x, plan, radius).between)),
+            levels=replace(evidence, reaches=tuple(reached), radii=tuple(radii)),
+            plan_seed=plan.seed,
+        ),
     )
 
 
@@ -225,8 +228,8 @@ def certify_levels(
     """Chooser, home level, chooser again, other levels: each only as far as the answer needs it."""
     chosen, home = yield from _chosen(plan)
     answer = yield from asking(home, stopping_procedure(point, home_plan(plan, home), label=label))
-    candidate, radius, chooser = answer.candidate, answer.radius, None
-    votes = [LevelVotes(home, answer.selection, answer.estimation, answer.stopped)]
+    candidate, radius, chooser = answer.evidence.candidate, answer.radius, None
+    votes = [_level_votes(home, answer)]
     if radius > 0:
         chooser = yield from _reaching(plan, home, radius)
         for level, reach in enumerate(reaches_of(plan, chooser, home)):
@@ -235,8 +238,12 @@ def certify_levels(
             own = other_plan(plan, level, radius, reach)
             answer = yield from asking(level, stopping_procedure(point, own, label=candidate))
             radius = min(radius, max(reach, answer.radius if answer.predicted == candidate else 0.0))
-            votes.append(LevelVotes(level, answer.selection, answer.estimation, answer.stopped))
+            votes.append(_level_votes(level, answer))
     return LevelEvidence(index, home, chosen, chooser, tuple(votes))
+
+
+def _level_votes(level: int, answer: Certification) -> LevelVotes:
+    return LevelVotes(level, answer.evidence.selection, answer.evidence.estimation, answer.evidence.stopped)
 
 
 def predict_levels(plan: CertifyPlan, n: int, alpha: float) -> Procedure[Prediction]:

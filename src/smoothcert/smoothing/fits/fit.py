@@ -266,10 +266,12 @@ def validate(
     inputs: list[tuple[int, NDArray[Any]]] = [(int(index), dataset.input(int(index))) for index in indices]
     # In order of index: a mean of floats depends on it, and answers come as they are ready.
     answers = sorted(smoothed.certify_each(inputs, on_votes), key=lambda answer: answer.index)
-    right = [answer for answer in answers if answer.candidate == dataset.labels[answer.index]]
+    right = [answer for answer in answers if answer.evidence.candidate == dataset.labels[answer.index]]
     soft_gap = NOISES[plan.noise].soft_gap
     areas = [
-        certified_area(sigmas, float(soft_gap(answer.bounds.lower, answer.bounds.upper)), plan.noise)
+        certified_area(
+            sigmas, float(soft_gap(answer.evidence.bounds.lower, answer.evidence.bounds.upper)), plan.noise
+        )
         for answer in right
         if not answer.abstained
     ]

@@ -217,9 +217,9 @@ def parse_stop(text: str) -> Stop:
     return known[name].parse(argument.strip())
 
 
-def parse_stops(stops: Iterable[str | Stop] | str) -> tuple[Stop, ...]:
+def parse_stops(stops: Iterable[str | Stop] | str | Stop) -> tuple[Stop, ...]:
     """Rules and budgets in the order given; the plan's n needs no mention. One kind may be named once."""
-    given = [stops] if isinstance(stops, str) else list(stops)
+    given = list(stops) if isinstance(stops, Iterable) and not isinstance(stops, str) else [stops]
     parsed = [parse_stop(each) if isinstance(each, str) else each for each in given]
     stated = tuple(each for each in parsed if not isinstance(each, FixedVotes))
     names = [each.name for each in stated]

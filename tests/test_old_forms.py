@@ -1,0 +1,113 @@
+"""Forms of before 1.0 do what they did, and say what to write instead."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from smoothcert import Certification, Certifications, Prediction, SmoothedClassifier
+
+
+def signs(batch: np.ndarray) -> np.ndarray:
+    return (batch.sum(1) > 0).astype(int)
+
+
+def smoothed(**options: Any) -> SmoothedClassifier:
+    return SmoothedClassifier(
+        signs, sigma=0.5, n=200, seed=0, outputs="labels", classes=2, **{"input_shape": (2,)} | options
+    )
+
+
+POINT = np.array([1.0, 0.5])
+ANSWER = smoothed().certify_one(POINT)
+FORMS: dict[str, tuple[Callable[[], Any], Any]] = {
+    "certify, one input": (lambda: smoothed().certify(POINT), ANSWER),
+    "predict, one input": (lambda: smoothed().predict(POINT, n=50), smoothed().predict_one(POINT, n=50)),
+    "certify_batch": (lambda: smoothed().certify_batch([POINT])[0], ANSWER),
+    "holding": (
+        lambda: smoothed().holding([1]).certify_one(POINT).radius,
+        smoothed(hold=[1]).certify_one(POINT).radius,
+    ),
+    **{
+        name: (lambda name=name: getattr(ANSWER, name), getattr(ANSWER.evidence, name))
+        for name in (
+            *("candidate", "bounds", "selection", "estimation", "search", "levels", "stopped"),
+            *("volume_radius", "shift", "radius_off_grid", "plan_seed"),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_old_form_works_and_warns(form: str) -> None:
+    old, expected = FORMS[form]
+    with pytest.warns(DeprecationWarning, match=r"goes with 2\.0") as told:
+        found = old()
+    assert told[0].filename == __file__
+    if isinstance(expected, Certification):
+        assert (found.predicted, found.radius, found.evidence) == (
+            expected.predicted,
+            expected.radius,
+            expected.evidence,
+        )
+    elif isinstance(expected, Prediction):
+        assert (found.predicted, found.tally) == (expected.predicted, expected.tally)
+    else:
+        assert found == expected
+
+
+def test_new_forms_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        many, one = smoothed().certify([POINT, -POINT]), smoothed().certify_one(-POINT)
+        assert isinstance(many, Certifications)
+        assert isinstance(one, Certification)
+        assert many[1].evidence == one.evidence
+        assert isinstance(smoothed().certify([POINT]), Certifications)  # of one input as well
+        answers = smoothed().predict([POINT, -POINT], n=50)
+        assert answers.predicted.tolist() == [1, 0]
+        assert answers[1].tally == smoothed().predict_one(-POINT, n=50).tally
+        assert list(answers.to_dict()) == ["row", "predicted", "label", "abstained", "p_value", "seconds"]
+
+
+def test_an_attribute_that_never_was_is_an_error() -> None:
+    with pytest.raises(AttributeError, match="estimatoin"):
+        ANSWER.estimatoin  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("alhpa", "alpha"),
+        ("sigmas", "sigma"),
+        ("stops", "stop"),
+        ("device", "Execution"),
+        ("route", "Numerics"),
+    ],
+)
+def test_a_misspelled_option_names_the_one_that_is_meant(written: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=meant) as caught:
+        SmoothedClassifier(signs, **{"sigma": 0.5, written: 0.1})
+    assert written in str(caught.value)
+
+
+def test_a_failing_model_leaves_the_answers_that_were_ready() -> None:
+    calls = []
+
+    def fails_late(batch: np.ndarray) -> np.ndarray:
+        calls.append(len(batch))
+        if len(calls) > 20:
+            raise ConnectionError("gone")
+        return signs(batch)
+
+    classifier = SmoothedClassifier(fails_late, sigma=0.5, n=1000, seed=0, outputs="labels", classes=2)
+    from smoothcert import SmoothcertError
+
+    with pytest.raises(SmoothcertError, match="gone") as caught:
+        classifier.certify(np.linspace(1, 2, 40).reshape(20, 2))
+    assert 0 < len(caught.value.finished) < 20
+    assert all(isinstance(answer, Certification) for answer in caught.value.finished)
