@@ -74,7 +74,7 @@ def test_a_run_of_such_a_classifier_is_verified(tmp_path: Path) -> None:
         ({"sigma": {"age": 5.0}, "hold": ["kind"]}, "income"),
         ({"sigma": {"age": 5.0, "income": 1.0}, "hold": ["kind", "age"]}, "age"),
         ({"sigma": {"agee": 5.0}}, "'age'"),
-        ({"sigma": {}}, "at least one"),
+        ({"sigma": {}}, "sigma"),
         ({"sigma": {"age": 5.0, 0: 5.0}}, "twice"),
         ({"sigma": {"age": -5.0}}, r"-5\.0"),
         ({"sigma": [5.0, 5.0], "hold": ["kind"]}, r"\b2\b"),

@@ -168,7 +168,7 @@ def test_what_cant_be_held_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"\(1, 2, 2\)"):
         smoothed(lambda b: b[:, 0, 0, :2]).holding([0]).certify(np.zeros((1, 1, 2, 2)))
     plan = CertifyPlan(DiagonalGaussian(np.ones(3)), n=100)
-    with pytest.raises(InvalidValueError, match=r"sigmas of shape \(3,\).*\(2,\)"):
+    with pytest.raises(InvalidValueError, match=r"sigmas.*\(3,\).*\(2,\)"):
         SmoothedClassifier(linear, plan, hold=[0]).certify(INPUTS)
     with pytest.raises(ModelError, match=r"1e\+300\b.*float32"):
         smoothed(numerics=Numerics("float32")).holding([1]).certify(np.array([0.0, 1e300, 0.0]))
