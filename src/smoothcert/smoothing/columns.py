@@ -35,7 +35,7 @@ def noise_on_columns(
         raise InvalidValueError(f"sigma must hold numbers, got {sigmas.dtype}")
     if shape is not None and sigmas.shape != shape:
         raise InvalidValueError(
-            f"sigma must be a number or have the shape of an input, {shape}, got {sigmas.shape}"
+            f"sigma of shape {sigmas.shape} must be a number or have the shape of an input, {shape}"
         )
     if hold is not None:
         sigmas = sigmas[~held_mask(hold, sigmas.shape, columns)]
