@@ -9,7 +9,7 @@ import math
 import random
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from dataclasses import fields as fields_of
@@ -32,10 +32,11 @@ from smoothcert.perturb.base import NOISES
 from smoothcert.perturb.base import Noise as LibraryNoise
 from smoothcert.perturb.diagonal import DIAGONAL_NOISES
 from smoothcert.runs.manifest import current_versions, route_versions
-from smoothcert.runs.statement import PlanStatement
+from smoothcert.runs.statement import BY_VALUES, PlanStatement
 from smoothcert.smoothing.answers import Certification
 from smoothcert.smoothing.classifier import SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier
+from smoothcert.smoothing.inputs import content_index
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.tally import Tally
 from smoothcert_verify.levels import LevelJudge
@@ -180,10 +181,13 @@ class Replay:
         for (stage, n), stated in groups.items():
             plan, voter, words = self._voter(stage, n)
             self._check_settled(voter.prepare(self.dataset.input_shape), plan)
+            numbers = {self._stream_of(index): index for index in stated}
+            inputs = ((number, self._input(index)) for number, index in numbers.items())
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # few votes can't succeed: expected here
-                for answer in voter.certify_each(self._inputs(stated), on_votes):
-                    _compare(answer.index, stated[answer.index], answer, report, words)
+                for answer in voter.certify_each(inputs, on_votes):
+                    index = numbers[answer.index]
+                    _compare(index, stated[index], answer, report, words)
         stated_bases = [record for record in known if record.base is not None]
         if stated_bases:
             _, whole, _ = self._voter(self._stage_of_base(), _A_LOOK)
@@ -226,8 +230,13 @@ class Replay:
         classifier = SmoothedClassifier(model, plan, execution=self.execution)
         return classifier.in_order(class_order(self.base, self.dataset))
 
-    def _inputs(self, indices: Iterable[int]) -> Iterator[tuple[int, Any]]:
-        return self.dataset.each(indices)
+    def _input(self, index: int) -> NDArray[Any]:
+        return self.dataset.input(index)
+
+    def _stream_of(self, index: int) -> int:
+        """The number of an input's random streams; streams of other inputs are problems of their votes."""
+        by_values = self.statement.data.get("streams") == BY_VALUES
+        return content_index(self.dataset.input(index)) if by_values else index
 
     def _check_model(self) -> None:
         """Refuse another model than the one that was certified."""
@@ -343,9 +352,8 @@ class LevelReplay(Replay):
         chooser = SmoothedClassifier(self._classifier.chooser, plan, execution=self.execution)
         return plan, chooser, "chooser: "
 
-    def _inputs(self, indices: Iterable[int]) -> Iterator[tuple[int, Any]]:
-        about = self._stated_plan()
-        return ((index, about.point(x)) for index, x in self.dataset.each(indices))
+    def _input(self, index: int) -> NDArray[Any]:
+        return self._stated_plan().point(self.dataset.input(index))
 
 
 def _other_model(name: str, kind: str, here: str, stated: object, difference: str = "") -> ModelError:

@@ -37,6 +37,8 @@ class Judge:
     allocation: Mapping[int, int] | None = None
     stated_distance: Fraction = Fraction(0)
     classes: int | None = None
+    by_values: bool = False
+    """Whether the number of a stream follows from the input's values, and is not the record's."""
     _distances: dict[Noise, Interval] = field(default_factory=dict)
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
@@ -155,10 +157,10 @@ class Judge:
         self, record: StatedRecord, selection: Votes, estimation: Votes, seed: int
     ) -> list[str]:
         """Votes of other streams, of other classes, or in another number than the plan's."""
-        kind = self.plan.kind.votes
+        kind, index = self.plan.kind.votes, selection.index if self.by_values else record.index
         return [
-            *stream_problems(selection, "selection", record.index, seed, kind),
-            *stream_problems(estimation, "estimation", record.index, seed, kind),
+            *stream_problems(selection, "selection", index, seed, kind),
+            *stream_problems(estimation, "estimation", index, seed, kind),
             *self._class_problems(record, selection, estimation),
             *self._number_problems(record, selection, estimation),
         ]

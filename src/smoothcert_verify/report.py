@@ -202,6 +202,8 @@ def believed(statement: Statement, report: Report) -> Iterator[str]:
     yield f"that the model and the data are the ones meant by {_hash(statement.model)} and {_hash(statement.data)}"
     yield f"{'' if again else 'labels, and '}the base classifier's answers without noise"
     yield from _data_name(statement, report)
+    if statement.data.get("streams") == "values" and not again:
+        yield "that the number of each input's random streams follows from its values (--replay computes it)"
     if plan.stream == 1:
         yield (
             "the arithmetic of x + noise: votes of this version were cast with floating-point noise, which the theorem "

@@ -63,6 +63,8 @@ def verify_run(
     plan = statement.plan
     allocation = _read_allocation(directory) if plan is not None and "total" in plan.rules else None
     judge = Log.of(statement) if plan is None else _judge(directory, plan, allocation, report)
+    if isinstance(judge, Judge):
+        judge.by_values = statement.data.get("streams") == "values"
     # Before the journal is opened: a run under way notes more than it held then.
     checks = _Checksums(statement.fields, _noted_records(directory))
     records: list[StatedRecord] = []

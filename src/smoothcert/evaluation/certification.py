@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, DependentVotesError, InvalidValueError
@@ -34,8 +34,10 @@ from smoothcert.runs.statement import Choice, save_sigmas
 from smoothcert.smoothing.answers import Certification, record_of
 from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_finely
+from smoothcert.smoothing.inputs import as_numpy, is_loader
 from smoothcert.smoothing.plan import CertifyPlan, stated_numerics
 from smoothcert.smoothing.procedures import shares_of
+from smoothcert.smoothing.saving import labelled_inputs
 from smoothcert.smoothing.stopping.forecasts import allocate
 
 
@@ -52,13 +54,19 @@ class Progress:
 
 def certify_dataset(
     classifier: ModelClassifier | HoldingClassifier,
-    dataset: Dataset,
-    out: Path,
+    dataset: Dataset | ArrayLike,
+    out: str | Path,
     choice: Choice | None = None,
     progress: Progress | None = None,
     origin: dict[str, Any] | None = None,
+    *,
+    labels: ArrayLike | None = None,
+    name: str = "data",
 ) -> Run:
     """Certify the chosen inputs of a data set into the run ``out``, continuing what is there already.
+
+    ``dataset`` is a :class:`~smoothcert.Dataset`, or an array or table of inputs with ``labels`` (numbers, or as the
+    model calls its classes) and a ``name`` for tables, or a torch ``DataLoader`` of inputs and targets.
 
     A record is on disk before its input counts as done. The run refuses another plan, model, data set or choice: what
     is stated of a run holds for inputs chosen before the first was looked at. ``origin``, where model and data were
@@ -68,7 +76,13 @@ def certify_dataset(
     of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
     others. What a plan leaves open of its numerics (the route, say) stays what a run that is continued has settled.
     """
-    choice, progress, classifier = choice or Choice(), progress or Progress(), classifier.voting
+    choice, progress, classifier, out = (
+        choice or Choice(),
+        progress or Progress(),
+        classifier.voting,
+        Path(out),
+    )
+    classifier, dataset = _labelled(classifier, dataset, labels, name)
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
     if held is not None and classifier.whole.plan.budget.spreads:
         raise InvalidValueError(
@@ -123,6 +137,24 @@ def certify_dataset(
             if progress.record is not None:
                 progress.record(record)
     return read_run(out)
+
+
+def _labelled(
+    classifier: ModelClassifier | HoldingClassifier, data: Any, labels: ArrayLike | None, name: str
+) -> tuple[ModelClassifier | HoldingClassifier, Dataset]:
+    """A data set of what a caller has, and the classifier that knows what stands for the values of its columns."""
+    if isinstance(data, Dataset):
+        if labels is not None:
+            raise InvalidValueError(f"{data.name} has labels, and labels= was given: leave it out")
+        return classifier, data
+    if is_loader(data) and labels is None:
+        labels = np.concatenate([np.atleast_1d(as_numpy(batch[1])) for batch in data])
+    if labels is None:
+        raise InvalidValueError("a run needs labels=, one for each input")
+    voting, inputs = classifier.for_inputs(data)
+    assert isinstance(voting, ModelClassifier | HoldingClassifier)
+    rows, _ = classifier.whole.split(inputs)
+    return voting, labelled_inputs(rows, labels, classifier.whole.class_names, None, name)
 
 
 def _void_if_dependent(out: Path, answers: Iterator[Certification]) -> Iterator[Certification]:

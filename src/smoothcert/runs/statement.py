@@ -344,6 +344,9 @@ class ModelStatement(Statement):
     """Class c of the run is the model's class order[c]; not there where they are numbered alike."""
 
 
+BY_VALUES = "values"
+
+
 class DataStatement(Statement):
     """Which data, and which inputs of them were asked for."""
 
@@ -358,6 +361,8 @@ class DataStatement(Statement):
     shard = Stated[str](_is_shard)
     """Written I/N: every N-th of the inputs that are planned, from the I-th on, is this run's."""
     levels = anything()
+    streams = text()
+    """BY_VALUES where an input's random streams are named by its values instead of its number."""
     radius_decimals = anything()
     radius_digits = anything()
 

@@ -32,6 +32,9 @@ from smoothcert.tally import ABSTAIN, Tally
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from smoothcert.runs.run import Run
+    from smoothcert.smoothing.saving import Source
+
 
 @dataclass(frozen=True, eq=False)
 class HeldPart:
@@ -318,6 +321,26 @@ class Predictions(Answers[Prediction]):
 
 class Certifications(Answers[Certification]):
     """CERTIFY's answers to the inputs of a batch, in their order."""
+
+    source: Source | None = None
+    """Plan, model and inputs, where a classifier gave these answers."""
+
+    def save(self, path: str | Path, labels: ArrayLike, *, name: str = "data") -> Run:
+        """Write the answers as a run directory, which table, plot, report and verify open.
+
+        ``labels`` are numbers, or as the model calls its classes; ``name`` is what tables call the data. The directory
+        must not hold a run yet.
+        """
+        from smoothcert.smoothing.saving import labelled_inputs, save_records
+
+        if self.source is None or len(self) != len(self.source.inputs):
+            raise InvalidValueError(
+                "save takes all answers of one certify call: slices and lists have no source"
+            )
+        classes = len(self[0].evidence.votes)
+        data = labelled_inputs(self.source.inputs, labels, self.class_names, classes, name)
+        records = [record_of(answer, row, int(data.labels[row])) for row, answer in enumerate(self)]
+        return save_records(self.source, records, data, Path(path))
 
     @property
     def radius(self) -> NDArray[np.float64]:

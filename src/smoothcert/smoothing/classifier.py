@@ -60,6 +60,7 @@ from smoothcert.smoothing.procedures import (
     predict_until_decided,
     stopping_procedure,
 )
+from smoothcert.smoothing.saving import Source
 from smoothcert.smoothing.search.base import SigmaSearch
 from smoothcert.smoothing.stopping.base import Stop
 from smoothcert.tally import ABSTAIN, Phase, Tally
@@ -195,7 +196,13 @@ class ArrayInterface(ABC):
             answers = self.certify_each(numbered, labels=label_of)
             return with_progress(answers, len(array)) if progress else answers
 
-        return Certifications(_by_row(array, index, certified), names)
+        answers = Certifications(_by_row(array, index, certified), names)
+        answers.source = self._source(array, by_values=index is None)
+        return answers
+
+    def _source(self, inputs: NDArray[Any], *, by_values: bool) -> Source | None:  # noqa: ARG002
+        """What the answers to these inputs rest on; None where it is more than a run of them can state."""
+        return None
 
     def predict(
         self,
@@ -520,6 +527,13 @@ class SmoothedClassifier(ModelClassifier):
         super().__init__(base, plan, execution, input_shape)
         if self._hold is not None and self._input_shape:
             held_mask(self._hold, self._input_shape, base.feature_names)  # an unknown column is an error now
+
+    def _source(self, inputs: NDArray[Any], *, by_values: bool) -> Source | None:
+        """Plan, model and inputs."""
+        if self._hold is not None:
+            return self.voting._source(inputs, by_values=by_values)
+        plan = self.prepare(inputs.shape[1:])
+        return Source(plan, self.base, inputs, self.execution.device_kind, self._order, None, by_values)
 
     @property
     def voting(self) -> SmoothedClassifier | HoldingClassifier:

@@ -33,6 +33,7 @@ from smoothcert.smoothing.columns import held_mask
 from smoothcert.smoothing.inputs import Labels, as_numpy, by_column
 from smoothcert.smoothing.planned_model import noisy_model
 from smoothcert.smoothing.procedures import forecast_for, stopping_procedure
+from smoothcert.smoothing.saving import Source
 
 if TYPE_CHECKING:
     from smoothcert.datasets.base import Dataset
@@ -198,10 +199,18 @@ class HoldingClassifier(ArrayInterface):
 
     def prepare(self, input_shape: tuple[int, ...], x: NDArray[Any] | None = None) -> CertifyPlan:
         """The plan as it will be used: the noise has the dimension of what isn't held. ``x``: any of the inputs."""
-        held = None if x is None else (self.mask(x.shape), x)
-        numerics = self.classifier.prepared(input_shape, held).numerics
-        free = int((~self.mask(input_shape)).sum())
+        mask = self.mask(input_shape)
+        held, free = None if x is None else (mask, x), int((~mask).sum())
+        numerics = self.classifier.prepared(input_shape, held, free).numerics
         return replace(self.classifier.plan, numerics=numerics).for_shape((free,))
+
+    def _source(self, inputs: NDArray[Any], *, by_values: bool) -> Source | None:
+        """Plan, model and inputs; where held columns are not numbers, inputs are what stands for them."""
+        shape, device = inputs.shape[1:], self.classifier.execution.device_kind
+        plan, mask = self.prepare(shape, inputs[0]), self.mask(shape)
+        return Source(
+            plan, self.classifier.base, inputs, device, self.classifier.class_order, mask, by_values
+        )
 
     def _certified(
         self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None

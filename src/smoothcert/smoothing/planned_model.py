@@ -162,11 +162,17 @@ class PlannedModel:
         """Settle what the plan left open for inputs of this shape; returns the plan as it will be used."""
         return replace(self.plan, numerics=self.prepared(input_shape).numerics).for_shape(tuple(input_shape))
 
-    def prepared(self, input_shape: tuple[int, ...], held: Held | None = None) -> Prepared:
-        """The model ready for inputs of this shape; ``held``: where they have no noise, and one of them."""
+    def prepared(
+        self, input_shape: tuple[int, ...], held: Held | None = None, free: int | None = None
+    ) -> Prepared:
+        """The model ready for inputs of this shape, of which ``free`` coordinates have noise, or all.
+
+        ``held``: where they have none, and an input.
+        """
         self.base.warn_if_changed()
-        free = input_shape if held is None else (int((~held[0]).sum()),)
-        self.plan.check_shape(tuple(free))
+        if held is not None:
+            free = int((~held[0]).sum())
+        self.plan.check_shape(tuple(input_shape) if free is None else (free,))
         prepared = self._prepared  # another thread may prepare it for another shape meanwhile
         if prepared is None or prepared.input_shape != tuple(input_shape):
             self._prepared = prepared = self._made_ready(self.base, tuple(input_shape), held)
