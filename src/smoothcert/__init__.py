@@ -40,6 +40,7 @@ _HOMES = {
     "certify_dataset": "smoothcert.evaluation.certification",
     "load_run": "smoothcert.analysis.notebook",
     "plot_curves": "smoothcert.analysis.notebook",
+    "quantize": "smoothcert.smoothing.fits.int8",
     "table": "smoothcert.analysis.notebook",
 }
 
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from smoothcert.smoothing.answers import Prediction as Prediction
     from smoothcert.smoothing.answers import Predictions as Predictions
     from smoothcert.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
+    from smoothcert.smoothing.fits.int8 import quantize as quantize
     from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
     from smoothcert.smoothing.plan import CertifyPlan as CertifyPlan
     from smoothcert.tally import ABSTAIN as ABSTAIN

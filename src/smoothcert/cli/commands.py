@@ -109,6 +109,11 @@ GROUPS: dict[str, dict[str, Command]] = {
             resumes=True,
         ),
         "fit features": Command("fit:features", "Which features a model relies on, by a fit of its noise"),
+        "fit int8": Command(
+            "fit:int8",
+            "A network in int8: another classifier, faster to certify",
+            ("model", "out", "dataset", "sigma", "agreement", "max", "data-dir"),
+        ),
         "run merge": Command("runs:merge", "One run from the shards of certify --shard"),
         "run recertify": Command("runs:recertify", "Another alpha or bound for votes that were cast before"),
         "run remember": Command("runs:remember", "Make certificates consistent by a region memory", resumes=True),
@@ -136,7 +141,7 @@ GROUPS: dict[str, dict[str, Command]] = {
 
 FAMILIES = {
     "data": "List or download published data sets",
-    "fit": "Fit noise to a model, or read features off a fit",
+    "fit": "Fit noise to a model, read features off a fit, or quantise a network",
     "run": "Merge, recertify, remember, publish, import or export runs",
     "experimental": "Works and is tested; not recommended yet",
 }

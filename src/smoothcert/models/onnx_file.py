@@ -6,7 +6,7 @@ What a file holds is read, hashed and checked by :mod:`smoothcert.models.onnx_re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import installed, require
 from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
-from smoothcert.models.numerics import Numerics, check_own_types, rows_within
+from smoothcert.models.numerics import LARGEST_CHUNK, Numerics, check_own_types, rows_within
 from smoothcert.models.onnx_reading import check_operators, read_model
 from smoothcert.models.openvino import compiled
-from smoothcert.models.outputs import OutputKind, probe_rows, same_answers
+from smoothcert.models.outputs import OutputKind, Outputs, probe_rows, same_answers
 from smoothcert.models.wrappers import WHOLE_TYPES, as_whole, two_columns, whole_type
 from smoothcert.registry import unknown_name
 
@@ -75,10 +75,11 @@ class OnnxClassifier(BaseClassifier):
         self.name = path.name
         self.kind = outputs or "scores"
         self.thread_safe = thread_safe
-        self._content, self._sha256 = read_model(path)
-        operators = check_operators(self._content, path.name)
+        self.content, self._sha256 = read_model(path)
+        """The graph with all of its weights."""
+        operators = check_operators(self.content, path.name)
         self._quantised = any(("", name) in operators for name in ("QuantizeLinear", "QLinearConv"))
-        self._session = session_from_bytes(self._content, path.name)
+        self._session = session_from_bytes(self.content, path.name)
         self.classes, self._one_number = classes, classes == 2 and outputs is not None
         smoothed, others = _smoothed_input(self._session, path.name, constants or {})
         self._input = _Input(smoothed.name, smoothed.type, tuple(smoothed.shape))
@@ -97,7 +98,7 @@ class OnnxClassifier(BaseClassifier):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._session = session_from_bytes(self._content, self.name)
+        self._session = session_from_bytes(self.content, self.name)
 
     def identity(self) -> bytes:
         """SHA-256 of the file and of every file it takes weights from, which output votes, and the constants."""
@@ -127,12 +128,14 @@ class OnnxClassifier(BaseClassifier):
         rows = (
             fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
         )
-        evaluate, route = self._by_onnxruntime, "onnxruntime"
+        most = max(LARGEST_CHUNK, rows)
+        evaluate: Outputs = self._by_onnxruntime
+        route = "onnxruntime"
         if numerics.route == "openvino" or (
             numerics.route == "auto" and self._quantised and installed("openvino")
         ):
             try:
-                settled = numerics.settled("openvino", rows, _BLOCK)
+                settled = numerics.settled("openvino", rows, _BLOCK, most=most)
                 evaluate, route = self._by_openvino(settled, input_shape), "openvino"
             except ModelError:
                 if numerics.route == "openvino":
@@ -143,7 +146,7 @@ class OnnxClassifier(BaseClassifier):
             return two_columns(answers, self.kind) if self._one_number else answers
 
         # A session keeps nothing between passes: the workers share it.
-        settled = numerics.settled(route, rows, _BLOCK)
+        settled = numerics.settled(route, rows, _BLOCK, most=most)
         return Opened(settled, outputs, thread_safe=self.thread_safe is not False)
 
     def _by_onnxruntime(self, batch: torch.Tensor) -> torch.Tensor:
@@ -154,9 +157,7 @@ class OnnxClassifier(BaseClassifier):
         wanted = _GIVEN[self._input.type]
         return run_session(self._session, self._input.name, self._output, batch, wanted, given)
 
-    def _by_openvino(
-        self, settled: Numerics, input_shape: tuple[int, ...]
-    ) -> Callable[[torch.Tensor], torch.Tensor]:
+    def _by_openvino(self, settled: Numerics, input_shape: tuple[int, ...]) -> Outputs:
         """OpenVINO's function, which must answer as onnxruntime's."""
         wanted, precision = _GIVEN[self._input.type], settled.coarsest_dtype()
         if self._constants or wanted in (np.float64, np.float16) or precision == torch.float64:
@@ -164,7 +165,7 @@ class OnnxClassifier(BaseClassifier):
                 f"{self.name}: OpenVINO evaluates files with one input, in float32 or bfloat16; use --route onnxruntime"
             )
         shape = settled.layout().chunk, *input_shape
-        run = compiled(self._content, self._output, precision, self.name, (self._input.name, shape))
+        run = compiled(self.content, self._output, precision, self.name, (self._input.name, shape))
 
         def evaluate(batch: torch.Tensor) -> torch.Tensor:
             rows = batch.numpy()

@@ -178,7 +178,7 @@ def _check(name: str, opset: int, node: Any, constants: dict[str, bool]) -> None
     if operator.startswith(_BY_BATCH.get(node.domain, ())):
         raise DependentVotesError(
             f"{name}: its operator {operator} scales a row by the whole batch, and votes must be independent. Quantise "
-            "the model statically"
+            "the model statically (smoothcert fit int8)"
         )
     if standard and operator == "BatchNormalization":
         training = any(one.name == "training_mode" and one.i for one in node.attribute)

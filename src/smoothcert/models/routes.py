@@ -337,7 +337,7 @@ def _onnxruntime(plain: nn.Module, rows: torch.Tensor) -> Forward:
     from smoothcert.models.onnx_file import run_session, session_from_bytes
 
     require("onnxruntime", "the route onnxruntime")
-    session = session_from_bytes(_exported("onnxruntime", plain, rows, (torch.float32,)))
+    session = session_from_bytes(exported("onnxruntime", plain, rows, (torch.float32,)))
     return lambda batch: run_session(session, "x", "scores", batch)
 
 
@@ -345,12 +345,12 @@ def _openvino(plain: nn.Module, rows: torch.Tensor) -> Forward:
     from smoothcert.models.openvino import compiled
 
     require("openvino", "the route openvino")
-    model = _exported("openvino", plain, rows, (torch.float32, torch.bfloat16))
+    model = exported("openvino", plain, rows, (torch.float32, torch.bfloat16))
     evaluate = compiled(model, "scores", rows.dtype)
     return lambda batch: evaluate({"x": batch.float().numpy()}).to(rows.dtype)
 
 
-def _exported(route: str, plain: nn.Module, rows: torch.Tensor, types: Sequence[torch.dtype]) -> bytes:
+def exported(route: str, plain: nn.Module, rows: torch.Tensor, types: Sequence[torch.dtype]) -> bytes:
     """The graph as ONNX in float32, which holds weights of 16 bits exactly."""
     if rows.device.type != "cpu" or rows.dtype not in types or isinstance(plain, Autocast):
         kind = "autocast" if isinstance(plain, Autocast) else rows.dtype
@@ -358,14 +358,16 @@ def _exported(route: str, plain: nn.Module, rows: torch.Tensor, types: Sequence[
         raise ModelError(f"{route} evaluates {names} on the CPU here, got {kind} on {rows.device}")
     require("onnx", f"the route {route}", "openvino" if route == "openvino" else None)
     buffer = io.BytesIO()
-    torch.onnx.export(
-        converted_copy(plain, dtype=torch.float32),
-        (rows.float(),),
-        buffer,  # type: ignore[arg-type]  # the legacy exporter takes a buffer
-        dynamo=False,
-        input_names=["x"],
-        output_names=["scores"],
-    )
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("ignore")  # the exporter warns about itself
+        torch.onnx.export(
+            converted_copy(plain, dtype=torch.float32),
+            (rows.float(),),
+            buffer,  # type: ignore[arg-type]  # the legacy exporter takes a buffer
+            dynamo=False,
+            input_names=["x"],
+            output_names=["scores"],
+        )
     return buffer.getvalue()
 
 

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
@@ -33,7 +33,7 @@ from smoothcert.models.outputs import (
     probe_rows,
     short_of_memory,
 )
-from smoothcert.models.routes import Autocast, open_torch_route
+from smoothcert.models.routes import Autocast, exported, folded, open_torch_route
 from smoothcert.models.wrappers import VotingModule, check_exact, whole_type
 from smoothcert.registry import unknown_name
 
@@ -274,6 +274,15 @@ class TorchClassifier(BaseClassifier):
         placed = _Placed(forward, device, settled.torch_dtype())
         return Opened(replace(settled, route=route), placed, device, thread_safe, opaque)
 
+    def as_onnx(self, input_shape: tuple[int, ...], rows: int) -> bytes:
+        """The graph, without the batch norms that can be folded, for passes of so many rows in float32."""
+        numerics = Numerics("float32", chunk=rows, block=rows)
+        module = self._converted(numerics, probe_rows(1, input_shape, torch.float32))
+        graph, opaque = self._captured(module, numerics, input_shape, "cpu")
+        if not isinstance(graph, fx.GraphModule):
+            raise ModelError(f"{self.name} can't be captured as a graph ({opaque})")
+        return exported("onnx", folded(graph), probe_rows(rows, input_shape, torch.float32), (torch.float32,))
+
     def reference(self, numerics: Numerics, input_shape: tuple[int, ...], device: str) -> Outputs:
         """The module itself in the plan's type, as a copy that has seen no batch."""
         dtype = numerics.torch_dtype()
@@ -312,7 +321,10 @@ class TorchClassifier(BaseClassifier):
     def mixing_cause(self) -> str:
         """No layer is in training mode: the copies that are evaluated never are."""
         if any("quantized.dynamic" in type(part).__module__ for part in self.module.modules()):
-            return "dynamic quantisation, which scales a row by the whole batch: quantise it statically"
+            return (
+                "dynamic quantisation, which scales a row by the whole batch: quantise it statically (smoothcert fit "
+                "int8)"
+            )
         return "statistics that its forward computes over the batch (it was evaluated in evaluation mode)"
 
     def _voting_only(self, module: nn.Module, output: str | None = None) -> VotingModule:

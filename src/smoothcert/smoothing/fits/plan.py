@@ -10,6 +10,9 @@ from smoothcert.knobs import knob
 from smoothcert.perturb.base import NOISES
 from smoothcert.registry import unknown_name
 
+CALIBRATION, VALIDATION, VOTES = 2000, 200, 250
+"""Of a network in int8: rows that ranges are taken from, inputs held out for its statement, noisy copies of each."""
+
 RouteKind = Literal["gradient", "votes"]
 ScaleKind = Literal["none", "std"]
 
