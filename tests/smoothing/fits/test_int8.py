@@ -153,9 +153,9 @@ def test_votes_are_equal_over_workers_and_openvino_casts_them(saved: Path, worke
 
 
 def test_what_cannot_be_quantised_is_rejected(saved: Path) -> None:
-    with pytest.raises(ModelError, match="quantised already"):
+    with pytest.raises(ModelError, match=r"model\.onnx.*quantised"):
         quantize(saved, inputs(), 0.5, **FEW)
-    with pytest.raises(ModelError, match=r"torch modules and ONNX"):
+    with pytest.raises(ModelError, match=r"\bint8\b.*ONNX"):
         quantize(lambda rows: rows.reshape(len(rows), -1)[:, :4], inputs(), 0.5, **FEW)
     with pytest.raises(InvalidValueError, match=r"20 .*8.*24.*--validation"):
         quantize(network(), inputs(20), 0.5, **FEW)
