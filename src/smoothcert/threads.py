@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from typing import Any, ParamSpec, TypeVar
 
@@ -146,12 +146,13 @@ def in_a_worker(work: Callable[[], R]) -> R:
     promised: Future[R] = Future()
 
     def run(holding: bool) -> None:
-        try:
-            _begin(holding)
-            with torch.inference_mode():
-                promised.set_result(work())
-        except BaseException as error:  # the caller's to handle
-            promised.set_exception(error)
+        with suppress(KeyboardInterrupt):  # a further one, while the first is handed over
+            try:
+                _begin(holding)
+                with torch.inference_mode():
+                    promised.set_result(work())
+            except BaseException as error:  # the caller's to handle
+                promised.set_exception(error)
 
     with one_openmp_thread():
         # A daemon: no process waits at its end for a model that doesn't return.

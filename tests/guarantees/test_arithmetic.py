@@ -133,9 +133,17 @@ def contradict(first: object, second: object, distance: float) -> bool:
     )
 
 
-@pytest.mark.parametrize("levels", [255, None])
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+# By default each noise meets both types and both grids once.
+EVERY_WAY = [
+    pytest.param(noise, dtype, levels, marks=[] if by_default else pytest.mark.slow)
+    for noise in NOISES
+    for dtype in ("float32", "float64")
+    for levels in (255, None)
+    for by_default in [(dtype == "float32") ^ (levels is None) ^ noise.startswith("diagonal")]
+]
+
+
+@pytest.mark.parametrize(("noise", "dtype", "levels"), EVERY_WAY)
 def test_no_two_certificates_contradict_each_other(noise: str, dtype: str, levels: int | None) -> None:
     plan = CertifyPlan(NOISES[noise], n=300, n0=50, seed=1, numerics=Numerics(dtype), levels=levels)
     order = 1 if "uniform" in noise else 2

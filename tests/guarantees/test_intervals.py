@@ -69,7 +69,7 @@ def test_means_of_values_at_both_ends_are_bounded(n: int, rho: float) -> None:
 
 @pytest.mark.parametrize("middle", [0.1, 0.5, 0.9])
 def test_means_of_three_values_are_bounded(middle: float) -> None:
-    n, confidence = 14, 0.9
+    n, confidence = 10, 0.9
     outcomes = [(i, j, n - i - j) for i in range(n + 1) for j in range(n + 1 - i)]
     ends = np.array(
         [mean_interval([0.0] * i + [middle] * j + [1.0] * k, 0.0, 1.0, confidence) for i, j, k in outcomes]

@@ -110,7 +110,7 @@ def test_every_float_inside_a_claim_is_answered_with_its_class(norm: str, shape:
     """At the very edge of the claim too: an abstention there would be a broken promise as well."""
     rng = np.random.default_rng(5)
     inside = 0
-    for _ in range(40):
+    for _ in range(20):
         memory = RegionMemory(ListStore(statement(shape, norm)))
         center = rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3)
         claims = [memory.answer(center, saying(1, float(10.0 ** rng.uniform(-3, 3)), norm)).region]
@@ -125,7 +125,7 @@ def test_every_float_inside_a_claim_is_answered_with_its_class(norm: str, shape:
                 if holds(claim, x):
                     inside += 1
                     assert (answer.predicted, answer.source) == (1, "memory")
-    assert inside > 50
+    assert inside > 25
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])
@@ -386,7 +386,7 @@ def test_no_order_of_questions_breaks_it_with_stretched_regions(
 def test_nor_does_any_float_inside_a_stretched_claim(norm: str, shape: tuple[int, ...]) -> None:
     rng = np.random.default_rng(5)
     inside = 0
-    for _ in range(30 if len(shape) == 1 else 15):
+    for _ in range(15 if len(shape) == 1 else 8):
         memory = RegionMemory(ListStore(statement(shape, norm)))
         center = rng.normal(size=shape) * 10.0 ** rng.uniform(-3, 3)
         axes = np.exp(rng.normal(size=shape) * 2) * 10.0 ** rng.uniform(-3, 3)
@@ -399,7 +399,7 @@ def test_nor_does_any_float_inside_a_stretched_claim(norm: str, shape: tuple[int
                 if holds_exactly(claim, x):
                     inside += 1
                     assert memory.answer(x, never).predicted == 1
-    assert inside > 40
+    assert inside > 20
 
 
 @pytest.mark.parametrize("norm", ["l2", "l1"])

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import struct
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +106,8 @@ def test_only_plain_files_are_opened(
     for number, (kind, name) in enumerate(FILES):
         run = Path(shutil.copytree(made / kind, tmp_path / str(number) / "run"))
         change(run / name)
-        with in_time(), memory_below(100):
+        # Counting what is allocated takes many times as long: only one of them has more to read than its file had.
+        with in_time(), memory_below(100) if change is endless else nullcontext():
             assert name in refusal(capsys, "verify", run)
         if name == "run.json" and change is a_folder:
             assert name in refusal(capsys, "table", run)
