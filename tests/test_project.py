@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -46,6 +47,7 @@ def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def imported_packages(path: Path) -> set[str]:
     packages = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -104,6 +106,7 @@ def test_no_public_class_has_the_name_of_another() -> None:
     assert {name: where for name, where in doubled.items() if name not in DOUBLED_CLASSES} == {}
 
 
+@functools.cache
 def imported_modules(path: Path) -> set[str]:
     """All modules that a file imports, wherever in it."""
     nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))

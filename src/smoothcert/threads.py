@@ -29,10 +29,8 @@ Threads meet after every layer. With less to do between two meetings they gain l
 one, where one of them waits for its turn, they are many times slower than one alone.
 """
 
-_INTERRUPTS, _PATIENCE = (
-    4,
-    0.25,
-)  # how often a worker is interrupted, and seconds that it has to end each time
+_INTERRUPTS, _PATIENCE = 4, 0.25
+"""How often a worker is interrupted, and seconds that it has to end each time."""
 
 LONG_WAIT = 60.0
 """Seconds for the lock after which a warning says what may be wrong: a pass seldom takes as long."""

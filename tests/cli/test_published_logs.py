@@ -43,19 +43,6 @@ def runs(shared: Path, published: Rows, build_once: BuildOnce) -> list[Path]:
     return [folder / row["file"].removesuffix(".tsv.gz") for row in published]
 
 
-@pytest.mark.slow
-def test_every_published_row(published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(published) == 24
-    for row, run in zip(published, runs):
-        radii = radii_of(row)
-        capsys.readouterr()
-        main(["table", str(run), "--radii", ",".join(radii), "--format", "csv"])
-        (found,) = csv.DictReader(capsys.readouterr().out.splitlines())
-        assert found["inputs"] == "10000"
-        assert float(found["acr"]) == float(row["acr"]), run.name
-        assert [found[radius] for radius in radii] == [row[radius] for radius in radii], run.name
-
-
 def test_every_published_row_in_one_paper_table(
     published: Rows, runs: list[Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

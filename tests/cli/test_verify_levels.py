@@ -75,7 +75,6 @@ def test_every_stages_votes_are_cast_again(here: Path, capsys: pytest.CaptureFix
     ("made", "replayed"),
     [
         (["--chooser", "constant:1"], []),
-        (["--chooser", "constant:1"], ["--chooser", "constant:1"]),
         (["--chooser", "energy:1.5,4"], ["--chooser", "energy:1.5,4"]),
         ([*CHOOSER, *LEVEL_MODELS], [*CHOOSER, *LEVEL_MODELS]),
         ([*CHOOSER, "--stop", "wrong", "--stop", "decide:0.3"], CHOOSER),

@@ -75,8 +75,7 @@ def inputs() -> np.ndarray:
     return np.random.default_rng(0).random((13, *SHAPE)).astype(np.float32)
 
 
-@pytest.mark.parametrize("votes", ["hard", "soft"])
-@pytest.mark.parametrize("chunk", [None, 64, 24])
+@pytest.mark.parametrize(("votes", "chunk"), [("hard", None), ("soft", 64), ("hard", 24), ("soft", 24)])
 def test_tallies_do_not_depend_on_batch_workers_or_order(
     inputs: np.ndarray, votes: str, chunk: int | None
 ) -> None:
@@ -84,10 +83,15 @@ def test_tallies_do_not_depend_on_batch_workers_or_order(
     expected = answers(voting(base, votes=votes), inputs)
     shuffled = list(range(len(inputs)))
     random.Random(3).shuffle(shuffled)
-    for order in (range(len(inputs)), shuffled, [5, 2]):
-        for workers, batch in ((1, 1), (2, None), (3, 37), (2, 100_000)):
-            found = answers(voting(base, workers, votes=votes, batch=batch), {i: inputs[i] for i in order})
-            assert found == {i: expected[i] for i in order}
+    for order, workers, batch in (
+        (shuffled, 1, 1),
+        (shuffled, 2, None),
+        (range(len(inputs)), 3, 37),
+        ([5, 2], 3, 37),
+        (shuffled, 2, 100_000),
+    ):
+        found = answers(voting(base, workers, votes=votes, batch=batch), {i: inputs[i] for i in order})
+        assert found == {i: expected[i] for i in order}
 
 
 def test_votes_are_the_models_answers_to_the_streams_noise(inputs: np.ndarray) -> None:

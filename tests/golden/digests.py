@@ -386,7 +386,7 @@ def _fill() -> None:
     add("function-soft", partial(dyadic, bound="bernstein", outputs="probabilities"))
     threads = partial(top_two, execution=TWO, thread_safe=True)
     add("function-threads-2", threads, same="function-top-two")
-    add("function-processes-2", partial(top_two, execution=PROCESSES), same="function-top-two")
+    add("function-processes-2", partial(top_two, execution=PROCESSES), slow=True, same="function-top-two")
     eager = partial(hard, numerics=Numerics(route="eager"))
     add("torch-threads-2", partial(eager, execution=TWO), same="sfc64-eager-hard")
     add("torch-processes-2", partial(eager, execution=PROCESSES), slow=True, same="sfc64-eager-hard")

@@ -64,7 +64,7 @@ def test_what_contradicts_is_the_distance_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", [(), ("decide:0.5",)])
 def test_inputs_that_are_right_are_not_called_wrong(tmp_path: Path, stop: tuple[str, ...]) -> None:
     """All inputs are right by the least of margins: the plurality of the run's votes is wrong on many of them."""
-    count, alpha = 200, 0.01
+    count, alpha = 120, 0.01
     data = at_distances([0.001] * count)
     run = certified(tmp_path, data, n=500, stop=stop)
     votes = [record.estimation.counts for record in run.records if record.estimation is not None]
@@ -132,7 +132,7 @@ def attacked(digits_model: Path, inputs: int, n: int, scale: float) -> tuple[lis
     return answers, classifier.predict(np.stack(points), n=n)
 
 
-@pytest.mark.parametrize("inputs", [12, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inputs", [8, pytest.param(40, marks=pytest.mark.slow)])
 def test_no_attack_inside_certified_radii_succeeds(digits_model: Path, inputs: int) -> None:
     answers, found = attacked(digits_model, inputs, 5000, 0.999)
     assert len(answers) > 0.75 * inputs
@@ -141,5 +141,5 @@ def test_no_attack_inside_certified_radii_succeeds(digits_model: Path, inputs: i
 
 def test_the_attack_is_a_real_one(digits_model: Path) -> None:
     """Four times as far, the same attack does change answers: its silence inside the radius means something."""
-    answers, found = attacked(digits_model, 12, 1000, 4)
+    answers, found = attacked(digits_model, 8, 1000, 4)
     assert sum(f.predicted not in (a.predicted, -1) for a, f in zip(answers, found)) >= len(answers) // 2

@@ -207,7 +207,7 @@ def certify(module: nn.Module, at: float = 0.5, dtype: str = "auto") -> None:
 
 @pytest.mark.parametrize("score", [-1e9, -np.inf, -1e4, -1000.0, -50.0, 1e-3])
 def test_a_mask_hides_no_batch(score: float) -> None:
-    for margin, others in itertools.product((2.0, 0.02), (1, 3, 998)):
+    for margin, others in ((2.0, 1), (0.02, 3), (2.0, 998), (0.02, 998)):
         with pytest.raises(DependentVotesError):
             certify(Company(margin, others, score))
 

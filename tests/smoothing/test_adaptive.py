@@ -57,10 +57,13 @@ def facts(answers: list[Certification]) -> list[tuple[Any, ...]]:
 def test_the_same_answers_whatever_the_schedule(rule: str) -> None:
     expected = facts(list(smoothed(rule, "wrong", n=1000).certify_each(INPUTS, labels=lambda i: i % 2)))
     assert len({fact[3].n for fact in expected}) > 1, "votes must differ, or nothing was tested"
-    for execution in (Execution(workers=2), Execution(workers=3, batch=500), Execution(workers=1, batch=7)):
-        for inputs in (INPUTS, INPUTS[::-1], INPUTS[3:] + INPUTS[:3]):
-            classifier = smoothed(rule, "wrong", n=1000, execution=execution)
-            assert facts(list(classifier.certify_each(inputs, labels=lambda i: i % 2))) == expected
+    for execution, inputs in (
+        (Execution(workers=2), INPUTS[::-1]),
+        (Execution(workers=3, batch=500), INPUTS),
+        (Execution(workers=1, batch=7), INPUTS[3:] + INPUTS[:3]),
+    ):
+        classifier = smoothed(rule, "wrong", n=1000, execution=execution)
+        assert facts(list(classifier.certify_each(inputs, labels=lambda i: i % 2))) == expected
     alone = [smoothed(rule, "wrong", n=1000).certify([x], i, [i % 2])[0] for i, x in INPUTS]
     assert facts(alone) == expected
 
@@ -245,7 +248,7 @@ def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bits(stop: str, 
     data = made_up(12)
     whole = certify_dataset(smoothed(stop, execution=Execution(workers=2)), data, tmp_path / "whole")
     assert len(whole.records) == 12
-    for after in (100, 1000, 2000, 3000, 5000):
+    for after in (100, 2000, 5000):
         classifier = smoothed(stop, execution=Execution(workers=1 + after % 3))
         try:
             certify_dataset(classifier, data, tmp_path / "broken", progress=interrupted_after(after))

@@ -324,6 +324,7 @@ def test_threads_may_share_a_memory(place: Place) -> None:
     assert failures == []
 
 
+@pytest.mark.system
 def test_processes_that_make_a_store_at_once_make_one(place: Place) -> None:
     workers = [FORKSERVER.Process(target=_open_and_answer, args=(place.address, i)) for i in range(4)]
     for worker in workers:
