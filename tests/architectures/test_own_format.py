@@ -24,7 +24,13 @@ def names_in(folder):
 
 
 class TestOwnFormat:
-    @pytest.mark.parametrize("architecture", ARCHITECTURES.names())
+    @pytest.mark.parametrize(
+        "architecture",
+        [
+            pytest.param(name, marks=[pytest.mark.slow] * (name in ("resnet50", "cifar_resnet110")))
+            for name in ARCHITECTURES.names()
+        ],
+    )
     def test_round_trip_is_exact(self, architecture, tmp_path):
         spec = ModelSpec(architecture, (3, 32, 32), ("cat", "dog"), CIFAR_MEAN, CIFAR_STD)
         model = initialise(spec, seed=3)

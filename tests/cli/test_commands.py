@@ -311,7 +311,9 @@ def test_a_short_text_has_two_paragraphs_and_an_example() -> None:
     assert short_text(text) == "First.\n\nSecond line.\n\nExample: `a`"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "shell", ["bash", *(pytest.param(shell, marks=pytest.mark.slow) for shell in ("zsh", "fish"))]
+)
 def test_completion_is_installed_for_the_shell(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -56,7 +56,9 @@ def test_a_search_as_it_is_written_is_itself() -> None:
         assert parse_search(written(name, knobs)) == SEARCHES[name](), name
 
 
-@pytest.mark.parametrize("name", sorted(QUICK))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "ellipsoid")) for name in sorted(QUICK)]
+)
 def test_a_run_states_the_search_and_keeps_each_sigma(
     name: str, digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
