@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import random
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import hypothesis
@@ -31,6 +32,17 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("repeatable")
 SEED = int(os.environ.get("SMOOTHCERT_TEST_SEED", "0"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Modules and tests stay until the end: looking for garbage among them took a quarter of the time to collect them."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -29,8 +29,8 @@ Threads meet after every layer. With less to do between two meetings they gain l
 one, where one of them waits for its turn, they are many times slower than one alone.
 """
 
-_INTERRUPTS, _PATIENCE = 4, 0.25
-"""How often a worker is interrupted, and seconds that it has to end each time."""
+_INTERRUPTS, _PATIENCE = 8, 0.25
+"""How often a worker is interrupted, and seconds that it has to end the first time; twice as many each next time."""
 
 LONG_WAIT = 60.0
 """Seconds for the lock after which a warning says what may be wrong: a pass seldom takes as long."""
@@ -166,15 +166,21 @@ def in_a_worker(work: Callable[[], R]) -> R:
 
 
 def _interrupt(worker: threading.Thread) -> None:
-    """Raise KeyboardInterrupt in a thread as soon as it computes in Python, and wait a little for its end.
+    """Raise KeyboardInterrupt in a thread as soon as it computes in Python, and wait a second for its end.
 
-    More than once: Python drops an exception that it happens to raise in a finalizer.
+    More than once, and also after that second: Python drops an exception that it happens to raise in a finalizer, and
+    on a busy machine a thread may not run for longer.
     """
     ident = ctypes.c_ulong(worker.ident or 0)
-    for _ in range(_INTERRUPTS):
-        if worker.is_alive():
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
-            worker.join(_PATIENCE)
+
+    def interrupt() -> None:
+        for number in range(_INTERRUPTS):
+            if worker.is_alive():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(KeyboardInterrupt))
+                worker.join(_PATIENCE * 2**number)
+
+    threading.Thread(target=interrupt, name="interrupts", daemon=True).start()
+    worker.join(1.0)
 
 
 class Workers:
