@@ -36,7 +36,7 @@ SEED = int(os.environ.get("SMOOTHCERT_TEST_SEED", "0"))
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Modules and tests stay until the end: looking for garbage among them took a quarter of the time to collect them."""
+    """Modules and tests stay until the end: looking for garbage among them took a quarter of the time."""
     gc.disable()
     try:
         return (yield)
