@@ -6,13 +6,15 @@ Every module here votes by the sign of x₀ and does something else beside that.
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -21,12 +23,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from smoothcert import SmoothedClassifier
+from smoothcert.engine.backends import processes
 from smoothcert.engine.execution import Execution
 from smoothcert.errors import ModelError
 from smoothcert.models.adapt import adapt
 from smoothcert.models.capture import NotCapturedError, capture
 from smoothcert.models.numerics import Numerics
-from tests.guarantees.toys import Hooked, Kept, scores, votes
+from tests.guarantees.toys import SECONDS, Hooked, Kept, scores, votes
 
 GLOBAL, BY_NAME, LOCAL = torch.zeros(64, 2), dict[str, Any](), threading.local()
 CLOSED_OVER = torch.tensor([2.0])
@@ -338,16 +341,48 @@ def test_votes_are_those_of_the_pure_function_or_there_are_none(name: str) -> No
     check(name, Execution(workers=1), Execution(workers=2))
 
 
-IN_PROCESSES = ["counter", "sorted_batch"]
-"""One that is captured, and one that is rejected by its votes."""
+class Lent:
+    """Two processes that outlive the model whose votes they cast: starting them takes most of a test's time."""
+
+    met: ClassVar[Any] = None
+
+    def __init__(self, pool: ProcessPoolExecutor, spec: Any) -> None:
+        self.pool = pool
+        with processes.without_main():
+            for begun in [pool.submit(Lent.begin, spec) for _ in range(2)]:
+                begun.result(SECONDS)
+
+    def submit(self, *work: Any) -> Future[Any]:
+        return self.pool.submit(*work)
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+    @staticmethod
+    def meet_at(barrier: Any) -> None:
+        Lent.met = barrier
+
+    @staticmethod
+    def begin(spec: Any) -> None:
+        """Once in each of the two."""
+        processes._begin(spec)
+        Lent.met.wait(SECONDS)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in IN_PROCESSES else pytest.param(name, marks=pytest.mark.slow) for name in FATES]
-)
-def test_so_are_those_that_processes_cast(name: str) -> None:
-    """Two of them: what one process keeps from pass to pass, each of two keeps also."""
+@pytest.fixture(scope="module")
+def two_processes() -> Iterator[ProcessPoolExecutor]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(2, context, Lent.meet_at, (context.Barrier(2),)) as pool:
+        yield pool
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", FATES)
+def test_so_are_those_that_processes_cast(
+    name: str, two_processes: ProcessPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("cloudpickle")
+    monkeypatch.setattr(processes.ProcessVoters, "_start", lambda voters: Lent(two_processes, voters._spec))
     check(name, Execution(workers=2, backend="processes"))
 
 
