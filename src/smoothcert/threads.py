@@ -11,7 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import Context
 from typing import Any, ParamSpec, TypeVar
@@ -158,6 +158,9 @@ def in_a_worker(work: Callable[[], R]) -> R:
         worker = threading.Thread(target=Context().run, args=arguments, name="passes-alone", daemon=True)
         try:
             worker.start()  # where an interrupt may come already, with the worker at work
+            # Again and again: a signal that comes just before a wait begins is handled only after it.
+            while not promised.done():
+                wait([promised], _PATIENCE)
             return promised.result()
         except BaseException:
             if not promised.done():
