@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import os
 import re
 import tarfile
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,7 +74,10 @@ def fetch(
     missing = [file for file in publication.files if not _is_there(folder / file.name, file)]
     watch.begin(sum(file.size - _kept_bytes(folder / file.name, file.size) for file in missing), len(missing))
     for file in missing:
-        _fetch_file(file, folder / file.name, places, watch.received)
+        if publication.zipped is None:
+            _fetch_file(file, folder / file.name, places, watch.received)
+        else:
+            _fetch_zipped(file, publication.zipped, folder / file.name, places, watch.received)
         watch.finished()
     if publication.members:
         (archive,) = publication.files
@@ -252,6 +257,39 @@ def _fetch_file(
     raise DataError(
         f"{wanted.name} can't be fetched: {'; '.join(faults)}. Check the network (proxies are taken from HTTPS_PROXY "
         f"and HTTP_PROXY), or name another place that has the file with --mirror URL{resume}"
+    )
+
+
+def _fetch_zipped(
+    wanted: PublishedFile,
+    archive: str,
+    path: Path,
+    mirrors: Sequence[Mirror],
+    received: Callable[[int], None],
+) -> None:
+    """Put a file at ``path`` that mirrors have inside a zip archive, of which no hash is known: the file's own is."""
+    faults = []
+    for mirror in mirrors:
+        try:
+            with mirror.ask(archive, 0) as answer:
+                content = answer.read(_BESIDE)
+            with zipfile.ZipFile(io.BytesIO(content)) as members, members.open(wanted.name) as member:
+                found = member.read(wanted.size + 1)
+        except (*_NETWORK_ERRORS, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+            told = f"HTTP {error.code}" if isinstance(error, HTTPError) else _in_words(error)
+            faults.append(f"{mirror.address_of(archive)}: {told}")
+            continue
+        if (actual := hashlib.sha256(found).hexdigest()) == wanted.sha256:
+            write_atomically(path, found)
+            received(len(found))
+            return
+        faults.append(
+            f"{mirror.address_of(archive)}: the SHA-256 of its {wanted.name} is {actual[:12]}…, not "
+            f"{wanted.sha256[:12]}…"
+        )
+    raise DataError(
+        f"{wanted.name} can't be fetched: {'; '.join(faults)}. Check the network (proxies are taken from HTTPS_PROXY "
+        f"and HTTP_PROXY), name another place that has {archive} with --mirror URL, or put the file at {path} by hand"
     )
 
 

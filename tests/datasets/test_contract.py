@@ -50,6 +50,11 @@ def _kitti(root: Path, _: pytest.MonkeyPatch) -> None:
         write_scene(root, index, ("Car", "Pedestrian", "Cyclist")[index % 3])
 
 
+def _bank(root: Path, _: pytest.MonkeyPatch) -> None:
+    rows = (f'{age};"{"abc"[age % 3]}";"{("no", "yes")[age % 2]}"' for age in range(60))
+    (root / "bank.csv").write_text("\n".join(['"age";"job";"y"', *rows]))
+
+
 WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "mnist": _mnist,
     "fashion-mnist": _mnist,
@@ -57,6 +62,7 @@ WRITERS: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "svhn": _svhn,
     "imagenet": _imagenet,
     "kitti": _kitti,
+    "bank": _bank,
 }
 """How a small data set is written; one that needs no files, as digits, has none."""
 

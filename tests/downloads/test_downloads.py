@@ -12,7 +12,9 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -497,3 +499,30 @@ def test_what_is_known_is_well_formed() -> None:
     for publication in PUBLICATIONS.values():
         assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) for file in publication.files)
         assert [read_mirror(mirror).address for mirror in publication.mirrors] == list(publication.mirrors)
+
+
+def zipped(content: bytes, name: str = "one.bin") -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("names.txt", "of columns")
+        archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "wrong", [None, b"no archive", zipped(CONTENT, "other.bin"), zipped(CONTENT[:-1]), zipped(CONTENT + b"0")]
+)
+def test_a_file_inside_a_zip_is_the_published_one(wrong: bytes | None, tmp_path: Path) -> None:
+    files = {"/good/one.zip": zipped(CONTENT)} | ({} if wrong is None else {"/bad/one.zip": wrong})
+    told: list[int] = []
+    with serving(Site(files)) as site:
+        wanted = published(mirrors=(f"{site.address}/bad/",), zipped="one.zip")
+        with pytest.raises(DataError, match=r"one\.bin.*/bad/one\.zip"):
+            fetch(wanted, tmp_path)
+        assert names(tmp_path) == []
+        wanted = replace(wanted, mirrors=(*wanted.mirrors, f"{site.address}/good/"))
+        done = fetch(wanted, tmp_path, watch=Watch(received=told.append))
+        assert (done.folder / "one.bin").read_bytes() == CONTENT
+        assert sum(told) == len(CONTENT)
+        assert fetch(wanted, tmp_path).fetched == ()
+    assert names(tmp_path) == ["one.bin"]

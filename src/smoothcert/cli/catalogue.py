@@ -40,7 +40,7 @@ def list_data(
     Parameters
     ----------
     names
-        Data sets: mnist, fashion-mnist, cifar10, svhn (default: all of them).
+        Data sets: mnist, fashion-mnist, cifar10, svhn, bank (default: all of them).
     data_dir
         Where the files are (default: the environment variable SMOOTHCERT_DATA).
     """
@@ -95,7 +95,7 @@ def fetch_data(
     Parameters
     ----------
     names
-        Data sets: mnist, fashion-mnist, cifar10, svhn.
+        Data sets: mnist, fashion-mnist, cifar10, svhn, bank.
     data_dir
         Where the files go (default: the environment variable SMOOTHCERT_DATA).
     mirror

@@ -132,7 +132,7 @@ class CertificationOptions:
         bound = self.bound or default_bound
         named = load_named_model(model, self.model_options, "hard" if bound is None else BOUNDS[bound].votes)
         noise = named.noise_or(self.noise)
-        data_name = named.dataset_or(self.dataset)
+        data_name = self.data.spec(named.dataset_or(self.dataset))
         inputs = self.data.load(data_name)
         classifier = self.levels.smoothed(
             model,

@@ -107,7 +107,7 @@ def fit_noise(
     plans = [
         FitPlan(**{"init": constant, "route": route, **given(fit)}) for constant in starting_constants(init)
     ]
-    data_name = named.dataset_or(dataset)
+    data_name = data.spec(named.dataset_or(dataset))
     inputs = data.load(data_name)
     places = data.choice().indices(len(inputs))
     quiet = output.silent
@@ -118,7 +118,9 @@ def fit_noise(
         quiet,
     )
     origin: dict[str, Any] = {"model": model, "dataset": data_name, "split": data.split}
-    if (names := feature_names(data_name)) is not None:
+    if (
+        names := feature_names(data_name) if inputs.columns is None else list(inputs.columns.names)
+    ) is not None:
         origin["feature_names"] = names
     folders = [out] if len(plans) == 1 else [out / f"{plan.init:g}" for plan in plans]
     start = partial(fit_into, base=base, dataset=inputs, indices=places, execution=execution, origin=origin)

@@ -200,7 +200,7 @@ def fit_levels(
     plan = LevelFitPlan(sigmas=tuple(sigma_levels), **vars(fit))
     named = load_named_model(model, model_options, "hard")
     models = level_classifiers(model, named, level_models, model_options)
-    data_name = named.dataset_or(dataset)
+    data_name = data.spec(named.dataset_or(dataset))
     inputs = data.load(data_name)
     places = data.choice().indices(len(inputs))
     note(

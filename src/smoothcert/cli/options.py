@@ -42,7 +42,8 @@ DataName = Annotated[
     str | None,
     Parameter(
         alias="-d",
-        help=f"{', '.join(DATASETS)}, folder:PATH, npz:PATH (default: what the model was trained on).",
+        help=f"{', '.join(DATASETS)}, folder:PATH, npz:PATH, csv:PATH, parquet:PATH (default: what the model was "
+        "trained on).",
     ),
 ]
 NoiseText = Annotated[
@@ -56,6 +57,7 @@ NoiseText = Annotated[
 
 _MODEL = Group("Models that don't describe themselves", sort_key=5)
 _DATA = Group("Which inputs", sort_key=4)
+_TABLE = Group("Tables (csv:PATH, parquet:PATH)", sort_key=4)
 _OUTPUT = Group("Output", sort_key=30)
 
 
@@ -162,6 +164,14 @@ class DataOptions:
     """Take every K-th input."""
     max: int | None = None
     """Stop after M inputs, whatever --every is."""
+    target: Annotated[str | None, Parameter(group=_TABLE)] = None
+    """Column of classes."""
+    categorical: Annotated[list[str] | None, Parameter(group=_TABLE, consume_multiple=True)] = None
+    """Columns of numbers that are categories; columns of text are without being named."""
+    ignore: Annotated[list[str] | None, Parameter(group=_TABLE, consume_multiple=True)] = None
+    """Columns that the model does not see."""
+    separator: Annotated[str | None, Parameter(group=_TABLE)] = None
+    """Between the cells of a csv file (default: as its header suggests)."""
 
     def choice(self, shard: Shard | None = None) -> Choice:
         """The inputs that are meant."""
@@ -169,11 +179,25 @@ class DataOptions:
 
         return Choice(self.every, self.max, shard)
 
+    def spec(self, name: str) -> str:
+        """The data set by name or path, with the options of tables behind it."""
+        from smoothcert.datasets.tables import with_options
+
+        columns = {
+            option: tuple(column.strip() for word in words for column in word.split(",") if column.strip())
+            for option in ("categorical", "ignore")
+            if (words := getattr(self, option)) is not None
+        }
+        texts = {
+            option: text for option in ("target", "separator") if (text := getattr(self, option)) is not None
+        }
+        return with_options(name, {**columns, **texts})
+
     def load(self, name: str) -> Dataset:
         """Read the data set."""
         from smoothcert import datasets
 
-        return datasets.load(name, self.split, self.data_dir)
+        return datasets.load(self.spec(name), self.split, self.data_dir)
 
 
 # Other defaults need classes of their own: given one option of a group, cyclopts makes the whole group anew.

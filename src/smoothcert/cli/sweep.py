@@ -111,7 +111,13 @@ def sweep(
     part = None if shard is None else Shard.parse(shard)
     if part is None:
         require_matplotlib()
-    common = given(plan, dataset=dataset, architecture=architecture, inputs=train_inputs, ramps=ramp)
+    common = given(
+        plan,
+        dataset=None if dataset is None else data.spec(dataset),
+        architecture=architecture,
+        inputs=train_inputs,
+        ramps=ramp,
+    )
     cells = plan_cells(methods, sigmas, seeds, common)
     for cell in cells:  # the last of them, too, before hours go into the first
         check_begins(cell.model(out), cell.recipe.plan)

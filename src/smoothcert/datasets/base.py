@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.images import LazyImages, LazySource, decoding_threads, read_ahead
 from smoothcert.errors import DataError, InvalidValueError, check_count, check_positive
+from smoothcert.perturb.columns import Columns
 from smoothcert.registry import Registry
 
 _USUAL_LEVELS = (1, 16, 255, 256)
@@ -38,6 +40,8 @@ class Dataset:
     """The names of the classes, in the order of their numbers."""
     scale: float = 1.0
     """An input is what is stored times this."""
+    columns: Columns | None = None
+    """Of a table: the names of its columns, and the values that codes stand for."""
 
     def __repr__(self) -> str:
         """Name and size."""
@@ -160,9 +164,17 @@ class Dataset:
         stored = self.stored[:most] if isinstance(self.stored, np.ndarray) else self.stored.first(most)
         return replace(self, stored=stored, labels=self.labels[:most])
 
+    def encoded_by(self, columns: Columns) -> Dataset:
+        """A table as a model has it: its columns by name, in the model's order and with the model's codes."""
+        from smoothcert.datasets.tables import recoded
+
+        return recoded(self, columns)
+
     def fingerprint(self) -> str:
-        """SHA-256 over everything that can change a certificate: values, shape, scale and labels."""
+        """SHA-256 over everything that can change a certificate: values, shape, scale, columns and labels."""
         digest = hashlib.sha256(f"{self.stored.dtype.str} {self.stored.shape} {self.scale!r}".encode())
+        if self.columns is not None:
+            digest.update(json.dumps(self.columns.as_json(), ensure_ascii=False).encode())
         if isinstance(self.stored, np.ndarray):
             digest.update(np.ascontiguousarray(self.stored).data)
         else:
