@@ -62,7 +62,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "certify": Command(
             "certify:certify",
             "Prove how robust a model is, input by input",
-            ("model", "out", "dataset", "target", "data-dir", "sigma", "n", "alpha", "max", "device", "dry-run"),
+            ("model", "out", "dataset", "data-dir", "sigma", "n", "alpha", "max", "device", "dry-run"),
             resumes=True,
         ),
         "predict": Command(

@@ -222,7 +222,8 @@ def _as_codes(
             [known.get(_same_text(value), len(wanted)) for value in cells.tolist()], dtype=np.float64
         )
     of_code = [known.get(_same_text(value), len(wanted)) for value in given]
-    return np.array([*of_code, len(wanted)], dtype=np.float64)[cells.astype(np.intp).clip(0, len(given))]
+    found: NDArray[np.float64] = np.array([*of_code, len(wanted)], dtype=np.float64)
+    return found[cells.astype(np.intp).clip(0, len(given))]
 
 
 def _same_text(value: Value) -> str:
