@@ -229,7 +229,9 @@ def descriptions() -> list[Method]:
 
 def markdown_rows() -> str:
     """The table of the documentation: a row for each objective."""
-    header = "| objective | what it optimises | cost of a step with default options | options | paper | recipes |"
+    header = (
+        "| objective | what it optimises | cost of a step with default options | options | paper | recipes |"
+    )
     rows = [
         "| "
         + " | ".join(
