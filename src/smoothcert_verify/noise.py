@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from smoothcert_verify.bounds import Pair
-from smoothcert_verify.intervals import DOWN, HALF, UP, ZERO, Interval, quantile
-from smoothcert_verify.reading import UnreadableError, read_vector
+from smoothcert_verify.intervals import DOWN, HALF, ONE, UP, ZERO, Interval, quantile
+from smoothcert_verify.masks import MASKED, Masks
+from smoothcert_verify.reading import UnreadableError, read_vector, size
 
-NORMS = {"gaussian": "l2", "uniform": "l1", "diagonal-gaussian": "l2", "diagonal-uniform": "l1"}
+NORMS = {"gaussian": "l2", "uniform": "l1", "diagonal-gaussian": "l2", "diagonal-uniform": "l1", **MASKED}
 INFINITE = Interval(Decimal("Infinity"), Decimal("Infinity"))
 
 _BITS = 256
@@ -30,6 +32,8 @@ class Noise:
 
     kind: str
     scales: tuple[float, ...]
+    masks: Masks | None = None
+    """Masks beside it; radii are then in units of σ."""
 
     @property
     def diagonal(self) -> bool:
@@ -39,11 +43,13 @@ class Noise:
     @cached_property
     def least(self) -> float:
         """The smallest σ."""
-        return min(self.scales)
+        return 1.0 if self.masks else min(self.scales)
 
     @cached_property
     def mean(self) -> Interval:
         """The geometric mean of the σ."""
+        if self.masks:
+            return ONE
         if min(self.scales) == max(self.scales):
             return Interval.of(self.scales[0])
         return (_log_of_product(self.scales) / Interval.of(len(self.scales))).exp()
@@ -56,6 +62,8 @@ class Noise:
         """
         if pair.lower.low <= pair.upper.high:
             return ZERO
+        if self.masks:
+            return self.masks.radius(pair)
         if self.kind.endswith("uniform"):
             return Interval.of(3).sqrt() * (pair.lower - pair.upper)
         if pair.upper.high <= 0:
@@ -73,7 +81,7 @@ class Grid:
 
     def distance(self, noise: Noise) -> Fraction:
         """The total variation between what is drawn and the true noise on that grid: at most this."""
-        if not noise.diagonal:
+        if not noise.diagonal and not noise.masks:
             return self.dimension * self._term(noise.scales[0])
         return sum((times * self._term(sigma) for sigma, times in Counter(noise.scales).items()), Fraction(0))
 
@@ -91,6 +99,15 @@ class Grid:
         while steps / 2 >= self.cells and Fraction(sigma) * self.levels > _FINE_UNTIL:
             steps /= 2
         return steps
+
+
+def stated_noise(plan: Mapping[str, Any]) -> Noise:
+    """The noise of a plan that states all of it; UnreadableError where that can't be right."""
+    kind = str(plan.get("noise"))
+    if kind not in MASKED:
+        return Noise(kind, (size(dict(plan), "sigma"),))
+    masks, scales = Masks.stated(plan)
+    return Noise(kind, scales, masks)
 
 
 def read_scales(path: Path, kind: str, stated_sha256: object) -> Noise:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -10,9 +11,10 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 
-from smoothcert_verify.bounds import BOUNDS, bounds_of, is_look
+from smoothcert_verify.bounds import BOUNDS, Pair, bounds_of, is_look
 from smoothcert_verify.intervals import DOWN, UP, ZERO, Interval
-from smoothcert_verify.noise import NORMS, Noise, read_scales
+from smoothcert_verify.masks import MASKED
+from smoothcert_verify.noise import NORMS, Noise, read_scales, stated_noise
 from smoothcert_verify.reading import RunError, UnreadableError
 from smoothcert_verify.statement import MOST_VOTES, Plan, Statement
 from smoothcert_verify.votes import SOFT_UNIT, StatedRecord, StatedSearch, Votes
@@ -24,6 +26,7 @@ takes a bound with looks at a millionth less than its share of α."""
 _SAME_SIGMA = 1e-9
 _FLOATS = Decimal("1e-9")  # of a radius: logs are made in floats, by whatever version of a library
 _MOST_FIGURES = 400
+_MOST_SHOWN = 8
 _MOST_DECIMALS_OF_ZERO = 9  # of finer prints, no radius that votes can certify becomes 0
 
 
@@ -39,6 +42,8 @@ class Judge:
     classes: int | None = None
     by_values: bool = False
     """Whether the number of a stream follows from the input's values, and is not the record's."""
+    changes: Counter[int] = field(default_factory=Counter)
+    """Of right answers, by the most changed categories that are certified."""
     _distances: dict[Noise, Interval] = field(default_factory=dict)
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
@@ -62,6 +67,8 @@ class Judge:
         except UnreadableError as error:
             yield str(error)
             return
+        if noise.masks and record.predicted == record.label:
+            self.changes[noise.masks.changes(self._pair(selection.top, estimation, noise))] += 1
         yield from answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
 
     def recomputes(self, record: StatedRecord, sound: bool) -> bool:
@@ -89,11 +96,24 @@ class Judge:
 
         ``bound`` and ``alpha`` are the plan's, if they aren't given.
         """
-        pair = bounds_of(bound or self.plan.bound, votes, chosen, alpha or self.plan.alpha)
-        if votes.n:
-            pair = pair.after_paying(self._distance(noise))
-        extent = noise.extent(pair)
+        extent = noise.extent(self._pair(chosen, votes, noise, bound, alpha))
         return extent * Interval.of(noise.least), extent * noise.mean
+
+    def _pair(
+        self, chosen: int, votes: Votes, noise: Noise, bound: str = "", alpha: Fraction | None = None
+    ) -> Pair:
+        """The bounds for the true noise."""
+        pair = bounds_of(bound or self.plan.bound, votes, chosen, alpha or self.plan.alpha)
+        return pair.after_paying(self._distance(noise)) if votes.n else pair
+
+    def in_words(self) -> Iterator[str]:
+        """What was recomputed beside the records' own radii."""
+        if self.changes:
+            most = range(min(max(self.changes), _MOST_SHOWN) + 1)
+            told = (
+                f"{sum(n for d, n in self.changes.items() if d >= least)} at d = {least}" for least in most
+            )
+            yield f"answers that are right and certified for any d changed categories: {', '.join(told)}"
 
     def noise_of(self, record: StatedRecord) -> Noise:
         """The noise that a record's votes were cast under."""
@@ -111,7 +131,7 @@ class Judge:
         """The noise that the plan states, with the scales in the file beside it where it has several."""
         plan = self.plan
         if not plan.diagonal:
-            return Noise(plan.noise, (plan.sigma,))
+            return stated_noise(plan.fields)
         return read_scales(self.directory / "sigmas.npy", plan.noise, plan.fields.get("sigmas_sha256"))
 
     def _searched(self, record: StatedRecord) -> Noise:
@@ -329,7 +349,13 @@ class Log:
 def _extent(statement: Statement) -> Interval | None:
     plan = statement.fields["plan"]
     noise, bound, n, alpha = (plan.get(name) for name in ("noise", "bound", "n", "alpha"))
-    if not isinstance(noise, str) or noise not in NORMS or not isinstance(bound, str) or bound not in BOUNDS:
+    if (
+        not isinstance(noise, str)
+        or noise not in NORMS
+        or noise in MASKED
+        or not isinstance(bound, str)
+        or bound not in BOUNDS
+    ):
         return None
     if type(n) is not int or not 1 <= n <= MOST_VOTES or type(alpha) is not float or not 0 < alpha < 1:
         return None

@@ -152,7 +152,7 @@ class EstimatorClassifier(FunctionClassifier):
 
     Class c of a certificate is ``estimator.classes_[c]``. ``outputs="probabilities"`` lets ``predict_proba`` decide
     hard votes as well. In ``columns`` of its tables a row has the place of a value among those given, which are arrays
-    in their own types.
+    in their own types; or they are what makes a table of rows.
     """
 
     remedy = (
@@ -168,12 +168,12 @@ class EstimatorClassifier(FunctionClassifier):
         thread_safe: bool | None = None,
         *,
         input_dtype: str | None = None,
-        columns: Mapping[str, Any] | None = None,
+        columns: Mapping[str, Any] | Callable[[NDArray[Any]], Any] | None = None,
     ) -> None:
         name = type(estimator).__name__
         labels = _checked_classes(name, estimator.classes_)
         self.feature_names = _feature_names(estimator)
-        given = _as_fitted(self.feature_names, columns or {})
+        given = columns if callable(columns) else _as_fitted(self.feature_names, columns or {})
         self._made = partial(
             EstimatorClassifier, estimator, votes, outputs, thread_safe, input_dtype=input_dtype
         )
@@ -221,9 +221,11 @@ class EstimatorClassifier(FunctionClassifier):
         widest = max(max(layer.shape) for layer in self._cheap)
         return numerics.settled("eager", min(rows, rows_within(8 * widest)), _CHEAP_BLOCK, most=_CHEAP_CHUNK)
 
-    def with_columns(self, columns: Mapping[str, Any]) -> EstimatorClassifier:
+    def with_columns(self, columns: Mapping[str, Any] | Callable[[NDArray[Any]], Any]) -> EstimatorClassifier:
         """The same function of rows that have places of these values in these columns of its tables."""
-        return self._made(columns=columns)
+        made = self._made(columns=columns)
+        made.declared = self.declared
+        return made
 
     def identity(self) -> bytes:
         """The names of the classes as well, in the order that certificates number them in."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
@@ -123,8 +123,16 @@ class Perturbation(ABC):
         """The perturbation itself, or the one next to it that can be drawn: certificates are about that."""
         return self
 
+    def encoded(self, x: Any) -> Any:
+        """Inputs of other kinds (tables) as arrays of numbers; arrays are what they are."""
+        return x
 
-PERTURBATIONS: Registry[type[Perturbation]] = Registry("perturbation", plugins=True)
+    def decoder(self) -> Callable[[NDArray[Any]], Any] | None:
+        """What makes tables of batches again, for models that know their columns by name; None where there are none."""
+        return None
+
+
+PERTURBATIONS: Registry[type[Perturbation]] = Registry("perturbation", __package__, plugins=True)
 """Those that aren't noise on real numbers."""
 
 

@@ -24,6 +24,7 @@ from smoothcert.errors import (
     warn_deprecated,
 )
 from smoothcert.models.adapt import adapt
+from smoothcert.models.function import EstimatorClassifier
 from smoothcert.models.numerics import Numerics
 from smoothcert.models.outputs import OutputKind
 from smoothcert.perturb.base import DEFAULT_NOISE
@@ -373,6 +374,7 @@ class ModelClassifier(PlannedModel, ArrayInterface):
 
     def split(self, x: ArrayLike) -> tuple[NDArray[Any], bool]:
         """Inputs as a batch, and whether ``x`` was one of them alone."""
+        x = self.plan.noise.encoded(x)
         shape, loader = self._input_shape, is_loader(x)
         given = from_loader(x, shape) if loader else by_column(x, self.base.feature_names)
         array = as_array(given)
@@ -524,6 +526,9 @@ class SmoothedClassifier(ModelClassifier):
                 "a plan with sigma levels is for a LevelledClassifier, which has a chooser"
             )
         self._hold = None if hold is None else np.array(hold)  # the caller's may change
+        decoder = plan.noise.decoder()
+        if decoder is not None and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
+            base = base.with_columns(decoder)
         super().__init__(base, plan, execution, input_shape)
         if self._hold is not None and self._input_shape:
             held_mask(self._hold, self._input_shape, base.feature_names)  # an unknown column is an error now
