@@ -22,7 +22,7 @@ from smoothcert.bounds.fixed import top_two
 from smoothcert.errors import InvalidValueError
 from smoothcert.perturb.columns import Columns
 from smoothcert.perturb.hybrid import Masks, MaskTheorem, mask_probability
-from smoothcert.regions.changes import Scales
+from smoothcert.regions.changes import TableScales
 from smoothcert.rounding import down, up
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import decide
@@ -34,7 +34,7 @@ from tests.guarantees.exact import hard_tally
 
 MASKED = -1
 PROBLEMS = 220
-ONE_NUMBER = Scales(("number", *(f"category {i}" for i in range(9))), tuple(range(1, 10)), (1.0,))
+ONE_NUMBER = TableScales(("number", *(f"category {i}" for i in range(9))), tuple(range(1, 10)), (1.0,))
 Floats = NDArray[np.float64]
 
 
@@ -211,7 +211,7 @@ N0, N, ALPHA = 3, 150, 0.05
 def test_the_whole_procedure_errs_no_more_often_than_alpha(threshold: float) -> None:
     """Summed over all votes there can be, of the classifier for which the true table is the theorem's own."""
     columns = Columns(("number", "a", "b"), {"a": ("x", "y"), "b": ("x", "y")})
-    scales, beta = Scales(columns.names, columns.categorical, (1.0,)), mask_probability(0.93)
+    scales, beta = TableScales(columns.names, columns.categorical, (1.0,)), mask_probability(0.93)
     theorem = MaskTheorem(beta, 2, scales)
     plan = CertifyPlan(_Unperturbed(theorem), n0=N0, n=N, alpha=ALPHA, seed=0, bound="top-two")
     # Class 0 wherever a category is shown, and below the threshold where none is: the adversary's choice at d = 2.

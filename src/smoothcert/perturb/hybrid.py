@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 
 from smoothcert.bounds.base import ClassBounds
@@ -33,9 +32,12 @@ from smoothcert.perturb.grid import (
     steps_to_a_sigma,
 )
 from smoothcert.perturb.sampler import BITS, MOST_TABLES, CellSampler, Thresholds
-from smoothcert.regions.changes import ChangeRegion, Scales
+from smoothcert.regions.changes import ChangeRegion, TableScales
 from smoothcert.regions.geometry import length_up
 from smoothcert.rounding import down, normal_quantile_down, normal_quantile_up, up
+
+if TYPE_CHECKING:
+    import torch
 
 UNIT = 1 << 32
 """Probabilities of masks are multiples of 1/UNIT."""
@@ -76,7 +78,7 @@ class MaskTheorem:
     beta: float
     most: int
     """Categories that there are to change."""
-    scales: Scales | None = None
+    scales: TableScales | None = None
     """What regions have in common; None where all values are categories."""
 
     @property
@@ -192,6 +194,8 @@ class _Cells:
 
     def divisor(self, dtype: torch.dtype) -> torch.Tensor:
         """1 for categories."""
+        import torch
+
         return torch.from_numpy(self.steps_per_unit).to(dtype)
 
 
@@ -214,6 +218,8 @@ class MaskedCopies(HeldCopies):
 
     def whole(self, drawn: torch.Tensor) -> torch.Tensor:
         """Drawn rows with values or masks in the places of the categories."""
+        import torch
+
         row = self.row.to(drawn.dtype)
         shown = torch.where(drawn == 0, row.new_tensor(self.mask), row)
         if not len(self.free):
@@ -228,6 +234,8 @@ def _copies(
     noise: Hybrid | Masks, grid: Grid, steps: NDArray[np.floating], row: NDArray[np.floating]
 ) -> MaskedCopies:
     """Of the steps of numbers, 0 in the places of categories, and the whole row."""
+    import torch
+
     drawn = NoisyCopies(cast(GridNoise, noise.cells(grid, row.size)), torch.from_numpy(np.array(steps)))
     free = torch.from_numpy(np.array(noise.free, dtype=np.int64))
     return MaskedCopies(drawn, torch.from_numpy(np.array(row)), free, noise.mask, (noise, grid, steps, row))
@@ -405,7 +413,7 @@ class Hybrid(Perturbation):
     @property
     def certificate(self) -> MaskTheorem:
         """The table over d."""
-        scales = Scales(self.columns.names, self.columns.categorical, self.sigmas)
+        scales = TableScales(self.columns.names, self.columns.categorical, self.sigmas)
         return MaskTheorem(self.beta, len(self.columns.categorical), scales)
 
     @lru_cache(maxsize=8)  # noqa: B019  (perturbations are small values, and few)

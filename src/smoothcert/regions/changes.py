@@ -17,7 +17,7 @@ _SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Scales:
+class TableScales:
     """What the regions of one table have in common: its columns, which are categories, and σ of the others."""
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ class ChangeRegion:
 
     center: NDArray[np.float64]
     table: tuple[float, ...]
-    scales: Scales | None = None
+    scales: TableScales | None = None
 
     @property
     def most_changes(self) -> int:
