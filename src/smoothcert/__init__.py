@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 # Names are imported when first used: torch takes seconds to load, and `smoothcert --help` needs none of it.
 _HOMES = {
     "ABSTAIN": "smoothcert.tally",
+    "AttackPlan": "smoothcert.empirical.results",
     "Certification": "smoothcert.smoothing.answers",
     "Certifications": "smoothcert.smoothing.answers",
     "CertifyPlan": "smoothcert.smoothing.plan",
@@ -25,6 +26,7 @@ _HOMES = {
     "DiagonalUniform": "smoothcert.perturb.uniform",
     "Evidence": "smoothcert.smoothing.answers",
     "Execution": "smoothcert.engine.execution",
+    "FitPlan": "smoothcert.smoothing.fits.plan",
     "Gaussian": "smoothcert.perturb.gaussian",
     "HoldingClassifier": "smoothcert.smoothing.holding",
     "LevelledClassifier": "smoothcert.experimental.levels.classifier",
@@ -34,29 +36,57 @@ _HOMES = {
     "Run": "smoothcert.runs.run",
     "SmoothcertError": "smoothcert.errors",
     "SmoothedClassifier": "smoothcert.smoothing.classifier",
+    "SmoothedEstimator": "smoothcert.estimator",
     "SmoothingLoss": "smoothcert.objectives.base",
     "StatisticChooser": "smoothcert.experimental.levels.choosers",
     "Uniform": "smoothcert.perturb.uniform",
+    "attack": "smoothcert.functions",
+    "average_certified_radius": "smoothcert.functions",
+    "certified_accuracy": "smoothcert.functions",
     "certify_dataset": "smoothcert.evaluation.certification",
-    "load_run": "smoothcert.analysis.notebook",
-    "plot_curves": "smoothcert.analysis.notebook",
+    "compare": "smoothcert.functions",
+    "fit_noise": "smoothcert.functions",
+    "load_dataset": "smoothcert.functions",
+    "load_model": "smoothcert.functions",
+    "load_run": "smoothcert.functions",
+    "model_card": "smoothcert.functions",
+    "plot_curves": "smoothcert.functions",
     "quantize": "smoothcert.smoothing.fits.int8",
-    "table": "smoothcert.analysis.notebook",
+    "radius": "smoothcert.functions",
+    "recertify": "smoothcert.functions",
+    "report": "smoothcert.functions",
+    "table": "smoothcert.functions",
+    "verify_run": "smoothcert.functions",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+# scikit-learn is optional: a star import does without it.
+__all__ = ["__version__", *sorted(_HOMES.keys() - {"SmoothedEstimator"})]
 
 if TYPE_CHECKING:
-    from smoothcert.analysis.notebook import load_run as load_run
-    from smoothcert.analysis.notebook import plot_curves as plot_curves
-    from smoothcert.analysis.notebook import table as table
     from smoothcert.datasets.base import Dataset as Dataset
+    from smoothcert.empirical.results import AttackPlan as AttackPlan
     from smoothcert.engine.execution import Execution as Execution
     from smoothcert.errors import SmoothcertError as SmoothcertError
+    from smoothcert.estimator import SmoothedEstimator as SmoothedEstimator
     from smoothcert.evaluation.certification import certify_dataset as certify_dataset
     from smoothcert.experimental.levels.choosers import ConstantChooser as ConstantChooser
     from smoothcert.experimental.levels.choosers import StatisticChooser as StatisticChooser
     from smoothcert.experimental.levels.classifier import LevelledClassifier as LevelledClassifier
+    from smoothcert.functions import attack as attack
+    from smoothcert.functions import average_certified_radius as average_certified_radius
+    from smoothcert.functions import certified_accuracy as certified_accuracy
+    from smoothcert.functions import compare as compare
+    from smoothcert.functions import fit_noise as fit_noise
+    from smoothcert.functions import load_dataset as load_dataset
+    from smoothcert.functions import load_model as load_model
+    from smoothcert.functions import load_run as load_run
+    from smoothcert.functions import model_card as model_card
+    from smoothcert.functions import plot_curves as plot_curves
+    from smoothcert.functions import radius as radius
+    from smoothcert.functions import recertify as recertify
+    from smoothcert.functions import report as report
+    from smoothcert.functions import table as table
+    from smoothcert.functions import verify_run as verify_run
     from smoothcert.models.numerics import Numerics as Numerics
     from smoothcert.objectives.base import SmoothingLoss as SmoothingLoss
     from smoothcert.perturb.gaussian import DiagonalGaussian as DiagonalGaussian
@@ -72,6 +102,7 @@ if TYPE_CHECKING:
     from smoothcert.smoothing.answers import Predictions as Predictions
     from smoothcert.smoothing.classifier import SmoothedClassifier as SmoothedClassifier
     from smoothcert.smoothing.fits.int8 import quantize as quantize
+    from smoothcert.smoothing.fits.plan import FitPlan as FitPlan
     from smoothcert.smoothing.holding import HoldingClassifier as HoldingClassifier
     from smoothcert.smoothing.plan import CertifyPlan as CertifyPlan
     from smoothcert.tally import ABSTAIN as ABSTAIN

@@ -125,7 +125,7 @@ def test_default_radii_reach_just_above_the_largest(largest: float, radii: str) 
 
 @pytest.mark.system
 def test_analysis_loads_neither_torch_nor_matplotlib() -> None:
-    code = "import sys, smoothcert.analysis.notebook; print({'torch', 'matplotlib'} & set(sys.modules))"
+    code = "import sys, smoothcert.functions; print({'torch', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )

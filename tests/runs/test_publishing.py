@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from smoothcert.analysis.notebook import load_run
 from smoothcert.cli import main
 from smoothcert.errors import InvalidValueError, RunError
 from smoothcert.evaluation.certification import certify_dataset
 from smoothcert.files import sealed
+from smoothcert.functions import load_run
 from smoothcert.runs.publishing import DamagedListError, ObjectStore, Place, local_run, publish, scrubbed
 from smoothcert.runs.run import read_run
 from smoothcert.runs.statement import Choice, Shard

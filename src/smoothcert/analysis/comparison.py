@@ -108,6 +108,10 @@ class Comparison:
     acr: AcrComparison
     notes: tuple[str, ...]
 
+    def __str__(self) -> str:
+        """The outcome in a sentence or two."""
+        return in_words(self)
+
 
 def compare(
     first: Run,

@@ -31,7 +31,7 @@ from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, create_run, read_run
 from smoothcert.runs.side_files import LevelEvidence, missing_line, read_evidence
-from smoothcert.runs.statement import PlanStatement, sigmas_files
+from smoothcert.runs.statement import BY_VALUES, PlanStatement, sigmas_files
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import decide
 from smoothcert.smoothing.stopping.base import budget_among, parse_stops, stop_rules
@@ -157,13 +157,14 @@ def _check_follows(run: Run, record: Record, plan: CertifyPlan, evidence: LevelE
     else:
         own, sigma = plan, plan.noise.sigma
     selection, estimation = _votes_of(record)
+    number = selection.stream.index if run.manifest.data.streams == BY_VALUES else record.index
     # None only where the record says why it has none.
     possible = plan.allows_votes(estimation.n) and (
         estimation.n > 0 or (record.stopped is not None and record.abstained)
     )
     streams = (
-        (selection, own.votes_of(record.index, Phase.SELECTION), selection.n == plan.n0),
-        (estimation, own.votes_of(record.index, Phase.ESTIMATION), possible),
+        (selection, own.votes_of(number, Phase.SELECTION), selection.n == plan.n0),
+        (estimation, own.votes_of(number, Phase.ESTIMATION), possible),
     )
     if not all(t.stream == stream and t.start == 0 and complete for t, stream, complete in streams):
         raise _not_following(run, record, ", which asks for others")

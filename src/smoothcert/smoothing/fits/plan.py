@@ -26,6 +26,7 @@ class FitPlan:
     """
 
     init: float
+    """Where every σ starts, in the units of the inputs."""
     noise: str = knob(
         "gaussian",
         "kind of noise: gaussian certifies ellipsoids; uniform stretched ℓ1 balls",

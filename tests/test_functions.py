@@ -1,0 +1,133 @@
+"""The functions of the top level: radii against SciPy's, figures against counts by hand, runs opened and written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import beta, norm
+
+import smoothcert
+from smoothcert import SmoothedClassifier
+from smoothcert.errors import InvalidValueError, ModelError
+
+ROWS = np.array([[1.0, 0.5], [-1.0, 0.25], [0.5, 0.5], [1.0, 0.5]])
+LABELS = [1, 0, 0, 1]
+
+
+def signs(batch: np.ndarray) -> np.ndarray:
+    return (batch.sum(1) > 0).astype(int)
+
+
+def answers(**options: Any) -> smoothcert.Certifications:
+    kept = {"sigma": 0.5, "n": 500, "seed": 0, "outputs": "labels", "classes": 2}
+    return SmoothedClassifier(signs, **(kept | options)).certify(ROWS)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    answers().save(tmp_path / "toys", LABELS)
+    return tmp_path / "toys"
+
+
+def test_the_radius_of_counts_is_the_papers() -> None:
+    found = smoothcert.radius([3, 990, 7], 0.5, 0.001, "clopper-pearson", predicted=1)
+    expected = 0.5 * norm.ppf(beta.ppf(0.001, 990, 11))
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert found <= expected * (1 + 1e-12)
+
+
+def test_a_choice_by_the_same_votes_is_paid_for() -> None:
+    paid = smoothcert.radius([3, 990, 7], 0.5, 0.003, "clopper-pearson")
+    assert paid == smoothcert.radius([3, 990, 7], 0.5, 0.001, "clopper-pearson", predicted=1)
+
+
+def test_radii_of_many_rows() -> None:
+    rows = [[50, 50], [0, 100], [0, 0], [100, 0]]
+    found = smoothcert.radius(rows, 1.0, predicted=[0, 1, 1, 1])
+    assert found[[0, 2, 3]].tolist() == [0.0, 0.0, 0.0]
+    assert found[1] == smoothcert.radius([0, 100], 1.0, predicted=1) > 0
+    assert smoothcert.radius([0, 100], 1.0, noise="uniform") > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (([0.5, 0.5], 1.0), r"0\.5"),
+        (([-1, 5], 1.0), "-1"),
+        (([5], 1.0), r"\[5\]"),
+        (([1, 5], 0.0), r"\b0\.0"),
+        (([1, 5], 1.0, 2.0), r"2\.0"),
+        (([1, 5], 1.0, 0.1, "macer"), "macer"),
+    ],
+)
+def test_counts_that_are_none_are_refused(arguments: tuple[Any, ...], named: str) -> None:
+    with pytest.raises(InvalidValueError, match=named):
+        smoothcert.radius(*arguments)
+
+
+def test_figures_of_runs_and_of_answers_agree(run: Path) -> None:
+    found, radii = answers(), [0.0, 0.2, 5.0]
+    right = found.predicted == LABELS
+    expected = [float(np.mean(right & (found.radius >= r))) for r in radii]
+    for results, labels in ((found, LABELS), (run, None), (smoothcert.load_run(run), None)):
+        assert smoothcert.certified_accuracy(results, radii, labels).tolist() == expected
+        assert smoothcert.certified_accuracy(results, labels=labels) == expected[0]
+        assert smoothcert.average_certified_radius(results, labels) == pytest.approx(
+            float(np.mean(found.radius * right))
+        )
+    with pytest.raises(InvalidValueError, match="labels="):
+        smoothcert.certified_accuracy(found)
+    with pytest.raises(InvalidValueError, match="labels"):
+        smoothcert.certified_accuracy(run, labels=LABELS)
+
+
+def test_a_run_of_python_goes_all_the_way(run: Path, tmp_path: Path) -> None:
+    again = smoothcert.recertify(run, tmp_path / "looser", alpha=0.01)
+    assert smoothcert.verify_run(again).exit_code == 0
+    assert (again.records.radius > smoothcert.load_run(run).records.radius).all()
+    compared = smoothcert.compare(run, again, [0.5])
+    assert "looser" in str(compared)
+    page = smoothcert.report([run, again], tmp_path / "page")
+    assert page == tmp_path / "page" / "index.html"
+    assert "looser" in page.read_text(encoding="utf-8")
+    card = smoothcert.model_card(run)
+    assert card.startswith("## ")
+    assert "500" in card
+    assert smoothcert.load_run(run).records.digest in card
+    with pytest.raises(smoothcert.SmoothcertError, match="nowhere"):
+        smoothcert.verify_run(tmp_path / "nowhere")
+
+
+def test_a_trained_model_is_loaded_by_its_run(tmp_path: Path) -> None:
+    import torch
+
+    from smoothcert.architectures.spec import ModelSpec, initialise
+    from smoothcert.architectures.weights import save_model
+
+    spec = ModelSpec("small-cnn", (1, 28, 28), ("0", "1"))
+    module = initialise(spec, 0)
+    save_model(module, spec, tmp_path / "net")
+    loaded = smoothcert.load_model("net", model_dir=tmp_path, threat_model="L2")
+    assert not loaded.training
+    x = torch.ones(3, 1, 28, 28)
+    assert torch.equal(loaded(x), module.eval()(x))
+    with pytest.raises(ModelError, match="Linf"):
+        smoothcert.load_model("net", model_dir=tmp_path, threat_model="Linf")
+
+
+def test_noise_is_fitted_and_runs_are_attacked(tmp_path: Path) -> None:
+    data = smoothcert.Dataset("toys", np.tile(ROWS, (10, 1)), np.tile([1, 0, 1, 1], 10), ("0", "1"))
+    plan = smoothcert.FitPlan(init=0.5, route="votes", sub_epochs=1, validation=8)
+    model = SmoothedClassifier(signs, sigma=0.5, outputs="labels", classes=2).base
+    fit = smoothcert.fit_noise(model, data, tmp_path / "fit", plan)
+    assert fit.noise is not None
+    assert fit.noise.sigmas.shape == (2,)
+    smoothed = SmoothedClassifier(model, sigma=0.5, n=200, seed=0)
+    smoothcert.certify_dataset(smoothed, data.first(4), tmp_path / "run")
+    report = smoothcert.attack(
+        tmp_path / "run", model, data.first(4), [0.1], smoothcert.AttackPlan(steps=2, copies=8, n=100)
+    )
+    assert not report.contradictions()
