@@ -1,7 +1,8 @@
-"""Pages are written in the field's words: none of those in ``retired_words.txt`` is left."""
+"""Pages, help and messages are written in the field's words: none of those in ``retired_words.txt`` is left."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,10 +28,27 @@ def retired(text: str) -> Iterator[tuple[int, str, str]]:
             yield prose.count("\n", 0, found.start()), found[0], instead
 
 
+def texts(source: str) -> Iterator[tuple[int, str]]:
+    """Docstrings, messages and help: every literal of several words, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_have_no_retired_words(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert [f"line {line + 1}: {words!r}: {instead}" for line, words, instead in retired(text)] == []
+
+
+def test_help_messages_and_docstrings_have_no_retired_words() -> None:
+    left = [
+        f"{path.relative_to(ROOT)}:{line + offset}: {words!r}: {instead}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for line, text in texts(path.read_text(encoding="utf-8"))
+        for offset, words, instead in retired(text)
+    ]
+    assert left == []
 
 
 @pytest.mark.parametrize(

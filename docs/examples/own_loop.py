@@ -25,7 +25,7 @@ training, test = random_split(data, [len(data) - 200, 200])
 loader = DataLoader(training, batch_size=64, shuffle=True)
 network = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
-# The loss adds the noise. "gaussian" is the plain one; `smoothcert recipes --methods` lists the others and their options.
+# The loss adds the noise. "gaussian" is the plain one; `smoothcert recipes --methods` lists the others.
 criterion = SmoothingLoss("consistency", sigma=SIGMA, copies=2, lam=5.0)
 optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
 network.train()

@@ -198,7 +198,7 @@ class AsyncClient:
         return await asyncio.to_thread(lambda: self._client.certify(x, **options))
 
     async def stream(self, x: ArrayLike, **options: Any) -> AsyncGenerator[ServedAnswer]:
-        """As :meth:`Client.stream`; leaving the loop leaves the server too, at the next state."""
+        """As :meth:`Client.stream`; leaving the loop leaves the server as well, at the next state."""
         states: queue.SimpleQueue[ServedAnswer | BaseException | None] = queue.SimpleQueue()
         left = threading.Event()
 

@@ -61,7 +61,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of a plain file of one name, which is made if ``flags`` say so.
+    """A descriptor of a regular file of one name, which is made if ``flags`` say so.
 
     A link is an OSError, as is anything that isn't a file or that another directory knows by another name: the
     directory's maker would choose what is written to.
@@ -71,7 +71,7 @@ def open_own(path: Path, flags: int) -> int:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "it is no plain file")
+            raise OSError(0, "it is not a regular file")
         if found.st_nlink > 1:
             raise OSError(0, "it has another name elsewhere (a hard link); copy it")
     except BaseException:
@@ -103,9 +103,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 @contextmanager
 def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
-    """A plain file to read. Anything else is a DataError: a pipe would keep us waiting, a device never end.
+    """A regular file to read. Anything else is a DataError: a pipe would keep us waiting, a device never end.
 
-    Without ``links`` a link is refused too: inside a directory of unknown origin, it would choose the file.
+    Without ``links`` a link is refused as well: inside a directory of unknown origin, it would choose the file.
     """
     check_platform()
     try:
@@ -121,7 +121,7 @@ def opened_file(path: Path, links: bool = True) -> Iterator[BinaryIO]:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)  # first: of a folder, Python's own error would name the descriptor's number
         raise DataError(
-            f"{path} can't be read: it is no plain file; give a file, not a folder, pipe or device"
+            f"{path} can't be read: it is not a regular file; give a file, not a folder, pipe or device"
         )
     with os.fdopen(descriptor, "rb") as file:
         yield file
@@ -192,7 +192,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number of JSON")
 
 
 def _ends_a_line(file: BinaryIO) -> bool:

@@ -1,4 +1,5 @@
-"""Frozen dataclasses whose fields are knobs: each explains itself, and can be read from a recipe or a command line."""
+"""Frozen dataclasses whose fields are options: each explains itself, and can be read from a recipe or a command
+line."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def from_mapping(
     """An instance of a dataclass from plain values, as TOML or JSON give them; a wrong one is named.
 
     Whole numbers stand for floats and lists for tuples; nothing else is converted. ``family``: others of its kind, by
-    name, one of which may have the knob that is meant.
+    name, one of which may have the option that is meant.
     """
     expected = knob_types(cls)
     for name in values:
@@ -79,9 +80,9 @@ def from_mapping(
 def _unknown_knob(name: str, kind: str, own: list[str], family: Mapping[str, type]) -> InvalidValueError:
     owners = [other for other, each in family.items() if name in knob_types(each)]
     if not owners:
-        return unknown_name(f"knob of {kind}", name, own or ["none"])
+        return unknown_name(f"option of {kind}", name, own or ["none"])
     there = f"; it has {', '.join(own)}" if own else ""
-    return InvalidValueError(f"{kind} has no knob {name!r}, which belongs to {' or '.join(owners)}{there}")
+    return InvalidValueError(f"{kind} has no option {name!r}, which belongs to {' or '.join(owners)}{there}")
 
 
 def written_values(text: str, what: str, *, switches: bool = False) -> Iterator[tuple[str, str]]:
@@ -89,7 +90,7 @@ def written_values(text: str, what: str, *, switches: bool = False) -> Iterator[
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
         if not equals and not switches:
-            raise InvalidValueError(f"{what}: write knobs as NAME=VALUE with commas between, got {part!r}")
+            raise InvalidValueError(f"{what}: write options as NAME=VALUE with commas between, got {part!r}")
         yield name.strip().replace("-", "_"), value.strip() if equals else "true"
 
 

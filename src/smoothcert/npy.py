@@ -1,4 +1,4 @@
-"""NumPy's .npy files, also inside .npz archives: a header's claim is held against the bytes before memory is taken."""
+"""NumPy's .npy files, also inside .npz archives: a header's claim is compared with the bytes before memory is taken."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class NpyArchive:
 
 @contextmanager
 def opened_npz(path: Path) -> Iterator[NpyArchive]:
-    """The archive at ``path``; DataError for what is no .npz file."""
+    """The archive at ``path``; DataError for what is not an .npz file."""
     with opened_file(path) as file:
         try:
             archive = zipfile.ZipFile(file)

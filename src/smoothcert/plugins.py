@@ -57,7 +57,7 @@ def load_plugins() -> None:
 def _import_file(path: Path) -> None:
     spec = spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise PluginError(f"{VARIABLE} names {path}, which is no Python file: give the path of a .py file")
+        raise PluginError(f"{VARIABLE} names {path}, which is not a Python file: give the path of a .py file")
     module = module_from_spec(spec)
     # Dataclasses look their module up by name.
     sys.modules[path.stem] = module

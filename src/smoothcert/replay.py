@@ -56,7 +56,7 @@ _A_LOOK = 100
 def chosen_records(records: Sequence[StatedRecord], count: int, seed: int) -> list[StatedRecord]:
     """``count`` of the records that keep votes, drawn by ``seed``.
 
-    No choice is made that a run's maker could know: votes that are made up would leave just those alone.
+    No choice is made that a run's maker could know: invented votes would leave just those alone.
     """
     with_votes = [
         record for record in records if record.selection is not None and record.estimation is not None
@@ -154,7 +154,7 @@ class Replay:
             )
         if self._other_labels is not None:
             others = f": {self._other_labels} are others" if self._other_labels else ""
-            report.verified.append(f"all labels, held against the data{others}")
+            report.verified.append(f"all labels, compared with the data{others}")
         report.believed = list(believed(self.statement, report))
         here = self.execution.device_kind
         if self._versions_differ() or self.plan.fields.get("device", here) != here:

@@ -1,7 +1,7 @@
 """Directed rounding: every step from votes to a region errs towards the smaller claim.
 
 Library functions are accurate to a few units in the last place; the margins here are a little wider than
-their errors (tests/test_rounding.py holds them against 50-digit arithmetic).
+their errors (tests/test_rounding.py compares them with 50-digit arithmetic).
 """
 
 from __future__ import annotations

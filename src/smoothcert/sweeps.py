@@ -50,7 +50,7 @@ from smoothcert.training.runs import train_into
 
 _RAMP, _RAMPS = "ramp", "ramps"
 _OF_THE_SWEEP = {
-    _RAMPS: "write ramp=…, once for each knob",
+    _RAMPS: "write ramp=…, once for each option",
     "sigma": "it is for all methods: --sigmas",
     "seed": "it is for all methods: --seeds",
 }
@@ -72,7 +72,7 @@ class Certifier(Protocol):
         *,
         origin: dict[str, Any],
     ) -> Run:
-        """Go on with the run if it was begun."""
+        """Continue with the run if it was begun."""
         ...
 
 
@@ -118,9 +118,9 @@ def plan_cells(
 ) -> list[Cell]:
     """Every method at every σ from every seed, ``common`` recipe fields overriding each method's own.
 
-    A method is an objective (``smoothmix``), the name of a shipped recipe or a recipe file, each with knobs or fields
+    A method is an objective (``smoothmix``), the name of a shipped recipe or a recipe file, each with options or fields
     of the plan changed (``smoothmix:eta=1,steps=8``, ``mnist-macer-0.5:copies=4,ramp=lam:0@10``). Without ``sigmas``,
-    recipes keep their own. Ramps replace those of the same knob.
+    recipes keep their own. Ramps replace those of the same option.
     """
     if not methods or not seeds:
         raise InvalidValueError(f"a sweep needs methods and seeds, got {list(methods)} and {list(seeds)}")
@@ -184,7 +184,7 @@ class Trial:
         test_set: Dataset,
         on_step: StepProgress | None = None,
     ) -> None:
-        """Train a cell under ``out``, or go on with what was begun."""
+        """Train a cell under ``out``, or continue with what was begun."""
         device = Processes(self.execution.main_device)
         train_into(
             cell.model(out), cell.recipe, train_set, test_set=test_set, on_step=on_step, processes=device
@@ -193,7 +193,7 @@ class Trial:
     def certify(
         self, cell: Cell, out: Path, test_set: Dataset, certifier: Certifier = certify_dataset
     ) -> Run:
-        """Certify a trained cell under ``out``, or go on with what was begun."""
+        """Certify a trained cell under ``out``, or continue with what was begun."""
         module, spec = load_model(cell.model(out))
         classifier = SmoothedClassifier(
             TorchClassifier(module, spec.architecture),
@@ -315,7 +315,7 @@ def _count_loss(losses: Counter[str], job: _Job, why: str) -> None:
     if losses[folder] > _MOST_LOSSES:
         raise RunError(
             f"{folder}: its worker was lost {losses[folder]} times ({why}). Is there enough memory? Use fewer at once "
-            "(--workers 1); the same command goes on"
+            "(--workers 1); rerun the same command to resume"
         )
 
 

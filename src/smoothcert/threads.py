@@ -26,7 +26,7 @@ _WORK_OF_A_THREAD = 1 << 28
 """Multiply-adds of a pass that pay for one more OpenMP thread.
 
 Threads meet after every layer. With less to do between two meetings they gain little on an idle machine, and on a busy
-one, where one of them waits for its turn, they are many times slower than one alone.
+one, where one of them waits for the processor, they are many times slower than one alone.
 """
 
 _INTERRUPTS, _PATIENCE = 8, 0.25

@@ -135,7 +135,7 @@ def integer(fields: dict[str, Any], name: str) -> int:
     """A whole number; true and 1.0 aren't accepted."""
     value = fields.get(name)
     if type(value) is not int:
-        raise UnreadableError(f"{name} = {value!r}, which is no whole number")
+        raise UnreadableError(f"{name} = {value!r}, which is not a whole number")
     return value
 
 
@@ -147,7 +147,7 @@ def number(fields: dict[str, Any], name: str) -> float:
             return float(value)
         except OverflowError:
             pass
-    raise UnreadableError(f"{name} = {value!r}, which is no number")
+    raise UnreadableError(f"{name} = {value!r}, which is not a number")
 
 
 def size(fields: dict[str, Any], name: str) -> float:
@@ -216,7 +216,7 @@ def opened_database(path: Path, tables: Mapping[str, Collection[str]]) -> Iterat
                 if kind != "table" or text not in tables.get(name, ()):
                     form = " of another form" if kind == "table" and name in tables else ""
                     raise RunError(
-                        f"{path} is no file that smoothcert made: it holds the {kind} {name!r}{form}, which could "
+                        f"{path} is not a file that smoothcert made: it holds the {kind} {name!r}{form}, which could "
                         "falsify the results; don't trust this run"
                     )
             yield connection
@@ -343,7 +343,7 @@ def _parse_npy(content: bytes) -> tuple[tuple[int, ...], tuple[float, ...]]:
 
 def _number_of_json(text: str) -> int | float:
     if len(text) > _LONGEST_NUMBER or not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:20]} is no number of JSON, or one of {len(text)} characters")
+        raise ValueError(f"{text[:20]} is not a number of JSON, or one of {len(text)} characters")
     return int(text) if text.lstrip("-").isdigit() else value
 
 

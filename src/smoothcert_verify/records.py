@@ -72,7 +72,7 @@ class Judge:
         yield from answer_problems(record, selection.top, radius, volume if noise.diagonal else None, noise)
 
     def recomputes(self, record: StatedRecord, sound: bool) -> bool:
-        """Whether the answer could be held against the input's own votes.
+        """Whether the answer could be compared with the input's own votes.
 
         A memory's, if those are ``sound`` and allow it: their class, and no larger radius. None, if the theorem isn't
         known here.

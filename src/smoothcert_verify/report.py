@@ -33,7 +33,7 @@ class Report:
     run: str
     records: int = 0
     recomputed: int = 0
-    """Records whose answer was held against the input's own votes."""
+    """Records whose answer was compared with the input's own votes."""
     expected: int | None = None
     verified: list[str] = field(default_factory=list)
     believed: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Report:
     unknown: str | None = None
     """Why no theorem is known here that would turn the votes into radii."""
     data_known: bool = False
-    """Whether the data were at hand, and are called what the run calls them."""
+    """Whether the data were available, and are called what the run calls them."""
 
     @property
     def exit_code(self) -> int:
@@ -235,7 +235,7 @@ def believed(statement: Statement, report: Report) -> Iterator[str]:
 
 
 def _data_name(statement: Statement, report: Report) -> Iterator[str]:
-    """What a run calls its data, unless they were at hand and are called that."""
+    """What a run calls its data, unless they were available and are called that."""
     name, origin = statement.data.get("name"), statement.fields.get("origin")
     if not report.data_known and isinstance(name, str):
         split = origin.get("split") if isinstance(origin, dict) else None

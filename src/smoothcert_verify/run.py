@@ -145,7 +145,7 @@ def _stated_distance(plan: Plan, noise: Noise, report: Report) -> Fraction:
     stated = plan.fields.get("sampler_error")
     if type(stated) is not float or not 0 <= stated <= 1:
         raise UnreadableError(
-            f"the plan's sampler_error is {stated!r}, which is no distance between distributions"
+            f"the plan's sampler_error is {stated!r}, which is not a distance between distributions"
         )
     if noise.diagonal and len(noise.scales) != grid.dimension:
         return Fraction(0)  # reported by the scales
@@ -399,7 +399,7 @@ def _heads(connection: sqlite3.Connection) -> Iterator[str]:
     ((text,),) = connection.execute("SELECT text FROM statement").fetchall()
     fields = parse_json(text)
     if not isinstance(fields, dict):
-        raise ValueError("its statement is no JSON object")
+        raise ValueError("its statement is not a JSON object")
     fields.pop("answers", None)
     identity = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     link = hashlib.sha256(b"smoothcert region memory\n" + identity.encode()).digest()

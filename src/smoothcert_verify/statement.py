@@ -67,7 +67,7 @@ class Levels:
             return None
         if not isinstance(sigmas, list) or not 1 <= len(sigmas) <= _MOST_SIGMA_LEVELS:
             raise UnreadableError(
-                f"sigma_levels = {sigmas!r}, which is no list of 1 to {_MOST_SIGMA_LEVELS} numbers"
+                f"sigma_levels = {sigmas!r}, which is not a list of 1 to {_MOST_SIGMA_LEVELS} numbers"
             )
         sizes = tuple(size({"sigma_levels": sigma}, "sigma_levels") for sigma in sigmas)
         if not isinstance(chooser, dict):
@@ -144,7 +144,7 @@ class Plan:
             raise UnreadableError(f"{max(n0, n)} votes, where {MOST_VOTES} are the most")
         rules = fields.get("stop", [])
         if not isinstance(rules, list) or not all(isinstance(rule, str) for rule in rules):
-            raise UnreadableError(f"stop = {rules!r}, which is no list of rules")
+            raise UnreadableError(f"stop = {rules!r}, which is not a list of rules")
         version = fields.get("stream", 1)
         if version not in (1, 2) or isinstance(version, bool):
             raise UnreadableError(f"stream = {version!r}, and known are 1 and 2: a newer smoothcert made it")
@@ -270,12 +270,12 @@ class Statement:
         """What is wrong with the stated number of inputs of a certification; logs may list theirs."""
         planned, allowed = self.data.get("planned"), self.positions
         if "shard" in self.data and self.shard is None:
-            return f"run.json states the shard {self.data['shard']!r}, which is no I/N with I from 1 to N"
+            return f"run.json states the shard {self.data['shard']!r}, which is not I/N with I from 1 to N"
         if self.plan is None or "planned" not in self.data:
             return None
         if type(planned) is int and planned >= 1 and (allowed is None or planned <= len(allowed)):
             return None
-        return f"run.json states {planned!r} inputs asked for, which is no number that the data and --every allow"
+        return f"run.json states {planned!r} inputs asked for, which is not a number that the data and --every allow"
 
 
 def read_statement(directory: Path) -> Statement:

@@ -103,7 +103,7 @@ class StatedRecord:
         """From a row of the journal; columns of later versions may be missing."""
         stopped = row.get("stopped")
         if stopped is not None and not isinstance(stopped, str):
-            raise UnreadableError(f"stopped = {stopped!r}, which is no text")
+            raise UnreadableError(f"stopped = {stopped!r}, which is not text")
         index, label, predicted, abstained = (
             integer(row, name) for name in ("index", "label", "predicted", "abstained")
         )

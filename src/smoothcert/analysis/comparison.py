@@ -121,7 +121,7 @@ def compare(
     confidence: float = 0.95,
     common: bool = False,
 ) -> Comparison:
-    """Compare two runs at ``radii`` fixed beforehand; ``common`` restricts them to the inputs they share.
+    """Compare two runs at ``radii`` fixed in advance; ``common`` restricts them to the inputs they share.
 
     Refused: different data, different inputs (unless ``common``), different norms, a run that isn't complete.
     """

@@ -96,7 +96,7 @@ def off_grid_in_words(run: Run) -> str | None:
 def _own_noise(run: Run, index: int, sigma: float, stretched: bool) -> Noise:
     """The noise that a search found for one input: with scales in a file of its own, or with one σ.
 
-    A record whose region is no ball has such a file, and a run that has lost it isn't read as if it were one.
+    A record whose region is not a ball has such a file, and a run that has lost it isn't read as if it were one.
     """
     kind = run.manifest.plan.known(PlanStatement.noise)
     scales = RunFiles(run.path).sigmas_of(index)

@@ -1,6 +1,6 @@
 """How far a test set's figures can be trusted: intervals and paired tests over inputs of the same distribution.
 
-All take inputs to be drawn independently of one another and of the model, and hold for one figure chosen beforehand,
+All take inputs to be drawn independently of one another and of the model, and hold for one figure chosen in advance,
 not for the best of several; ``among`` pays for looking at several. All are proved for every number of inputs: none
 is an approximation for large ones.
 """
@@ -368,7 +368,7 @@ def _checked_values(
     if outside.size:
         raise InvalidValueError(
             f"value {outside[0]:g} lies outside the range [{low:g}, {high:g}] it was said to have; give the range "
-            "that was certain beforehand"
+            "that was certain in advance"
         )
     return x
 

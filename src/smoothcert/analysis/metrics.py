@@ -296,7 +296,7 @@ def guaranteed_fraction(certified_fraction: float, m: int, alpha: float, rho: fl
     with probability at most ``alpha``. Then, with probability at least 1−``rho`` over all those votes, the
     fraction of these very m inputs that the smoothed classifier gets right throughout the ball of radius r is
     at least the number returned, where ``certified_fraction`` is their certified accuracy at r. It holds for
-    one r fixed beforehand, and says nothing of inputs outside the test set.
+    one r fixed in advance, and says nothing of inputs outside the test set.
 
     The number of false certificates is at most binomial(m, α), and Bernstein's inequality bounds its mean by
     α + √(2 α(1−α) ln(1/ρ) / m) + ln(1/ρ) / (3m); without the 2 that the statement is sometimes quoted

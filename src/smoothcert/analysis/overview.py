@@ -165,7 +165,7 @@ class TopClass:
 
     Inputs without estimation votes (``--stop wrong``) are left out. ``estimates`` and ``lower_bounds`` are at
     :data:`QUANTILES`, each the value of an input. An estimate is a share of other votes than those that chose: unbiased
-    where their number was fixed beforehand, not where they themselves could end the voting. Bounds are None where the
+    where their number was fixed in advance, not where they themselves could end the voting. Bounds are None where the
     run states no bound or alpha. ``at_ceiling`` is the share of inputs whose votes were all for that class: only more
     votes could certify more.
     """
@@ -210,7 +210,7 @@ def overview(run: Run, radii: Sequence[float]) -> RunOverview:
 
 
 def by_class(records: Rows, radii: Sequence[float]) -> tuple[ClassResult, ...]:
-    """Results for each label from 0 to the last class known; those without inputs are listed too."""
+    """Results for each label from 0 to the last class known; those without inputs are listed as well."""
     if not records:
         raise RunError("no input has been certified yet, so no class has a result")
     columns = Records.of(records)

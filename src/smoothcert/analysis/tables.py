@@ -160,7 +160,7 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], text_co
 
 
 def markdown_escaped(text: str) -> str:
-    """Text of one line that is no HTML, link, picture or code to a reader of Markdown."""
+    """Text of one line that is not HTML, link, picture or code to a reader of Markdown."""
     return re.sub(r"[|\[\]`]", r"\\\g<0>", shown_name(text)).replace("<", "&lt;")
 
 

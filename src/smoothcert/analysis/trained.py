@@ -29,7 +29,7 @@ _ABOUT = ("source", "published_acr", "start", "name", "inputs", "dataset", "arch
 
 
 def read_recipe_file(path: Path) -> dict[str, Any]:
-    """A training run's recipe as its file has it; nothing where ``path`` is no training run."""
+    """A training run's recipe as its file has it; nothing where ``path`` is not a training run."""
     try:
         return tomllib.loads(read_file(RunFiles(path).recipe, MOST_TEXT, links=False).decode())
     except (OSError, DataError, ValueError, RecursionError):

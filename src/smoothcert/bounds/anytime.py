@@ -5,7 +5,7 @@ Each is a pure function of the tally since the stream's first vote. Proofs: docs
 * ``mixture``: for the true p, the ratio of a mixture of likelihoods (Krichevsky & Trofimov's, the weights of q being
   Beta(½, ½)) to the likelihood of p is a martingale that starts at 1; it ever reaches 1/α with probability at most α
   (Ville 1939; Robbins 1970). Every p at which it has reached 1/α is refuted.
-* ``looks``: Clopper–Pearson at numbers of votes fixed beforehand, each with its share of α.
+* ``looks``: Clopper–Pearson at numbers of votes fixed in advance, each with its share of α.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def _looks_until(n: int) -> int:
 @register(
     "looks",
     "hard",
-    "Clopper–Pearson at n = 100·10^{k/8}, α shared out over the looks",
+    "Clopper–Pearson at n = 100·10^{k/8}, α divided over the interim analyses",
     True,
     next_look=next_look,
 )
@@ -239,7 +239,7 @@ def _looks(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 @register(
     "looks-top-two",
     "hard",
-    "top-two at n = 100·10^{k/8}, α shared out over the looks",
+    "top-two at n = 100·10^{k/8}, α divided over the interim analyses",
     True,
     next_look=next_look,
 )
@@ -251,7 +251,7 @@ def _looks_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
 @register(
     "looks-two-class",
     "hard",
-    "two-class at n = 100·10^{k/8}, α shared out over the looks",
+    "two-class at n = 100·10^{k/8}, α divided over the interim analyses",
     True,
     next_look=next_look,
     superseded=True,

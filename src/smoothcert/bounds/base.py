@@ -69,7 +69,7 @@ class Bound:
         return self.compute(tally, chosen, alpha)
 
     def check_look(self, n: int) -> None:
-        """Refuse an n at which the bound may not be evaluated, naming the looks around it."""
+        """Refuse an n at which the bound may not be evaluated, naming the allowed ones around it."""
         if self.next_look is None or self.is_look(n):
             return
         before, after = self.last_look(n), self.next_look(n)

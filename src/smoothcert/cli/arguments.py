@@ -120,7 +120,7 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     path = Path(name)
     if path.suffix == ".onnx":
         if path.exists() and not path.is_file():
-            raise ModelError(f"{name}: can't be read: it is no plain file")
+            raise ModelError(f"{name}: can't be read: it is not a regular file")
         return NamedModel(_adapted(path, options, votes))
     if path.suffix in _PICKLES:
         return NamedModel(_adapted(_unpickled(path, options.trust_pickle), options, votes))
@@ -308,7 +308,7 @@ def named_diagonal(text: str, sigma: float | None) -> DiagonalNoise | None:
         raise unknown_name("noise, fit directory or .npy file", text, [*NOISES.names(), "FIT", "FILE.npy"])
     if sigma is not None:
         raise InvalidValueError(
-            f"--sigma {sigma:g} and --noise {text} are two answers to one question: leave --sigma out. For the same "
+            f"--sigma {sigma:g} and --noise {text} are mutually exclusive: leave --sigma out. For the same "
             f"shape at another scale, save a multiple of its {RunFiles.sigmas.name} and give that file"
         )
     if path.is_dir():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MB = 10**6
 _WIDE = 90
-"""Columns of a screen that holds sources and papers, too; --json has them in any width."""
+"""Columns of a screen that holds sources and papers as well; --json has them in any width."""
 
 
 def list_data(

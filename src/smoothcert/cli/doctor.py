@@ -1,4 +1,4 @@
-"""`smoothcert doctor`: is this machine all right?"""
+"""`smoothcert doctor`: check this machine."""
 
 from __future__ import annotations
 

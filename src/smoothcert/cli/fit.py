@@ -180,7 +180,7 @@ def _write_ladder(out: Path, fits: list[Fit], quiet: bool) -> None:
 
 
 def _fitted(out: Path, fits: list[Fit], after: str) -> Iterator[str | Table]:
-    """What each fit ended with, and the command to go on with."""
+    """What each fit ended with, and the command to continue with."""
     from smoothcert.cli.views import figure_table
 
     split = split_of(fits[0])
@@ -316,7 +316,7 @@ def features(
     Parameters
     ----------
     fit
-        Directory made by fit noise (of a ladder: one of its rungs).
+        Directory made by fit noise (of a ladder: one of its points).
     run
         A run made by `certify --noise FIT`.
     out

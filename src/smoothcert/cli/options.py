@@ -123,7 +123,7 @@ Held = Annotated[
     list[str] | None,
     Parameter(
         consume_multiple=True,
-        help="Columns without noise, by number or name: categories, and what nobody can change. Certificates are about "
+        help="Columns without noise, by number or name: categories, and what cannot change. Certificates are about "
         "changes of the others.",
     ),
 ]

@@ -143,7 +143,7 @@ def _read(path: Path, reads: str, name: str) -> list[Any]:
 
 
 def _sigmas_of(path: Path) -> list[tuple[str, NDArray[np.float64]]]:
-    """The σ vector of a fit, of each rung of a ladder, or of a run that was certified with one; or a file's own."""
+    """The σ vector of a fit, of each point of a ladder, or of a run that was certified with one; or a file's own."""
     from smoothcert.perturb.diagonal import load_sigmas
     from smoothcert.runs.layout import RunFiles
     from smoothcert.smoothing.fits.fit import read_fits

@@ -88,7 +88,7 @@ def quickstart(
 
 
 def _next(out: Path, runs: list[Run]) -> list[str]:
-    """Commands to go on with."""
+    """Commands to continue with."""
     from smoothcert.hints import command, usage
 
     model, other = out / f"model-sigma{_SIGMAS[0]}", out / "model-consistency"

@@ -76,7 +76,7 @@ def recertify(
     best, or choosing per input, voids the promise: certificates would be wrong more often than alpha says. The new
     run records which run it was made from.
 
-    Soft votes (hoeffding, bernstein) hold the hard ones too, but not the other way round; with a hard bound the
+    Soft votes (hoeffding, bernstein) hold the hard ones as well, but not the other way round; with a hard bound the
     certificates are about the classifier smoothed by hard votes.
 
     Example: `smoothcert run recertify runs/digits-cert --bound clopper-pearson --out runs/digits-cert-cp`
@@ -220,7 +220,7 @@ def publish(
     to
         s3://BUCKET/PREFIX; gs://, az:// or abfs:// where gcsfs or adlfs is installed; file:///DIRECTORY.
     with_model
-        A training run's weights and checkpoint, too.
+        A training run's weights and checkpoint as well.
     replace
         Replace another run that is there.
     """
@@ -353,7 +353,7 @@ def export_log(
     """Write a run as a log of one file.
 
     tsv is what the field's scripts read: idx, label, predict, radius, correct, time, with radii rounded down. parquet
-    (extra `parquet`) keeps everything in full precision, votes, statement, noise scales, σ searches and levels too:
+    (extra `parquet`) keeps everything in full precision, votes, statement, noise scales, σ searches and levels as well:
     `run import` makes an identical run of it, and pandas, polars or DuckDB read it as a table.
 
     Example: `smoothcert run export runs/a --out a.parquet`

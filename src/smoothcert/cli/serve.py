@@ -65,7 +65,7 @@ class LimitOptions:
     max_connections: int = 512
     """Connections at once."""
     keep: int = 65_536
-    """Inputs whose votes are kept, to go on with when asked again."""
+    """Inputs whose votes are kept, to continue with when asked again."""
 
     def limits(self) -> Limits:
         """As the service takes them."""
@@ -279,7 +279,7 @@ def _check_host(host: str, api_keys: Path | None, everybody: bool, loopback: boo
             "--open to let everybody in"
         )
     if api_keys is not None and everybody:
-        raise InvalidValueError("--open and --api-keys are two answers to one question: leave one out")
+        raise InvalidValueError("--open and --api-keys are mutually exclusive: leave one out")
 
 
 def _secret(seed: int | None, path: Path | None) -> Secret:
@@ -287,7 +287,7 @@ def _secret(seed: int | None, path: Path | None) -> Secret:
     from smoothcert.service.secrets import Secret
 
     if seed is not None and path is not None:
-        raise InvalidValueError("--seed and --secret-file are two answers to one question: leave one out")
+        raise InvalidValueError("--seed and --secret-file are mutually exclusive: leave one out")
     if seed is not None:
         return Secret.of_seed(seed)
     return Secret.fresh() if path is None else Secret.in_file(path)

@@ -91,7 +91,7 @@ def sweep(
     train_inputs
         Train on this many inputs only, the first ones.
     ramp
-        Options that rise during training, for every method, KNOB[=START]:EPOCHS[@AFTER] as in train; a recipe's own
+        Options that rise during training, for every method, OPTION[=START]:EPOCHS[@AFTER] as in train; a recipe's own
         ramps
         of other options stay.
     shard

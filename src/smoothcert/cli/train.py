@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         """The same without σ and seed: a sweep takes several of both."""
 
     class KnobOptions:
-        """The knobs of all objectives, each None unless given."""
+        """The options of all objectives, each None unless given."""
 
 else:
     PlanOptions = options_class("PlanOptions", _plan_fields())
@@ -124,7 +124,7 @@ def train(
     train_inputs
         Train on the first M inputs only.
     ramp
-        Options that rise during training, KNOB[=START]:EPOCHS[@AFTER]: `epsilon:10` from 0 over 10 epochs, `lam:0@60`
+        Options that rise during training, OPTION[=START]:EPOCHS[@AFTER]: `epsilon:10` from 0 over 10 epochs, `lam:0@60`
         jumps after 60; lr, sigma or a number among the method's options.
     data_dir
         Where the data set's files are (default: the environment variable SMOOTHCERT_DATA).

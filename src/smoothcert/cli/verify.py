@@ -84,7 +84,7 @@ def verify(
 
     Made for runs of unknown origin. It trusts nothing: bounds, quantiles and radii are computed anew in
     whole numbers and 60-digit intervals, without the code that made the run, and nothing is opened but the run's own
-    files. Streams, numbers of votes, labels' range, hashes and the results' digest are checked, too.
+    files. Streams, numbers of votes, labels' range, hashes and the results' digest are checked as well.
 
     Votes alone can't show that they are the model's. `--replay 20 --model MODEL` casts those of 20 inputs again and
     compares them. What is still left to believe is listed at the end: that the seed was chosen before the inputs, for

@@ -109,7 +109,7 @@ def load_imagenet(split: str, root: Path | None) -> Dataset:
     Looks for ``train/nXXXXXXXX/`` and ``val/nXXXXXXXX/`` in ``imagenet/`` and the root itself; the test split
     is ``val``. Labels count the WordNet ids in order: those in ``LOC_synset_mapping.txt``, if it lies beside
     the two folders, else those that are a folder of either split. So with that file labels agree with
-    published networks even where only some of the classes are on disk. The file names the classes too.
+    published networks even where only some of the classes are on disk. The file names the classes as well.
     """
     require("PIL.Image", "the imagenet data set")
     folder = _FOLDERS[split]
@@ -174,7 +174,7 @@ def _read_names(file: Path) -> dict[str, str]:
         if not _WNID.fullmatch(wnid) or not name:
             raise DataError(
                 f"{file}, line {number}: expected a WordNet id and names, such as 'n01440764 tench', "
-                f"found {line!r}; mend the line or remove the file"
+                f"found {line!r}; fix the line or remove the file"
             )
         if wnid in names:
             raise DataError(
@@ -269,6 +269,6 @@ def _type_of(file: Path, number: int, line: str) -> str:
     if kind not in (*KITTI_CLASSES, _IGNORED):
         raise DataError(
             f"{file}, line {number}: expected a type among {', '.join((*KITTI_CLASSES, _IGNORED))}, found {kind!r}; "
-            "mend the line or fetch the labels again"
+            "fix the line or fetch the labels again"
         )
     return kind

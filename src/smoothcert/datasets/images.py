@@ -128,8 +128,8 @@ def read_ahead(
     """Each key with what ``read`` makes of it, in the order of the keys.
 
     While one is handed out, at most ``ahead`` others are read or being read. What goes wrong with a key is raised when
-    its turn comes, after all that came before it. When the consumer leaves, or an error does, nothing more is begun and
-    every thread has ended.
+    its place comes, after all that came before it. When the consumer leaves, or an error does, nothing more is begun
+    and every thread has ended.
     """
     waiting = iter(keys)
     pool = ThreadPoolExecutor(threads, "reading")

@@ -276,7 +276,7 @@ def noisy_rows(voter: Voter, number: int, count: int) -> Tensor:
 
 
 class Recast:
-    """Votes that were counted, some of which are cast again by the caller: whoever cast them, they must be the same.
+    """Votes that were counted, some of which are cast again by the caller: both must be the same.
 
     The run's first round and a sample of all others are kept; a round to cast again takes each slot from any of them,
     so that blocks sit where they did, beside others than before.

@@ -106,7 +106,7 @@ class Engine:
             return self._voters[passes]
 
     def release(self, passes: Passes, voters: Voters, *, failed: bool) -> None:
-        """A run has no more use for a model's workers: they are kept, unless it failed and nobody else uses them."""
+        """A run has no more use for a model's workers: they are kept, unless it failed and nothing else uses them."""
         with self._lock:
             if self._voters.get(passes) is not voters:
                 return
@@ -253,7 +253,7 @@ class _Run(Generic[R]):
 
 
 def _ahead(jobs: Iterator[Job[R]], count: int) -> tuple[list[Job[R]], Iterator[Job[R]]]:
-    """The next jobs, and all of them; an error that ends them early is raised in its turn."""
+    """The next jobs, and all of them; an error that ends them early is raised in order."""
     first: list[Job[R]] = []
 
     def failed(error: Exception) -> Job[R]:

@@ -156,7 +156,7 @@ class DeviceCells:
     """A sampler's integer thresholds on a device, moved once: 58 bits give the whole number of steps that it gives."""
 
     def __init__(self, sampler: CellSampler, device: str) -> None:
-        """Tables are told apart by the bits above the 58; with the sign turned they have the order of int64, too."""
+        """Tables are told apart by the bits above the 58; with the sign turned they have the order of int64 as well."""
         which = sampler.which
         self._thresholds = _moved((sampler.thresholds ^ _SIGN).view(np.int64), device)
         table = np.zeros(1, dtype=np.int64) if which is None else which

@@ -215,9 +215,9 @@ def blocks_of(task: Task) -> list[Block]:
 
 
 class Lanes:
-    """Blocks waiting for a round, one lane for each slot of it.
+    """Blocks waiting for a round, one queue for each place of it.
 
-    Block b of input i waits in lane (i + b) mod slots. Lanes hold iterators: a draw of any size takes no more memory
+    Block b of input i waits in queue (i + b) mod places. Queues hold iterators: a draw of any size takes no more memory
     than one of a few votes.
     """
 
@@ -246,7 +246,7 @@ class Lanes:
             yield Block(of.voter.copies, stream, number, first, last, of)
 
     def next_round(self) -> list[Block | None]:
-        """One block from every lane that has any."""
+        """One block from every queue that has any."""
         return [self._take(lane) for lane in self._lanes]
 
     def _take(self, lane: deque[Iterator[Block]]) -> Block | None:

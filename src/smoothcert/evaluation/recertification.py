@@ -215,7 +215,7 @@ def _check_bound(run: Run, old: CertifyPlan, bound: str | None) -> None:
         fitting = [each.name for each in anytime if each.next_look is None and not each.superseded]
         raise RunError(
             f"{run.path} stopped by looking at its votes ({' '.join(each.text for each in old.stops)}), and the "
-            f"{bound} bound holds for a number of votes fixed beforehand: choose {' or '.join(fitting)}, or certify "
+            f"{bound} bound holds for a number of votes fixed in advance: choose {' or '.join(fitting)}, or certify "
             "anew"
         )
 

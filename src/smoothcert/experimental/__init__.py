@@ -1,1 +1,1 @@
-"""Works, is tested, and is not needed by anything in the front row."""
+"""Works, is tested, and is not needed by anything outside of it."""

@@ -314,7 +314,7 @@ def check_up(
 ) -> Checkup:
     """Everything about this machine that a user can't see; ``on_step`` hears of each step before it is taken.
 
-    What goes wrong in a step is noted and the next one taken. One ``device`` alone is also held against the CPU.
+    What goes wrong in a step is noted and the next one taken. One ``device`` alone is also compared with the CPU.
     """
     if device is not None:
         device = Execution(device).main_device  # one card: its speed stands beside the bare network's on it

@@ -164,7 +164,7 @@ def adapt(
     module or an ONNX file votes. ``input_dtype`` ("uint8") is for models that take whole numbers, ``constants`` for the
     inputs of an ONNX file that aren't smoothed. ``thread_safe``: whether several threads may evaluate the model at
     once; by default torch modules that can be captured as a graph and ONNX files, not functions and estimators.
-    What a make of model has no use for is refused.
+    Options that do not apply to a model type are rejected.
     """
     output = None if output is None else str(output)
     if classes is not None:

@@ -311,7 +311,7 @@ def _unmasked(name: str, answer: Any) -> NDArray[Any]:
     """An answer as an array; refused where it has masked values, by which a model says that it says nothing."""
     found = None if is_masked(answer) else np.asanyarray(answer)
     if found is None or is_masked(found):  # what isn't an array may become a masked one
-        raise ModelError(f"{name} returned masked values, which are no votes: fill them in")
+        raise ModelError(f"{name} returned masked values, which are not votes: fill them in")
     return np.asarray(found)
 
 

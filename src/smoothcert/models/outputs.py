@@ -277,8 +277,8 @@ def same_answers(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, 
 def differing_rows(expected: torch.Tensor, found: torch.Tensor, kind: OutputKind, eps: float) -> torch.Tensor:
     """Where two evaluations of the same rows disagree: labels, and scores by more than rounding.
 
-    Labels may differ only between two scores that rounding could have swapped. Where one is no number (no vote: refused
-    when it is to be one) the other must be none either.
+    Labels may differ only between two scores that rounding could have swapped. Where one is not a number (no vote:
+    refused when it is to be one) the other must be none either.
     """
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return torch.ones(len(expected), dtype=torch.bool)

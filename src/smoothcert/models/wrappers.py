@@ -141,7 +141,7 @@ def two_columns(answers: torch.Tensor, kind: OutputKind) -> torch.Tensor:
 
 
 def _in_range(shares: torch.Tensor) -> torch.Tensor:
-    """Refuse what is no probability: at once, or as NaN among votes where looking would mean waiting for a device."""
+    """Reject what is not a probability: at once, or as NaN among votes where a device would have to be awaited."""
     inside = (shares >= 0) & (shares <= 1)
     if shares.device.type != "cpu":
         return shares.where(inside, torch.nan)

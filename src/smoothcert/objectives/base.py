@@ -45,7 +45,7 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """A training method; the fields of a subclass are its knobs, with their published values as defaults.
+    """A training method; the fields of a subclass are its options, with their published values as defaults.
 
     The first line of the subclass's docstring is its summary, ``paper`` names where it comes from.
     """
@@ -63,7 +63,7 @@ class Objective(ABC):
 
     @property
     def draws(self) -> int:
-        """Noise draws for each input of a step: its knob ``copies``, or one.
+        """Noise draws for each input of a step: its option ``copies``, or one.
 
         A step takes that many times fewer inputs, so that methods compare at the same number of rows, unless
         ``batch_counts_inputs``.
@@ -146,7 +146,7 @@ class SmoothingLoss:
         if isinstance(method, Objective):
             if knobs:
                 raise InvalidValueError(
-                    f"{', '.join(knobs)}: the knobs of a method that is given as an object are its own"
+                    f"{', '.join(knobs)}: the options of a method that is given as an object are its own"
                 )
             self.objective = method
         else:

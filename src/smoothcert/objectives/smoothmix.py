@@ -32,7 +32,7 @@ class SmoothMix(Objective):
     ``steps`` normalised steps of size ``alpha`` up ``−log F̂_y`` reach. With ``one_step``, the first step's
     point, kept within ``one_step_norm`` (None: ``alpha``), takes the place of x. ``max_norm`` limits ‖x̃−x‖₂.
 
-    Two knobs are the released recipe's, not the paper's: ``only_correct`` drops the mix loss of inputs that F̂
+    Two options are the released recipe's, not the paper's: ``only_correct`` drops the mix loss of inputs that F̂
     gets wrong, ``clip`` keeps adversaries in [0, 1]. So is KL where the paper may be read as
     cross-entropy; it is differentiated through y_mix. The model is attacked in eval mode.
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class Stability(Objective):
     """Cross-entropy at the clean input, plus ``lam`` times that of the noisy softmax against the clean one.
 
-    ``CE(F(x), y) + λ·CE(F(x+δ), target F(x))``, differentiated through the target too. Clean and noisy rows are batches
-    of their own to batch norm, as released.
+    ``CE(F(x), y) + λ·CE(F(x+δ), target F(x))``, differentiated through the target as well. Clean and noisy rows are
+    batches of their own to batch norm, as released.
 
     Published: λ = 2; 1 for CIFAR-10 at σ = 1.0, for stability.
     """

@@ -194,7 +194,7 @@ def load_sigmas(path: Path) -> NDArray[np.float64]:
     except DataError as error:
         raise RunError(str(error)) from None
     except ValueError as error:
-        raise RunError(f"{path} is no .npy file of numbers ({error}); restore it") from None
+        raise RunError(f"{path} is not an .npy file of numbers ({error}); restore it") from None
     if values.dtype.kind not in "iuf":
         raise RunError(f"{path} must hold one array of real numbers")
     return values.astype(np.float64)

@@ -59,7 +59,7 @@ class Grid:
     def of(cls, levels: int | None) -> Grid:
         """For inputs that are multiples of 1/levels; None: for any numbers, which are rounded to a finer grid.
 
-        The finer grid is a grid of pictures, too.
+        The finer grid is a grid of pictures as well.
         """
         return cls(PICTURE_LEVELS, _FINE) if levels is None else cls(levels, _COARSE)
 

@@ -500,7 +500,7 @@ def noise_of_estimator(estimator: object) -> Hybrid | None:
 def _stated_beta(plan: Mapping[str, Any]) -> float:
     beta = plan["beta"]
     if type(beta) is not float or mask_probability(beta) != beta:
-        raise ValueError(f"beta = {beta!r}, which is no multiple of 2^-32")
+        raise ValueError(f"beta = {beta!r}, which is not a multiple of 2^-32")
     return beta
 
 

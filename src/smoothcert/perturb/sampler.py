@@ -3,7 +3,7 @@
 Noise ε of standard deviation σ, rounded to the nearest multiple k of a step s, has P[k ≤ j] = F((j + ½)/ρ) with ρ = σ/s
 and F the distribution function of ε/σ. These probabilities, rounded to the nearest multiple of 2⁻⁵⁸, are thresholds
 for a 58-bit uniform number. They are computed with 128 binary digits after the point, in integers alone, so that the
-rounding is the only error to speak of (tests/perturb/test_thresholds.py holds them against 50-digit arithmetic).
+rounding is the only error to speak of (tests/perturb/test_thresholds.py compares them with 50-digit arithmetic).
 """
 
 from __future__ import annotations

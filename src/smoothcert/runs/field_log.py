@@ -66,7 +66,7 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
     """Read a log, plain or gzipped, finished or cut off; ``sigma`` is the noise it was certified with.
 
     Columns go by their names. ``time`` may be missing (0 seconds then). A column named ``sigma`` is each
-    input's own σ and takes precedence over the argument; all other columns are ignored, ``min_sigma`` too:
+    input's own σ and takes precedence over the argument; all other columns are ignored, ``min_sigma`` as well:
     it is the least entry of a σ vector and no σ the radius could be recomputed from. Anything else that isn't
     as it should be is a DataError, because a line skipped in silence would change every figure.
     """

@@ -287,7 +287,7 @@ def check_writable_place(path: Path) -> None:
 def _opened(path: Path, writable: bool, held: ExitStack) -> sqlite3.Connection:
     """The file, which must hold a journal's tables alone; ``held`` closes it.
 
-    A writer's end folds the write-ahead file in, so that a finished run is one plain file.
+    A writer's end folds the write-ahead file in, so that a finished run is one regular file.
     """
     if writable:
         connection = connect_sqlite(path, held)

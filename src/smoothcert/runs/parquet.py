@@ -78,7 +78,7 @@ def write_parquet(run: Run, path: Path) -> None:
 
 
 def write_columns(columns: Mapping[str, Sequence[Any]], path: Path) -> None:
-    """Write a table that is no run: a column for each name, in one step. Names of classes of several types are text."""
+    """Write a table that is not a run: a column for each name. Names of classes of several types become text."""
     arrow = require("pyarrow", "Parquet")
     _write(arrow.table({name: _column(arrow, values) for name, values in columns.items()}), path)
 

@@ -227,7 +227,7 @@ def publish(
     """Put a finished run into a store; readers there get these very bytes or a refusal.
 
     The list of its files, without which nothing is read, goes last, after every file was read back and had its size and
-    hash: an upload that was killed is no run, and the same command completes it. Weights and checkpoints stay here
+    hash: an upload that was killed is not a run, and the same command completes it. Weights and checkpoints stay here
     unless they are asked for. Another run that is there is refused, or replaced where that is asked for. ``on_file`` is
     called with the number of files after each of them.
     """
@@ -286,7 +286,7 @@ def local_run(text: str) -> Path:
     files = _read_list(store)
     if files is None:
         raise RunError(
-            f"{place} is no published run: it has no {RunFiles.published.name}, as when an upload isn't finished. "
+            f"{place} is not a published run: it has no {RunFiles.published.name}, as when an upload isn't finished. "
             "Put it there with `smoothcert run publish`, or copy the directory here"
         )
     wanted = {name: one for name, one in files.items() if name not in _MODEL}
@@ -330,7 +330,7 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
         for end in COMPANIONS:
             if files.journal.with_name(files.journal.name + end).exists():
                 raise RunError(
-                    f"{files.journal}{end} is there, as while somebody reads or writes the run: publish it when that "
+                    f"{files.journal}{end} is there, as while a process reads or writes the run: publish it when that "
                     "is over; after a kill, give the command that made the run again"
                 )
         names = [*files.kept_names(), files.answers.name, files.journal.name]
@@ -382,12 +382,12 @@ def _read_list(store: ObjectStore) -> dict[str, StoredFile] | None:
 
 def _checked(name: str, stated: Any) -> StoredFile:
     if not RunFiles.keeps(name) and name not in _MODEL and name not in _OTHERS:
-        raise ValueError(f"{name[:100]!r} is no file of a run")
+        raise ValueError(f"{name[:100]!r} is not a file of a run")
     if not isinstance(stated, dict) or stated.keys() != {"bytes", "sha256"}:
-        raise ValueError(f"what it says of {name} is no size and hash")
+        raise ValueError(f"what it says of {name} is not a size and hash")
     size, digest = stated["bytes"], stated["sha256"]
     if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size <= _MOST_BYTES:
-        raise ValueError(f"the size of {name} is no size")
+        raise ValueError(f"the size of {name} is not a size")
     if not isinstance(digest, str) or not _HEX.fullmatch(digest):
-        raise ValueError(f"the hash of {name} is no SHA-256")
+        raise ValueError(f"the hash of {name} is not a SHA-256")
     return StoredFile(size, digest)

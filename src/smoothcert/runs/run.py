@@ -71,7 +71,7 @@ class Run:
         """
         if (norm := self.manifest.plan.norm) is None:
             raise RunError(
-                f"{self.path} states no norm for its radii: it is no certification; name one that is"
+                f"{self.path} states no norm for its radii: it is not a certification; name one that is"
             )
         held = self.manifest.model.held
         return norm if held is None else f"{norm} ({_held_in_words(held)})"

@@ -21,7 +21,7 @@ _SECRET_IN_WORDS = {
     "operating system": "a secret that this server drew when it was started and keeps nowhere: a restart draws fresh "
     "votes, so the promise is for each life of the server",
     "secret file": "a secret in a file, which outlives restarts: so does the promise",
-    "seed": "a seed that the operator gave: whoever knows it can look for inputs that it flatters, and for those "
+    "seed": "a seed that the operator gave: everyone who knows it can look for inputs that it flatters, and for those "
     "nothing is promised",
 }
 

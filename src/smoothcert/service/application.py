@@ -46,7 +46,7 @@ from smoothcert.smoothing.stores.base import IncompleteMemoryError, StoreError
 
 T = TypeVar("T")
 Asked = tuple[str, list[Any], Wanted]
-"""Who asks, about which inputs, and for what."""
+"""The caller, its inputs, and what it asks for."""
 Event = tuple[str, Answered]
 
 _READ_AT_ONCE = 2  # pictures, and other bodies: more would only wait for a processor, with all that they take
@@ -118,7 +118,7 @@ def make_application(
 
 
 class _Reader:
-    """Makes inputs of bodies: callers take turns, and what it costs is counted against their quota.
+    """Makes inputs of bodies: callers alternate, and what it costs is counted against their quota.
 
     Pictures, which may take seconds, and all other bodies do not wait for each other.
     """

@@ -109,7 +109,7 @@ def _npy(content: bytes) -> NDArray[Any]:
     try:
         array = read_npy(io.BytesIO(content), len(content))
     except ValueError as error:
-        raise InvalidValueError(f"the body is no .npy file that can be read: {error}") from None
+        raise InvalidValueError(f"the body is not an .npy file that can be read: {error}") from None
     if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
         raise InvalidValueError(f"the .npy file must hold numbers of up to 64 bits, it has {array.dtype}")
     return array.astype(array.dtype.newbyteorder("="))

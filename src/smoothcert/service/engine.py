@@ -202,7 +202,7 @@ class VotingEngine:
         return self._broken is not None
 
     def close(self, grace: float = 0.0) -> None:
-        """Take no more asks, go on with those that are held for ``grace`` seconds, then end them as they stand."""
+        """Take no more asks, continue with those that are held for ``grace`` seconds, then end them as they stand."""
         until = time.monotonic() + grace
         with self._lock:
             self._closing = True

@@ -136,7 +136,7 @@ class Gate:
             self._metrics.request(path, status, time.perf_counter() - began)
 
     def _crowded(self, caller: str) -> Response | None:
-        """Health is outside these limits, so that whoever watches the server is always answered."""
+        """Health is outside these limits, so that monitoring is always answered."""
         wait = {"Retry-After": "1"}
         if self._under_way.total() > self._most:
             return JSONResponse({"error": "too many requests are under way"}, 503, wait)

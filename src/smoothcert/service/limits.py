@@ -93,7 +93,7 @@ class Limits(_Checked):
 class FairSlots:
     """So many at once, one of each caller; of callers who wait, the one with the most left of its quota is next.
 
-    Callers with as much left take turns. For one event loop.
+    Callers with as much left alternate. For one event loop.
     """
 
     def __init__(self, slots: int, left: Callable[[str], float] = lambda _: 0.0) -> None:

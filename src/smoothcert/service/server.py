@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
             self._on_started(f"http://{f'[{name[0]}]' if ':' in name[0] else name[0]}:{name[1]}")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take no more questions; go on with those that are held, for so long."""
+        """Take no more questions; continue with those that are held, for so long."""
         ending = asyncio.create_task(asyncio.to_thread(self._service.engine.close, self._grace))
         await super().shutdown(sockets)
         await ending

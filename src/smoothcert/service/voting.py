@@ -253,7 +253,7 @@ class Schedule:
     """Start-time fair queuing: the next task goes to the caller that was given the fewest votes.
 
     A caller that comes, or comes back, starts level with the least-served of those that wait: it neither saves up
-    votes while it is away nor pays for what it was given when no other was waiting. A caller's own inputs take turns.
+    votes while it is away nor pays for what it was given when no other was waiting. A caller's own inputs alternate.
     So a caller with a hundred inputs slows one with a single input down no more than a caller with one would.
     """
 

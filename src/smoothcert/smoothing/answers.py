@@ -215,7 +215,7 @@ def _class_of(answer: Certification | Prediction) -> str:
 
 
 def _radius_of(answer: Certification) -> str:
-    """Rounded down to four digits: a printed radius is certified, too."""
+    """Rounded down to four digits: a printed radius is certified as well."""
     if not answer.radius > 0:
         return "radius=0"
     digits = Context(prec=4, rounding=ROUND_DOWN).create_decimal_from_float(answer.radius)
@@ -415,7 +415,9 @@ class Certifications(Answers[Certification]):
         for label, number in found:
             if number is None:
                 known = f"0 to {classes - 1}" if names is None else ", ".join(map(repr, names[:8]))
-                raise InvalidValueError(f"y holds {label!r}, which is no class of the model; it has {known}")
+                raise InvalidValueError(
+                    f"y holds {label!r}, which is not a class of the model; it has {known}"
+                )
             numbers.append(number)
         return numbers
 

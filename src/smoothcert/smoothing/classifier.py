@@ -427,7 +427,7 @@ class SmoothedClassifier(ModelClassifier):
     alpha
         Probability that a certificate is wrong.
     seed
-        Names the random streams. None takes one from the operating system (0 for a data set): somebody who knows the
+        Names the random streams. None takes one from the operating system (0 for a data set): anyone who knows the
         seed can look for inputs that it flatters.
     stop
         Rules that end an input's voting early, or a budget: ``"decide:0.5"``, or several of them.

@@ -148,7 +148,7 @@ class HoldingClassifier(ArrayInterface):
     which has the coordinates that aren't held, in their order. Of another v it says nothing.
 
     Of a pandas table, held columns may hold texts, categories, numbers and dates: the model gets them as they are.
-    Other values that are held reach it as they are, too: in float64 where float32 would round one, unless the plan
+    Other values that are held reach it as they are as well: in float64 where float32 would round one, unless the plan
     states a type, which then refuses it.
     """
 

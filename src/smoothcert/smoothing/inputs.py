@@ -45,7 +45,7 @@ def as_numpy(x: ArrayLike) -> NDArray[Any]:
     # Rows of several lengths, a sparse tensor, lazy signs.
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         reason = str(error).splitlines()[0]
-        raise InvalidValueError(f"a {type(x).__name__} that is no array of numbers ({reason})") from None
+        raise InvalidValueError(f"a {type(x).__name__} that is not an array of numbers ({reason})") from None
 
 
 def check_not_rounded(x: Any, found: NDArray[Any]) -> None:
@@ -101,7 +101,7 @@ def as_array(x: ArrayLike) -> NDArray[Any]:
 def _table_of_numbers(table: Any) -> NDArray[Any]:
     """A table, or a row of one, with columns of several types of numbers: truths, pandas' nullable ones, Arrow's.
 
-    As objects where a value is no number; refused with the name of a column that misses one.
+    As objects where a value is not a number; refused with the name of a column that misses one.
     """
     values = table.to_numpy(dtype=object)
     flat = values.reshape(-1).tolist()

@@ -49,7 +49,7 @@ class MemoryAnswer:
     """What the memory-enhanced classifier answers. ``record`` is the stored record that vouches for it.
 
     ``region`` is what may be claimed: every float64 input inside it will be answered ``predicted``. ``certified`` is
-    the certificate that was at hand: it disagrees with the answer where a stored region overruled it.
+    the certificate that was available: it disagrees with the answer where a stored region overruled it.
     """
 
     predicted: int
@@ -102,7 +102,7 @@ def as_point(x: NDArray[Any], statement: MemoryStatement) -> NDArray[np.float64]
         raise InvalidValueError(f"integers beyond 2^53 = {_EXACT_INTEGERS} can't be told apart in float64")
     point = x.astype(np.float64)
     if not np.isfinite(point).all():
-        raise InvalidValueError("an input must be finite: it has a NaN or an infinity; mend it and ask again")
+        raise InvalidValueError("an input must be finite: it has a NaN or an infinity; fix it and ask again")
     largest = float(np.abs(point).max())
     if largest > LARGEST:
         raise InvalidValueError(
@@ -338,7 +338,7 @@ class RegionMemory:
         if getattr(certified, "held", None) is not None:
             raise InvalidValueError(
                 "a certificate that holds coordinates is about inputs with the same values there, and a memory would "
-                "answer others by it, too: certify without holding"
+                "answer others by it as well: certify without holding"
             )
         if getattr(region, "kind", None) not in KINDS[self.statement.norm]:
             raise InvalidValueError(

@@ -29,7 +29,7 @@ from smoothcert.tally import STREAM_VERSION, Phase, Stream, Tally
 
 AUTO = "auto"
 FIXED_BOUND, ANYTIME_BOUND = "top-two", "mixture-top-two"
-"""What ``auto`` stands for: with a number of votes fixed beforehand, and where the votes may end the voting."""
+"""What ``auto`` stands for: with a number of votes fixed in advance, and where the votes may end the voting."""
 _FORMER_BOUNDS = ("two-class", "mixture-two-class")  # what it stood for before
 
 _MINIMUM_ALPHA = 1e-200  # far below it, scipy's inverse beta function errs to the wrong side
@@ -255,7 +255,7 @@ class CertifyPlan:
         )
 
     def allows_votes(self, n: int) -> bool:
-        """Whether an input can have got n estimation votes; where they are fixed beforehand, only n or none."""
+        """Whether an input can have got n estimation votes; where they are fixed in advance, only n or none."""
         if not self.sequential and not self.budget.pilot_votes:
             return n == self.n or (n == 0 and bool(self.stop_rules))
         return 0 <= n <= self.most_votes
@@ -295,7 +295,7 @@ class CertifyPlan:
             if rule.sees == "estimation" and not bound.anytime:
                 fitting = [name for name in BOUNDS if BOUNDS[name].anytime and not BOUNDS[name].superseded]
                 raise InvalidValueError(
-                    f"the {self.bound} bound holds for a number of votes fixed beforehand, but {rule.text} stops by "
+                    f"the {self.bound} bound holds for a number of votes fixed in advance, but {rule.text} stops by "
                     f"looking at them: leave the bound out ({ANYTIME_BOUND} is taken), choose one of "
                     f"{', '.join(fitting)}, or stop by pilot:1%"
                 )

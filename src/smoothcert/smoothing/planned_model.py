@@ -106,7 +106,7 @@ class PlannedModel:
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the model made ready to vote, which belongs to this process.
 
-        The seed goes along, used or not: whoever can read a pickle knows it.
+        The seed goes along, used or not: readers of the pickle know it.
         """
         return vars(self) | {"_prepared": None, "_engine": None}
 
@@ -201,8 +201,8 @@ class PlannedModel:
     def settle_seed(self) -> int:
         """The plan's seed; where it has none, one from the operating system becomes it.
 
-        All copies of a classifier have the same, in other processes too. Knowing the seed before choosing an input is
-        enough to look for one that it flatters.
+        All copies of a classifier have the same, in other processes as well. Knowing the seed before choosing an
+        input is enough to look for one that it flatters.
         """
         with _SETTLING:  # or a thread might put back a plan that another has settled further
             if self.plan.seed is None:
@@ -284,7 +284,7 @@ class PlannedModel:
 def certify_states(
     plan: CertifyPlan, model: NoisyModel, x: NDArray[Any], index: int, label: int | None = None
 ) -> Iterator[CertifyState]:
-    """A state at every look; the last one has the certification, the same that CERTIFY would give."""
+    """A state at every checkpoint; the last one has the certification, the same that CERTIFY would give."""
     seen: list[CertifyState] = []
     procedure = stopping_procedure(x, plan, label=label, watch=seen.append)
     voter = model.voter(index, x, plan.noise)
@@ -305,11 +305,11 @@ def certify_states(
 
 
 def check_streams(plan: CertifyPlan) -> None:
-    """Refuse a plan whose bound doesn't hold at every look."""
+    """Refuse a plan whose bound doesn't hold at every n."""
     if not plan.confidence_bound.anytime:
         raise InvalidValueError(
             f"certify_stream shows votes as they come, and the {plan.bound} bound holds for a number of votes fixed "
-            f"beforehand only: give the plan bound={ANYTIME_BOUND!r}"
+            f"in advance only: give the plan bound={ANYTIME_BOUND!r}"
         )
     if plan.search is not None:
         raise InvalidValueError("certify_stream is about the plan's own noise: leave the sigma search out")

@@ -83,8 +83,8 @@ def train(
     stream is left as it was. So on one machine's CPU the same initial weights, data and plan give the same weights,
     whether or not training was interrupted between two epochs and continued from its ``state``, and however many
     threads torch may use: small networks train with one. Sums of large networks are split among several, and round
-    differently for another number: ``plan.threads`` fixes it. Validation, an ``acr_check`` too, only reports: on the
-    holdout, or else the test set if given, or else training inputs.
+    differently for another number: ``plan.threads`` fixes it. Validation, an ``acr_check`` as well, only reports: on
+    the holdout, or else the test set if given, or else training inputs.
     """
     trainer = _Trainer(model, dataset, plan, test_set, progress, processes or Processes(), acr_check)
     state = state or State()

@@ -51,7 +51,7 @@ class Ramp:
             raise InvalidValueError(f"ramp of {self.knob} must start at a finite number, got {self.start}")
 
     def value(self, final: float, epoch: int) -> float:
-        """The knob's value during ``epoch``, counted from 0."""
+        """The option's value during ``epoch``, counted from 0."""
         if epoch < self.after:
             return self.start
         risen = epoch + 1 - self.after
@@ -77,7 +77,7 @@ class Ramp:
             start = float(match["start"] or 0)
         except ValueError:
             raise InvalidValueError(
-                f"ramp {text!r} is not of the form KNOB[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
+                f"ramp {text!r} is not of the form OPTION[=START]:EPOCHS[@AFTER], such as epsilon:10 (rise from 0 over "
                 "10 epochs), lr=0.001:5 or lam:0@60 (jump after 60 epochs)"
             ) from None
         return cls(match["knob"], int(match["epochs"]), start, int(match["after"] or 0))
@@ -102,7 +102,7 @@ class TrainPlan:
     """An objective, its noise level, and how its loss is brought down: by default SGD with Nesterov momentum.
 
     The defaults are the recipe that the papers' MNIST experiments share. Names in ``ramps`` are ``lr``,
-    ``sigma`` or any number among the objective's knobs.
+    ``sigma`` or any number among the objective's options.
     """
 
     sigma: float = field(metadata={"help": "standard deviation of the noise, in input units; 0: no noise"})
@@ -150,7 +150,8 @@ class TrainPlan:
     sigma_samples: int = knob(1, "data-dependent: samples for a step of σ")
     sigma_steps: int = knob(1, "data-dependent: steps of σ in each batch")
     sigma_training_mode: bool = knob(
-        False, "data-dependent: σ steps see the model in training mode, as in the released code, not at rest"
+        False,
+        "data-dependent: σ steps see the model in training mode, as in the released code, not in eval mode",
     )
     sigma_factor: float = knob(4.0, "data-dependent: an example's σ stays within this factor of the plan's")
     shards: int | None = knob(
@@ -250,7 +251,7 @@ class TrainPlan:
             raise InvalidValueError(f"ramp {ramp}: give {ramp.knob} the value to reach")
         known = _number_knobs(self.objective)
         if ramp.knob not in known:
-            raise unknown_name("knob to ramp", ramp.knob, ["lr", "sigma", *known])
+            raise unknown_name("option to ramp", ramp.knob, ["lr", "sigma", *known])
         assert isinstance(final, (int, float))
         value = ramp.value(final, epoch)
         return max(1, round(value)) if isinstance(final, int) else value
@@ -273,7 +274,7 @@ def _check_ramps(ramps: tuple[Ramp, ...]) -> None:
     knobs = [ramp.knob for ramp in ramps]
     for ramp in ramps:
         if knobs.count(ramp.knob) > 1:
-            raise InvalidValueError(f"ramps must name each knob once, {ramp.knob} has several")
+            raise InvalidValueError(f"ramps must name each option once, {ramp.knob} has several")
         if ramp.knob in ("lr", "sigma"):
             check_not_negative(f"ramps: the start of {ramp}", ramp.start)
 
@@ -298,8 +299,8 @@ def check_learns(plan: TrainPlan) -> None:
 def without_effect(plan: TrainPlan, typed: Collection[str]) -> list[str]:
     """A sentence for each of the ``typed`` fields that does nothing, or doesn't get where it should.
 
-    Fields that nobody typed say nothing: a recipe shortened by ``--epochs`` keeps its own. Nor does ``step_epochs``
-    beyond the epochs, which is how one asks for a rate that never drops.
+    Fields that were not typed cause no warning: a recipe shortened by ``--epochs`` keeps its own. Nor does
+    ``step_epochs`` beyond the epochs, which is how one asks for a rate that never drops.
     """
     told = [
         f"--{name.replace('_', '-')} has no effect {reason}"

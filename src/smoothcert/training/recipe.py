@@ -49,7 +49,7 @@ class Recipe:
         objective: str | None = None,
         knobs: Mapping[str, object] | None = None,
     ) -> Recipe:
-        """The recipe with other values; another objective brings its own default knobs, and no ramps of them.
+        """The recipe with other values; another objective brings its own default options, and no ramps of them.
 
         A changed recipe is no longer the published one, so it drops the published figure.
         """
@@ -189,7 +189,7 @@ class Method:
 
     @property
     def cost(self) -> str:
-        """The passes of a step with the default knobs, in words."""
+        """The passes of a step with the default options, in words."""
         passes = self.passes
         parts = []
         if passes.attack_forward:
@@ -200,7 +200,7 @@ class Method:
         return ", ".join(parts) + f" × {passes.rows} row{'s' if passes.rows > 1 else ''}"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; of each knob its name, default and help."""
+        """Plain values; of each option its name, default and help."""
         knobs = [{"name": knob.name, "default": knob.default, "help": knob.help} for knob in self.knobs]
         return asdict(replace(self, knobs=())) | {"knobs": knobs}
 

@@ -114,7 +114,7 @@ def train_into(
     """Carry out a recipe in ``out``, going on where it was interrupted; does nothing if it is finished.
 
     A kill at any moment costs at most the epoch under way, and on a CPU the weights at the end are those of an
-    uninterrupted run: it goes on with the threads it was begun with. Another recipe, data set or kind of device is
+    uninterrupted run: it continues with the threads it was begun with. Another recipe, data set or kind of device is
     refused, and so is a new run whose ramps would leave it without noise or steps. An ``acr_check`` only reports, and
     may be another one when a run goes on: each epoch notes the inputs and votes of its own. The statement keeps, for
     the record, the range of the inputs, and ``data_dir``, where the data set's files were said to be.

@@ -102,7 +102,7 @@ def run_labels(runs: Sequence[Run], summaries: Sequence[RunSummary]) -> tuple[st
 
 
 def told_apart(rows: Sequence[RunFacts]) -> list[str | None]:
-    """Of each the data set, and the split where that differs too; None for all where they are on the same."""
+    """Of each the data set, and the split where that differs as well; None for all where they are on the same."""
     if len({(row.dataset, row.split) for row in rows}) <= 1:
         return [None] * len(rows)
     splits = len({row.split for row in rows}) > 1

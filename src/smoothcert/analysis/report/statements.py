@@ -63,7 +63,7 @@ class Headline:
 class HeadlineRadius:
     """The radius of a headline, and the share of ρ that is spent on it.
 
-    A radius fixed beforehand gets all of ρ. One chosen after looking is the k-th multiple of a step that the plan
+    A radius fixed in advance gets all of ρ. One chosen after looking is the k-th multiple of a step that the plan
     fixes, k ≥ 1, and gets ρ/(k(k+1)): over all multiples that sums to ρ, so the statement holds whichever is chosen.
     """
 
@@ -226,7 +226,7 @@ def guarantee(run: Run) -> str:
     return (
         f"For each input, with probability at least {_complement(run.manifest.plan.alpha)} over the noise "
         f"drawn, the smoothed classifier{frozen} gives the certified class to every point closer than the radius in "
-        f"{norm}, whoever chooses that point; nothing is promised about the base classifier alone."
+        f"{norm}, however that point is chosen; nothing is promised about the base classifier alone."
     )
 
 
@@ -339,7 +339,7 @@ def _noise_words(plan: PlanStatement, directory: Path) -> list[str]:
 
 
 def _search_words(plan: PlanStatement) -> list[str]:
-    """The search and its knobs; the levels, and how the chooser votes: which one it is, the origin says."""
+    """The search and its options; the levels, and how the chooser votes: which one it is, the origin says."""
     words = []
     if plan.sigma_search is not None:
         knobs = {knob: value for knob, value in plan.search_options.items() if value is not None}

@@ -84,7 +84,7 @@ def chooser_named(text: str) -> ConstantChooser | StatisticChooser | None:
         edges = tuple(float(edge) for edge in argument.split(","))
     except ValueError:
         raise InvalidValueError(
-            f"{text!r} is no chooser: write constant:LEVEL, counted from 0, or {name}:EDGE,EDGE,…"
+            f"{text!r} is not a chooser: write constant:LEVEL, counted from 0, or {name}:EDGE,EDGE,…"
         ) from None
     return StatisticChooser(name, edges)
 

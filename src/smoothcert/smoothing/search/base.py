@@ -187,7 +187,7 @@ class SigmaSearch(ABC):
     def from_knobs(cls, stated: Mapping[str, Any]) -> Self:
         """The search with the options that a plan states; those that it no longer has are ignored.
 
-        The plan may be anybody's: an option of another kind than its field's is an InvalidValueError.
+        The plan may be of any origin: an option of another kind than its field's is an InvalidValueError.
         """
         known = {each.name: stated[each.name] for each in fields(cls) if each.name in stated}
         try:
@@ -235,7 +235,7 @@ def search_each(
 ) -> Iterator[tuple[int, NDArray[Any], SearchResult]]:
     """Each input with what was found for it, a batch at a time ahead of their certification.
 
-    ``on_evaluations`` counts ``search.evaluations`` rows per input in all: an early stop is progress too.
+    ``on_evaluations`` counts ``search.evaluations`` rows per input in all: an early stop is progress as well.
     """
     while batch := list(itertools.islice(inputs, _SEARCHED_TOGETHER)):
         results = search.search(problem, batch, on_evaluations)

@@ -52,7 +52,7 @@ class LadderSearch(SigmaSearch):
     """
 
     rungs: int = knob(9, "σ on the ladder, evenly spaced in log σ, σ₀ in the middle")
-    votes: int = knob(32, "votes at each rung")
+    votes: int = knob(32, "votes at each point")
     rounds: int = knob(2, "rounds of further votes around the best σ, at most")
     round_votes: int = knob(288, "votes of a round, shared by three σ")
 
@@ -140,7 +140,7 @@ class GridSearch(ComparedSearch):
 
     B = ``budget`` evaluations in all. E is the mean of hard votes, or of probabilities where ``soft`` or where the
     bound takes them, clamped as in the gradient search. σ outside the range of the search are left out, unless
-    ``whole``; 0 can't be certified and is left out too.
+    ``whole``; 0 can't be certified and is left out as well.
 
     Published: 200 evaluations, n ∈ {1, 2, 4, 10}, σ up to 1, ``soft``, ``whole`` and ``check_votes`` 0.
     """

@@ -229,7 +229,7 @@ def breach(previous: bytes, number: int, row: Row) -> str | None:
         return f"record {number} is missing (the next one there is {row.id})"
     payload: object = row.payload
     if not isinstance(payload, bytes):  # SQLite's columns take anything
-        return f"record {number} was changed: it is no bytes"
+        return f"record {number} was changed: it is not bytes"
     if link(previous, number, row.payload) != row.hash:
         return f"record {number} was changed, moved, or follows a changed one: its hash doesn't match"
     return None
@@ -298,7 +298,7 @@ class Store(ABC):
             raise IncompleteMemoryError(self.name, "its head is missing")
         count, digest = found[0]
         if not isinstance(count, int) or not isinstance(digest, bytes):  # SQLite's columns take anything
-            raise IncompleteMemoryError(self.name, "its head is no number and hash")
+            raise IncompleteMemoryError(self.name, "its head is not a number and hash")
         return Head(count, digest)
 
     def last_id(self) -> int:
@@ -331,7 +331,7 @@ def open_store(address: str | Path, statement: MemoryStatement, known: Head | No
     A password is best left to PGPASSWORD, ~/.pgpass or a service file; one that is in the address isn't repeated.
 
     ``known`` is a head noted earlier; only SQLite uses it here, for a file whose witness was lost. Pass it to
-    RegionMemory too.
+    RegionMemory as well.
     """
     return store_for(address).at(str(address), statement, known)
 

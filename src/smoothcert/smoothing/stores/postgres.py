@@ -48,7 +48,7 @@ class PostgresStore(Store):
     """Check-and-store is one READ COMMITTED transaction that begins by locking the head row (FOR UPDATE).
 
     Every writer must change that one row, so locking it first orders all of them, and each statement after the lock
-    sees everything the earlier ones committed. SERIALIZABLE would do too, but by failing and repeating transactions
+    sees everything the earlier ones committed. SERIALIZABLE would do as well, but by failing and repeating transactions
     that always conflict here; an advisory lock only binds clients that use it. A killed client's transaction is
     rolled back by the server and its lock goes with it. A row becomes visible after it is flushed, never before.
     """

@@ -129,7 +129,7 @@ class SqliteStore(Store):
             )
 
     def _use_write_ahead_log(self) -> None:
-        """SQLite doesn't wait for its turn here; a few processes that open a new file at once must."""
+        """SQLite does not wait for its lock here; a few processes that open a new file at once must."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
