@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +19,7 @@ from smoothcert.errors import InvalidValueError, ModelError, RunError, check_pro
 from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
 from smoothcert.runs import records
 from smoothcert.runs.publishing import local_run
-from smoothcert.runs.run import Run, read_run
+from smoothcert.runs.run import Run, read_run, unique_names
 from smoothcert.tally import Phase, Stream, Tally
 
 if TYPE_CHECKING:
@@ -330,4 +331,8 @@ def _all(runs: RunOrPath | Sequence[RunOrPath]) -> list[Run]:
     listed = [runs] if isinstance(runs, Run | str | Path) else list(runs)
     if not listed:
         raise InvalidValueError("give at least one run, or its path")
-    return [run if isinstance(run, Run) else load_run(run) for run in listed]
+    read = [load_run(run) for run in listed]
+    names = unique_names([run.path for run in read])
+    return [
+        run if run is given else replace(run, alias=name) for run, given, name in zip(read, listed, names)
+    ]

@@ -32,10 +32,10 @@ def test_runs_are_read_tabled_and_drawn(
 
     loaded = smoothcert.load_run(run)
     assert loaded.records.predicted.tolist() == [0, 1, 0]
-    text = smoothcert.table([loaded, str(run)], [0, 0.25])
+    text = smoothcert.table([run, str(run)], [0, 0.25])
     table(run, run, radii="0,0.25")
     assert capsys.readouterr().out == text
-    assert smoothcert.table(run, "0,0.25").splitlines()[0] == text.splitlines()[0]
+    assert smoothcert.table(loaded, "0,0.25").splitlines()[0] == text.splitlines()[0]
     assert smoothcert.table(run, layout="paper", format="csv").startswith("dataset,")
     pytest.importorskip("matplotlib")
     out = smoothcert.plot_curves([run], tmp_path / "curves.svg")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import signal
 import socket
 import subprocess
@@ -153,11 +155,13 @@ def test_mistakes_are_told_before_anything_is_served(
 def test_a_port_that_is_taken_is_one_message(
     digits_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    of_the_process = logging.StreamHandler(io.StringIO())
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         told = mistake(capsys, str(digits_model), "--port", port)
+    assert of_the_process in [handler() for handler in logging._handlerList], "handlers of others were closed"
     assert all(part in told for part in ("127.0.0.1", port, "--port 0"))
 
 

@@ -119,7 +119,9 @@ def test_a_plan_settled_for_other_inputs_is_refused() -> None:
     with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
         SmoothedClassifier(always_first, settled, outputs="labels", classes=2).certify(np.full(3, 0.1))
     with pytest.raises(InvalidValueError, match=r"dimension.*\b3\b"):
-        classifier(dimension=7).predict(np.full(3, 0.1))
+        SmoothedClassifier(always_first, replace(settled, dimension=7), outputs="labels", classes=2).predict(
+            np.full((1, 3), 0.1)
+        )
     models = [adapt(always_first, "hard", "labels", 2) for _ in range(2)]
     options: dict[str, Any] = {"sigmas": (2.0, 4.0), "n": 100, "seed": 0}
     levels = LevelledClassifier(models, StatisticChooser("mean", (0.5,)), **options)

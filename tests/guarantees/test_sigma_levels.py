@@ -141,7 +141,8 @@ def trusting(plan: Any, votes: Any, home: int) -> list[float]:
 def agreeing(*args: Any, decide: Any = procedures.decide) -> Any:
     """Whatever class a level is sure of counts as class 0."""
     answer = decide(*args)
-    return replace(answer, candidate=0, predicted=0, radius=answer.radius or 1.0)
+    evidence = replace(answer.evidence, candidate=0)
+    return replace(answer, predicted=0, radius=answer.radius or 1.0, evidence=evidence)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ def make_server(
         ws="none",
         lifespan="on",
         access_log=False,
+        log_config=None,  # uvicorn's own closes the handlers of the process, and what they write to
         log_level="error",  # faults of ours, with where in the code; never what was asked
         proxy_headers=False,
         server_header=False,

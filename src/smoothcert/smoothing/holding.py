@@ -205,12 +205,18 @@ class HoldingClassifier(ArrayInterface):
         return replace(self.classifier.plan, numerics=numerics).for_shape((free,))
 
     def _source(self, inputs: NDArray[Any], *, by_values: bool) -> Source | None:
-        """Plan, model and inputs; where held columns are not numbers, inputs are what stands for them."""
-        shape, device = inputs.shape[1:], self.classifier.execution.device_kind
-        plan, mask = self.prepare(shape, inputs[0]), self.mask(shape)
-        return Source(
-            plan, self.classifier.base, inputs, device, self.classifier.class_order, mask, by_values
-        )
+        """Plan, model and inputs; where held columns are not numbers, inputs are what stands for them.
+
+        None where the values held give inputs different types: a run states one.
+        """
+        rows = (self._row(0, x) for x in inputs)
+        types = {id(voting): voting for voting in (self._voting(row, part.mask) for row, part in rows)}
+        if len(types) > 1:
+            return None
+        (smoothed,) = types.values()
+        plan = self._subject(0, inputs[0]).plan
+        mask, device = self.mask(inputs.shape[1:]), smoothed.execution.device_kind
+        return Source(plan, smoothed.base, inputs, device, smoothed.class_order, mask, by_values)
 
     def _certified(
         self, inputs: Inputs, on_votes: OnVotes | None, labels: Labels | None
