@@ -170,7 +170,7 @@ def test_a_shipped_recipe_on_other_data_with_another_method(data: str, tmp_path:
         (["digits", "--sigma", "-1"], r"sigma.* -1\.0\b"),
         (["digits", "--sigma", "1", "--objective", "mace"], "'macer'"),
         (["digits", "--sigma", "1", "--lam", "3"], "gaussian.*'lam'.*consistency.*macer.*stability"),
-        (["digits", "--sigma", "1", "--ramp", "lr"], r"ramp 'lr'.*KNOB\[=START\]:EPOCHS"),
+        (["digits", "--sigma", "1", "--ramp", "lr"], r"ramp 'lr'.*OPTION\[=START\]:EPOCHS"),
         (["digits", "--sigma", "1", "--max", "0"], r"\b0$"),
         (["digits", "--sigma", "1", "--precision", "float16"], "float16.*CUDA"),
         (["digits", "--sigma", "1", "--shift", "9"], r"shift.*\(8, 8\).*\b9\b"),

@@ -524,12 +524,12 @@ def test_training_that_goes_on_is_told(recwarn: pytest.WarningsRecorder) -> None
         network[0].bias.zero_()
     smoothed = SmoothedClassifier(network, sigma=0.5, n=500, seed=0)
     x = np.array([0.75], dtype=np.float32)
-    before = smoothed.certify(x)
+    before = smoothed.certify_one(x)
     assert not recwarn
     optimizer = torch.optim.SGD(network.parameters(), lr=10.0)
     network(torch.tensor([[1.0]]))[0, 0].backward()
     optimizer.step()
     with pytest.warns(UserWarning, match="Sequential"):
-        after = smoothed.certify(x)
+        after = smoothed.certify_one(x)
     assert (after.predicted, after.radius) == (before.predicted, before.radius)
-    assert SmoothedClassifier(network, sigma=0.5, n=500, seed=0).certify(x).predicted != before.predicted
+    assert SmoothedClassifier(network, sigma=0.5, n=500, seed=0).certify_one(x).predicted != before.predicted

@@ -69,7 +69,7 @@ class Ramp:
 
     @classmethod
     def parse(cls, text: str) -> Ramp:
-        """A ramp from ``KNOB[=START]:EPOCHS[@AFTER]``: ``epsilon:10``, ``lr=0.001:5``, ``lam:0@60``."""
+        """A ramp from ``OPTION[=START]:EPOCHS[@AFTER]``: ``epsilon:10``, ``lr=0.001:5``, ``lam:0@60``."""
         match = _FORM.fullmatch(text)
         try:
             if match is None:
