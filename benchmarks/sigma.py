@@ -73,7 +73,7 @@ def searches(
         for name, search in _searches(most).items():
             classifier = SmoothedClassifier(named.classifier, sigma=start, search=search, noise=noise, n=n)
             answers = list(classifier.certify_each((i, data.input(i)) for i in places))
-            found = [answer.search for answer in answers if answer.search is not None]
+            found = [of.search for of in (answer.evidence for answer in answers) if of.search is not None]
             evaluations = f"{np.mean([one.evaluations for one in found]):.0f}" if found else ""
             mean = np.mean([answer.radius for answer in answers])
             moved = f"{sum(one.reason == 'improved' for one in found)}/{len(places)}"

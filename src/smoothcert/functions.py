@@ -110,9 +110,9 @@ def compare(
     ``radii`` are best fixed before the runs; by default those that tables show. ``common`` restricts runs to the inputs
     they share.
     """
-    runs = _all([first, second])
-    asked = [float(text) for text in default_radii(runs)] if radii is None else radii
-    return comparison.compare(*runs, asked, confidence=confidence, common=common)
+    one, other = _all([first, second])
+    asked = [float(text) for text in default_radii([one, other])] if radii is None else radii
+    return comparison.compare(one, other, asked, confidence=confidence, common=common)
 
 
 def attack(

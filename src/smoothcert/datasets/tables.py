@@ -223,7 +223,7 @@ def _as_codes(
         )
     of_code = [known.get(_same_text(value), len(wanted)) for value in given]
     found: NDArray[np.float64] = np.array([*of_code, len(wanted)], dtype=np.float64)
-    return found[cells.astype(np.intp).clip(0, len(given))]
+    return found.take(cells.astype(np.intp).clip(0, len(given)))
 
 
 def _same_text(value: Value) -> str:
