@@ -1,6 +1,7 @@
 """Every registered architecture keeps the same promises, and ours are the published ones."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,19 @@ def basic_resnet_size(widths, blocks, classes):
     return total + linear(widths[-1], classes)
 
 
+def wide_resnet_size(widths, blocks, classes):
+    """Parameters of a WideResNet, by hand: batch norm ahead of each convolution, a bridge where the width changes."""
+    size = conv(3, widths[0], 3, bias=False) + 2 * widths[-1] + linear(widths[-1], classes)
+    for inward, width in pairwise(widths):
+        size += conv(inward, width, 1, bias=False)
+        for block in range(blocks):
+            first = inward if block == 0 else width
+            size += (
+                2 * first + conv(first, width, 3, bias=False) + 2 * width + conv(width, width, 3, bias=False)
+            )
+    return size
+
+
 RESNET18 = basic_resnet_size((64, 128, 256, 512), 2, 10)
 
 
@@ -123,6 +137,7 @@ RESNET18 = basic_resnet_size((64, 128, 256, 512), 2, 10)
         ),
         ("cifar_resnet20", (3, 32, 32), basic_resnet_size((16, 32, 64), 3, 10), 272_474),
         ("cifar_resnet110", (3, 32, 32), basic_resnet_size((16, 32, 64), 18, 10), 1_730_714),
+        ("wide_resnet40_2", (3, 32, 32), wide_resnet_size((16, 32, 64, 128), 6, 10), 2_243_546),
         ("cifar_resnet18", (3, 32, 32), RESNET18, 11_173_962),
         (
             "cifar_resnet18_7x7",  # 7×7 instead of 3×3, and without the batch norm after it
@@ -187,6 +202,18 @@ def test_sides_of_the_stages(name, shape, sides):
             stage.register_forward_hook(lambda module, inputs, output: found.append(output.shape[-1]))
         assert network(torch.rand(2, *shape)).shape == (2, 10)
     assert found == sides
+
+
+def test_the_wide_network_has_40_layers_and_halves_the_sides_twice():
+    with torch.device("meta"):
+        network = ARCHITECTURES["wide_resnet40_2"]((3, 32, 32), 10).eval()
+        assert network.stages(network.conv1(torch.rand(2, 3, 32, 32))).shape == (2, 128, 8, 8)
+        assert network(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+    convolutions = [
+        m for m in network.modules() if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (3, 3)
+    ]
+    assert len(convolutions) + 1 == 1 + 3 * 6 * 2 + 1  # and one linear layer; three bridges are not counted
+    assert {conv.out_channels for conv in convolutions} == {16, 32, 64, 128}
 
 
 def test_resnet_names_are_the_published_ones():

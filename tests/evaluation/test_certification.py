@@ -175,6 +175,19 @@ def test_a_run_knows_which_inputs_were_asked_for(tmp_path: Path) -> None:
     assert done.shortfall is None
 
 
+def test_inputs_can_be_a_range_of_the_data_set(tmp_path: Path) -> None:
+    run = certify_dataset(smoothed(), dataset(), tmp_path / "range", Choice(3, first=10, end=20))
+    assert list(run.planned or ()) == [record.index for record in run.records] == [10, 13, 16, 19]
+    assert run.complete
+    whole = certify_dataset(smoothed(), dataset(), tmp_path / "whole", Choice())
+    votes = [(record.selection, record.estimation) for record in whole.records]
+    assert [(record.selection, record.estimation) for record in run.records] == votes[10:20:3]
+    with pytest.raises(RunError, match=r"data\.first.*--range"):
+        certify_dataset(smoothed(), dataset(), tmp_path / "range", Choice(3, first=9, end=20))
+    with pytest.raises(InvalidValueError, match=r"range.*20:10"):
+        Choice(first=20, end=10)
+
+
 @pytest.mark.parametrize("choice", [Choice(most=6), Choice(most=3), Choice(2, 4), Choice()])
 def test_another_choice_of_inputs_is_refused(tmp_path: Path, choice: Choice) -> None:
     certify_dataset(smoothed(), dataset(), tmp_path, Choice(most=4))

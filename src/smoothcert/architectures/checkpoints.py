@@ -32,6 +32,7 @@ _PUBLISHED: dict[str, tuple[int, tuple[float, ...] | None, tuple[float, ...] | N
     "cifar_resnet18_7x7": (32, CIFAR10_MEAN, CIFAR10_STD),
     "cifar_resnet20": (32, CIFAR10_MEAN, CIFAR10_STD),
     "cifar_resnet110": (32, CIFAR10_MEAN, CIFAR10_STD),
+    "wide_resnet40_2": (32, CIFAR10_MEAN, CIFAR10_STD),
     "resnet50": (224, IMAGENET_MEAN, IMAGENET_STD),
 }
 _STATISTICS_NAMES = (("0.means", "0.sds"), ("0.mean", "0.std"))

@@ -229,6 +229,58 @@ def cifar_resnet110(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     return _resnet("cifar_resnet110", [(16, 18), (32, 18), (64, 18)], input_shape, classes)
 
 
+class PreActivationBlock(nn.Module):
+    """Batch norm and ReLU ahead of each of two 3×3 convolutions, added to their input (He et al., 2016b)."""
+
+    def __init__(self, inward: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inward)
+        self.conv1 = nn.Conv2d(inward, width, 3, stride=stride, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
+        self.bridge = None if inward == width else nn.Conv2d(inward, width, 1, stride=stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The next feature map; where the width changes, what goes past is normalised as well."""
+        ready = F.relu(self.bn1(x))
+        change: Tensor = self.conv2(F.relu(self.bn2(self.conv1(ready))))
+        return change + (x if self.bridge is None else self.bridge(ready))
+
+
+class WideResNet(nn.Module):
+    """Zagoruyko & Komodakis, 2016: three stages of pre-activation blocks, the mean over the image, one linear layer."""
+
+    def __init__(self, channels: int, widths: Sequence[int], blocks: int, classes: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, widths[0], 3, padding=1, bias=False)
+        stages = [
+            nn.Sequential(
+                PreActivationBlock(inward, width, stride),
+                *(PreActivationBlock(width, width, 1) for _ in range(blocks - 1)),
+            )
+            for inward, width, stride in zip(widths, widths[1:], (1, 2, 2))
+        ]
+        self.stages = nn.Sequential(*stages)
+        self.bn1 = nn.BatchNorm2d(widths[-1])
+        self.fc = nn.Linear(widths[-1], classes)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits of shape (n, classes)."""
+        x = F.relu(self.bn1(self.stages(self.conv1(x))))
+        logits: Tensor = self.fc(torch.flatten(F.adaptive_avg_pool2d(x, 1), 1))
+        return logits
+
+
+@ARCHITECTURES.register("wide_resnet40_2")
+def wide_resnet40_2(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """40 layers of twice the width, for sides of at least 8: Yang et al. (2020), who train it under uniform noise."""
+    channels, _, _ = image_shape("wide_resnet40_2", input_shape, classes, least_side=8)
+    return WideResNet(channels, (16, 32, 64, 128), 6, classes)
+
+
 @ARCHITECTURES.register("resnet50")
 def resnet50(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """ResNet-50 (224×224 as a rule), for images with sides of at least 16."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
@@ -10,6 +11,7 @@ from cyclopts import Group, Parameter
 
 from smoothcert.bounds.base import BOUNDS
 from smoothcert.datasets.base import DATASETS
+from smoothcert.errors import InvalidValueError
 from smoothcert.perturb.base import NOISES
 
 if TYPE_CHECKING:
@@ -164,6 +166,8 @@ class DataOptions:
     """Take every K-th input."""
     max: int | None = None
     """Stop after M inputs, whatever --every is."""
+    range: str | None = None
+    """Only inputs A to B − 1, counted from 0: A:B, such as 500:1000; --every counts from A."""
     target: Annotated[str | None, Parameter(group=_TABLE)] = None
     """Column of classes."""
     categorical: Annotated[list[str] | None, Parameter(group=_TABLE, consume_multiple=True)] = None
@@ -177,7 +181,12 @@ class DataOptions:
         """The inputs that are meant."""
         from smoothcert.runs.statement import Choice
 
-        return Choice(self.every, self.max, shard)
+        if self.range is None:
+            return Choice(self.every, self.max, shard)
+        written = re.fullmatch(r"(\d+):(\d+)", self.range)
+        if written is None:
+            raise InvalidValueError(f"range must be A:B, such as 500:1000, got {self.range!r}")
+        return Choice(self.every, self.max, shard, int(written[1]), int(written[2]))
 
     def spec(self, name: str) -> str:
         """The data set by name or path, with the options of tables behind it."""

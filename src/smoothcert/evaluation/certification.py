@@ -254,6 +254,7 @@ def _manifest(
             "sha256": dataset.fingerprint(),
             "inputs": len(dataset),
             "skip": choice.skip,
+            **({} if choice.first == 0 else {"first": choice.first}),
             "planned": len(choice.planned(len(dataset))),
             **({} if choice.shard is None else {"shard": str(choice.shard)}),
             "levels": dataset.levels,

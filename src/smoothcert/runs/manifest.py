@@ -30,7 +30,11 @@ _REMEDY = "restore it from a copy or choose another directory"
 
 _ROUNDED = 50  # of so many rows one may have another class on another machine
 
-_OPTIONS = {"data.planned": "data.planned (--max)", "data.skip": "data.skip (--every)"}
+_OPTIONS = {
+    "data.planned": "data.planned (--max)",
+    "data.skip": "data.skip (--every)",
+    "data.first": "data.first (--range)",
+}
 """Fields that are named unlike the options that set them."""
 
 Subject = Literal["one classifier", "frozen sigma", "memory"]

@@ -59,7 +59,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which inputs of a data set: every ``skip``-th, no more than ``most`` of those, and of these one ``shard``."""
+    """Which inputs of a data set: every ``skip``-th of a range, at most ``most``, and of these one ``shard``."""
 
     skip: int = 1
     """Every so many-th input."""
@@ -67,15 +67,25 @@ class Choice:
     """No more than this many; None for all."""
     shard: Shard | None = None
     """The part of them that this run is to do; None for all."""
+    first: int = 0
+    """Where the range begins."""
+    end: int | None = None
+    """The first input behind it; None for the end of the data set."""
 
     def __post_init__(self) -> None:
         check_count("skip", self.skip)
+        check_count("first", self.first, least=0)
+        if self.end is not None and self.end <= self.first:
+            raise InvalidValueError(
+                f"range must end behind its beginning, got {self.first}:{self.end}: 500:1000 are inputs 500 to 999"
+            )
         if self.most is not None:
             check_count("max", self.most)
 
     def planned(self, size: int) -> range:
         """The positions that all shards together take of a data set of ``size`` inputs."""
-        return range(0, size, self.skip)[: self.most]
+        end = size if self.end is None else min(self.end, size)
+        return range(self.first, end, self.skip)[: self.most]
 
     def indices(self, size: int) -> range:
         """The chosen positions in a data set of ``size`` inputs."""
@@ -357,6 +367,8 @@ class DataStatement(Statement):
     log_sha256 = text()
     inputs = whole(0, _MOST - 1)
     skip = whole()
+    first = whole(0, _MOST - 1)
+    """The first input that was asked for; not there where that is input 0."""
     planned = anything()
     shard = Stated[str](_is_shard)
     """Written I/N: every N-th of the inputs that are planned, from the I-th on, is this run's."""
@@ -377,16 +389,16 @@ class DataStatement(Statement):
             return tuple(sorted(planned))
         if not is_count(planned):
             return None
-        skip = self.skip or 1
-        asked = range(0, planned * skip, skip)
-        if self.inputs is not None and len(asked) > len(range(0, self.inputs, skip)):
+        skip, first = self.skip or 1, self.first or 0
+        asked = range(first, first + planned * skip, skip)
+        if self.inputs is not None and len(asked) > len(range(first, self.inputs, skip)):
             return None
         return asked if self.shard is None else Shard.parse(self.shard).part(asked)
 
     @property
     def allowed(self) -> Sequence[int] | None:
         """Every ``skip``-th input of the data, the most that could have been asked for; None where it isn't stated."""
-        return None if self.inputs is None else range(0, self.inputs, self.skip or 1)
+        return None if self.inputs is None else range(self.first or 0, self.inputs, self.skip or 1)
 
 
 class OriginStatement(Statement):

@@ -315,3 +315,24 @@ def test_starting_constants() -> None:
 def test_starting_constants_that_make_no_sense(spec: str, named: str) -> None:
     with pytest.raises(InvalidValueError, match=f"init.*{named}"):
         starting_constants(spec)
+
+
+def test_the_default_rate_is_the_papers_in_pixels() -> None:
+    """Tecot et al. normalise the MNISTs by 0.3081 before the noise: their .001 is of σ in those units."""
+    default = FitPlan(init=0.1)
+    assert default.lr == pytest.approx(0.001 * 0.3081)
+    assert (default.decay, default.sub_epochs, default.batch, default.n0) == (0.5, 5, 128, 32)
+    page = (Path(__file__).parents[3] / "docs" / "nonuniform.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in page.splitlines() if line.strip().startswith("| ")]
+    stated = {
+        row[1].strip(): (float(row[2]), float(row[3])) for row in rows if len(row) == 8 and "." in row[3]
+    }
+    in_pixels = {
+        "MNIST, Fashion-MNIST": 0.3081,
+        "ImageNet": (0.229 + 0.224 + 0.225) / 3,
+        "CIFAR-10": 1,
+        "KITTI": 1,
+    }
+    assert set(stated) == set(in_pixels)
+    for name, (paper, ours) in stated.items():
+        assert ours == pytest.approx(paper * in_pixels[name], rel=1e-3), name

@@ -20,15 +20,17 @@ from smoothcert.knobs import from_mapping
 from smoothcert.perturb.base import NOISES
 from smoothcert.runs.side_files import SearchResult
 from smoothcert.smoothing.search.base import SEARCHES, SigmaSearch, search_name
-from smoothcert.smoothing.search.by_gradient import EllipsoidSearch, GradientSearch
-from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch
+from smoothcert.smoothing.search.by_gradient import EllipsoidSearch, GradientSearch, PackageSearch
+from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch, PaperGridSearch
 from tests.smoothing.search.problems import Sure, origin, problem
 
 _QUICK: dict[str, SigmaSearch] = {
+    "ddsmoothing": PackageSearch(steps=4, samples=2, rows=8, factor=4.0, check_votes=32),
     "ellipsoid": EllipsoidSearch(steps=8, rows=8, check_votes=32),
     "gradient": GradientSearch(steps=8, lr=0.01, rows=8, check_votes=32),
     "grid": GridSearch(budget=64, samples=4, check_votes=32),
     "ladder": LadderSearch(votes=16, round_votes=48),
+    "paper-grid": PaperGridSearch(budget=64, samples=4, whole=False, check_votes=32),
 }
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from smoothcert import CertifyPlan, Gaussian, SmoothedClassifier
 from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.smoothing.search.by_gradient import GradientSearch
-from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch
+from smoothcert.smoothing.search.by_gradient import GradientSearch, PackageSearch
+from smoothcert.smoothing.search.by_votes import GridSearch, LadderSearch, PaperGridSearch
 from tests.guarantees.closed_forms import HalfSpace
 from tests.guarantees.exact import hard_tally
 from tests.smoothing.search.problems import Sure, labels, origin, problem
@@ -85,6 +85,32 @@ def test_the_published_grid_weighs_probabilities_over_its_whole_range() -> None:
     assert (soft.reason, soft.evaluations) == ("unchecked", 200)
     (near,) = GridSearch(samples=10, check_votes=0).search(asked, where)
     assert near.sigma == 0.2  # four times the start, and no farther
+
+
+class Turning(nn.Module):
+    """Class 0 near the origin; farther out class 1, with more confidence than class 0 ever had."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        near = (x**2).sum(1) < 0.25
+        return torch.where(near[:, None], torch.tensor([0.8, 0.2]), torch.tensor([0.02, 0.98])).log()
+
+
+def test_the_papers_grid_is_about_one_class_at_every_sigma() -> None:
+    asked, where = problem(Turning(), sigma=0.1), origin(0)
+    (free,) = GridSearch(samples=10, check_votes=0, soft=True, whole=True).search(asked, where)
+    (fixed,) = PaperGridSearch(samples=10).search(asked, where)
+    assert free.sigma > 0.6  # the largest radius is another class's
+    assert fixed.sigma < 0.3  # Eq. 4: the class at σ₀ has none there
+    assert (fixed.reason, fixed.evaluations) == ("unchecked", PaperGridSearch(samples=10).evaluations)
+    assert PaperGridSearch(samples=10).evaluations == 200 + 100
+
+
+def test_the_packages_defaults_are_those_of_its_release() -> None:
+    search = PackageSearch()
+    assert (search.steps, search.lr, search.samples, search.check_votes) == (900, 0.04, 100, 0)
+    # Confident everywhere: both means are clamped at .001 and .999, the papers at .02 and .98.
+    (found,) = PackageSearch(steps=1, samples=1).search(problem(Sure()), origin(0))
+    assert found.sigma == pytest.approx(0.5 + 0.04 * ndtri(0.999), rel=1e-5)
 
 
 def test_a_sigma_that_explodes_or_vanishes_is_given_up() -> None:

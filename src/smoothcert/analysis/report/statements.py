@@ -304,6 +304,7 @@ def certify_command(run: Run) -> str | None:
         words += _option(field, plan.value(field))
     words += _search_words(plan) + _stop_words(plan.stops)
     words += _option("skip", data.skip or 1)
+    words += _option("range", f"{data.first}:{data.inputs}" if data.first else None)
     asked = data.planned if is_count(data.planned) else len(data.asked_for or run.records)
     if data.allowed is not None and asked < len(data.allowed):
         words += _option("max", asked)

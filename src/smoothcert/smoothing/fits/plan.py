@@ -19,10 +19,10 @@ ScaleKind = Literal["none", "std"]
 
 @dataclass(frozen=True, kw_only=True)
 class FitPlan:
-    """One fit from one starting constant. Defaults are the paper's for MNIST; the validation is smaller.
+    """One fit from one starting constant. Defaults are the paper's for MNIST, in pixels; the validation is smaller.
 
-    The paper's others: lr 0.005, decay 0.8, ten sub-epochs and 32 inputs a step for CIFAR-10; the same with 2 inputs
-    for KITTI; lr 0.001, decay 0.8, ten sub-epochs and 2 inputs for ImageNet. docs/nonuniform.md has what its code does.
+    The paper's rate .001 moves σ of normalised inputs; one of their units is 0.3081 in pixels, so a step is 3.081e-4
+    here. docs/nonuniform.md has the settings of its other data sets.
     """
 
     init: float
@@ -53,7 +53,7 @@ class FitPlan:
     )
     sub_epochs: int = knob(5, "passes over the inputs (gradient) or sweeps over the groups (votes)")
     decay: float = knob(0.5, "the step is multiplied by this after each sub-epoch")
-    lr: float = knob(1e-3, "step of a σ where it starts, by Adam", group="gradient")
+    lr: float = knob(3.081e-4, "step of a σ where it starts, by Adam", group="gradient")
     batch: int = knob(128, "inputs of a step", group="gradient", option="step_inputs")
     n0: int = knob(32, "samples of each input in a step", group="gradient", option="step_samples")
     beta: float = knob(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,8 +143,11 @@ class GridSearch(ComparedSearch):
     bound takes them, clamped as in the gradient search. σ outside the range of the search are left out, unless
     ``whole``; 0 can't be certified and is left out as well.
 
+    A and B are the two classes ahead at each σ, which need not be those ahead at σ₀; ``paper-grid`` fixes A.
     Published: 200 evaluations, n ∈ {1, 2, 4, 10}, σ up to 1, ``soft``, ``whole`` and ``check_votes`` 0.
     """
+
+    class_votes: ClassVar[int] = 0
 
     budget: int = knob(200, "evaluations in all")
     samples: int = knob(4, "samples at each σ")
@@ -162,7 +166,8 @@ class GridSearch(ComparedSearch):
     @property
     def evaluations(self) -> int:
         """Rows an input costs at most."""
-        return self.samples * max(1, self.budget // self.samples) + self.check_evaluations
+        grid = self.samples * max(1, self.budget // self.samples)
+        return grid + self.class_votes + self.check_evaluations
 
     def search(
         self, problem: SearchProblem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
@@ -178,10 +183,55 @@ class GridSearch(ComparedSearch):
         sigmas = np.repeat(np.array(grid), self.samples)
         samples = _FRESH + np.arange(len(sigmas))
         requests = [VoteRequest(index, x, sigmas, samples) for index, x in inputs]
+        fixed = self._classes_at_start(problem, inputs, on_evaluations)
         best = []
-        for counts in problem.count(requests, on_evaluations, "soft" if self.soft else None):
+        for place, counts in enumerate(
+            problem.count(requests, on_evaluations, "soft" if self.soft else None)
+        ):
             means = torch.from_numpy(counts.classes / self.samples)
-            first, second = means.topk(2, dim=1).values.unbind(1)
+            if fixed is None:
+                first, second = means.topk(2, dim=1).values.unbind(1)
+            else:
+                first = means[:, fixed[place]].clone()
+                means[:, fixed[place]] = 0
+                second = means.amax(1)
             radii = soft_radius(problem.noise.name, torch.tensor(grid, dtype=torch.float64), first, second)
             best.append(grid[int(radii.argmax())])
-        return self.compare(problem, inputs, best, len(sigmas), on_evaluations)
+        return self.compare(problem, inputs, best, len(sigmas) + self.class_votes, on_evaluations)
+
+    def _classes_at_start(
+        self, problem: SearchProblem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None
+    ) -> list[int] | None:
+        """The class that each input's radius is of, by votes at σ₀; None: the one ahead at each σ."""
+        if not self.class_votes:
+            return None
+        requests = [
+            VoteRequest.product(index, x, [problem.start], 2 * _FRESH, 2 * _FRESH + self.class_votes)
+            for index, x in inputs
+        ]
+        return [int(counts.classes[0].argmax()) for counts in problem.count(requests, on_evaluations)]
+
+
+@SEARCHES.register("paper-grid")
+@dataclass(frozen=True, kw_only=True)
+class PaperGridSearch(GridSearch):
+    """The papers' grid to the letter: the radius is that of one class c_A at every σ (Alfarra et al. 2020, Eq. 4).
+
+    c_A is the class of ``class_votes`` votes at σ₀, beside the 200 evaluations; ``grid`` takes the class ahead at each
+    σ instead. The whole grid, weighed by probabilities, and what it finds is taken as it is.
+    """
+
+    samples: int = knob(1, "samples at each σ")
+    soft: bool = knob(
+        True, "weigh σ by the model's probabilities, whatever votes the bound takes (published)"
+    )
+    whole: bool = knob(True, "the whole grid, also where σ is out of the factor's range (published)")
+    check_votes: int = knob(
+        0,
+        "votes at each of four σ that decide whether the σ found beats the start; 0: it is taken (published)",
+    )
+    class_votes: int = knob(100, "votes at the start that say whose radius is compared")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("class_votes", self.class_votes)

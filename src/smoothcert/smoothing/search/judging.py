@@ -35,20 +35,27 @@ from smoothcert.tally import SOFT_UNIT, Phase, Stream, Tally
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+LEAST_MEAN = 0.02
+"""Published: Alfarra et al. clamp both means to [0.02, 0.98]."""
+
 _PRIOR_SD = np.array([20.0, 3.0, 1.5])  # wide: it decides only where the votes say nothing
 _BANDWIDTH = 0.8  # in log σ: votes at e times the σ of interest count half as much
 _NEWTON_STEPS = 40
 _LARGEST_Z = 8.0
 _MOST_OTHERS = 64
-_CLAMP = (0.02, 0.98)  # Alfarra et al. keep both means inside before Φ⁻¹, where it is steep
 _HIGHER = (2**0.5, 2.0)  # of the larger σ compared: where votes still say something when both are unanimous
 
 
-def soft_radius(noise: str, sigma: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The radius from means of the two classes ahead: σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)), or λ(E_A − E_B) for uniform noise."""
+def soft_radius(
+    noise: str, sigma: Tensor, first: Tensor, second: Tensor, least: float = LEAST_MEAN
+) -> Tensor:
+    """The radius from means of the two classes ahead: σ/2 (Φ⁻¹(E_A) − Φ⁻¹(E_B)), or λ(E_A − E_B) for uniform noise.
+
+    Φ⁻¹ is steep near 0 and 1, so both means are clamped to [``least``, 1 − ``least``] before it.
+    """
     kind = NOISES[noise]
     if kind.steep:
-        first, second = first.clamp(*_CLAMP), second.clamp(*_CLAMP)
+        first, second = first.clamp(least, 1 - least), second.clamp(least, 1 - least)
     radius: Tensor = kind.semi_axis * sigma * kind.soft_gap(first, second)
     return radius
 
@@ -64,7 +71,12 @@ def leading_means(model: nn.Module, noisy: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def radius_gradient(
-    model: nn.Module, x: Tensor, unit: Tensor, sigma: Tensor, noise: str = DEFAULT_NOISE
+    model: nn.Module,
+    x: Tensor,
+    unit: Tensor,
+    sigma: Tensor,
+    noise: str = DEFAULT_NOISE,
+    least: float = LEAST_MEAN,
 ) -> tuple[Tensor, Tensor]:
     """(R, dR/dσ) of each input at its own σ over the samples x + σ·unit (Alfarra et al. 2020, Algorithm 1).
 
@@ -80,7 +92,7 @@ def radius_gradient(
     with torch.enable_grad():
         point = sigma.detach().to(x.dtype).requires_grad_()
         noisy = x + unit * point.reshape(-1, *[1] * (x.ndim - 1))
-        radius = soft_radius(noise, point, *leading_means(model, noisy))
+        radius = soft_radius(noise, point, *leading_means(model, noisy), least)
         # Inputs don't share terms, so the gradient of the sum holds each one's own.
         (gradient,) = torch.autograd.grad(radius.sum(), point)
     return radius.detach(), gradient
