@@ -10,8 +10,10 @@ twentieth input. ``orderings`` trains and certifies published recipes with equal
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
+import itertools
 import json
 import math
 import statistics
@@ -41,6 +43,9 @@ from smoothcert.training.processes import keep_freed_memory
 from smoothcert.training.recipe import Recipe, find_recipe
 
 KEPT = ROOT / "docs" / "results" / "mnist"
+PRINTED = Path(__file__).with_name("smoothmix.tsv")
+"""Tables 5 to 9 as printed, and the logs that their rows were made of."""
+
 EVERY = 20
 """The inputs of a control: those of any run with ``--skip 20`` or a multiple of it."""
 _HEADS = ("σ", "recipe", "epochs", "trained in", "inputs", "ACR on them", "adjusted ± s. e.")
@@ -128,6 +133,43 @@ def control(log: Path, *, sigma: float, kept: Path = KEPT) -> None:
     path = kept / f"control-{sigma}.tsv.gz"
     stated = {"log": log.name, "inputs": len(records), "acr": average_certified_radius(records)}
     print(_write_kept(path, stated, [record for record in records if record.index % EVERY == 0]))
+
+
+@app.command
+def logs(folder: Path) -> None:
+    """Recompute SmoothMix's Tables 5 to 9 from its authors' logs, and say which printed numbers differ.
+
+    Parameters
+    ----------
+    folder:
+        ``data/certify`` of a checkout of github.com/jh-jeong/smoothmix.
+    """
+    rows = list(csv.DictReader(PRINTED.read_text(encoding="utf-8").splitlines(), delimiter="\t"))
+    for number, table in itertools.groupby(rows, lambda row: row["table"]):
+        cells = [_recomputed(row, folder) for row in table]
+        same = sum(cell[-1] == "none" for cell in cells)
+        print(f"Table {number}: {same} of {len(cells)} rows are as printed\n")
+        heads = ["row", "σ", "logs", "ACR of the logs", "printed", "numbers that differ"]
+        print(markdown_table(heads, cells, text_columns={0, 5}) + "\n")
+
+
+def _recomputed(row: dict[str, str], folder: Path) -> list[str]:
+    found = sorted(folder.glob(row["logs"]))
+    if not found:
+        raise SystemExit(f"no logs {folder / row['logs']}: give data/certify of a checkout")
+    runs = [read_field_log(path, float(row["sigma"])).records for path in found]
+    acrs = [average_certified_radius(records) for records in runs]
+    mean, several = statistics.fmean(acrs), len(acrs) > 1
+    stated = [row["acr"], *([row["sd"]] if several else []), *row["accuracies"].split()]
+    ours = [f"{mean:.{4 if several else 3}f}"]
+    ours += [f"{statistics.stdev(acrs):.4f}"] if several else []
+    accuracies = [statistics.fmean(r.correct and r.radius >= k / 4 for r in runs[0]) for k in range(11)]
+    ours += [f"{100 * accuracy:.1f}" for accuracy in accuracies[: len(row["accuracies"].split())]]
+    names = ["ACR", *(["sd"] if several else []), *(f"at {k / 4:g}" for k in range(11))]
+    differ = [f"{name}: {a} for {b}" for name, a, b in zip(names, ours, stated) if a != b]
+    told = " ± ".join(ours[: 1 + several]), " ± ".join(stated[: 1 + several]) or "not in the text at hand"
+    verdict = ("; ".join(differ) or "none") if row["acr"] else ""
+    return [row["row"], f"{float(row['sigma']):g}", str(len(runs)), *told, verdict]
 
 
 def keep_run(run: Run, directory: Path, epochs: Sequence[EpochMetrics] = ()) -> Path:

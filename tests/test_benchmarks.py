@@ -83,6 +83,23 @@ def test_the_tables_are_made_of_the_files_in_the_repository():
     assert all((stated["n0"], stated["n"], stated["alpha"]) == (100, 100_000, 0.001) for stated in told)
 
 
+def test_a_published_table_is_recomputed_and_what_differs_is_named(tmp_path, monkeypatch, capsys):
+    heads = ["table", "row", "sigma", "acr", "sd", "logs", "accuracies"]
+    rows = [
+        ["7", "right", "0.5", "0.750", "", "one", "100.0 50.0"],
+        ["7", "off", "0.5", "0.700", "", "one", "100.0 51.0"],
+    ]
+    table = "\n".join("\t".join(row) for row in [heads, *rows])
+    (tmp_path / "table.tsv").write_text(table, encoding="utf-8")
+    log = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t1\t1\t1.3\t1\t0:00:01\n1\t1\t1\t0.2\t1\t0:00:01\n"
+    (tmp_path / "one").write_text(log, encoding="utf-8")
+    monkeypatch.setattr(mnist, "PRINTED", tmp_path / "table.tsv")
+    mnist.logs(tmp_path)
+    printed = capsys.readouterr().out
+    assert "1 of 2" in printed
+    assert "ACR: 0.750 for 0.700; at 0.25: 50.0 for 51.0" in printed
+
+
 @pytest.mark.parametrize("epochs", [3, 6, 9, 20, 90])
 def test_macers_hinge_still_sets_in_with_the_first_drop_of_the_rate(epochs):
     plan = mnist.reduced("macer", epochs=epochs).plan

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,8 +146,6 @@ class GridSearch(ComparedSearch):
     Published: 200 evaluations, n ∈ {1, 2, 4, 10}, σ up to 1, ``soft``, ``whole`` and ``check_votes`` 0.
     """
 
-    class_votes: ClassVar[int] = 0
-
     budget: int = knob(200, "evaluations in all")
     samples: int = knob(4, "samples at each σ")
     top: float = knob(1.0, "largest σ of the grid")
@@ -167,7 +164,12 @@ class GridSearch(ComparedSearch):
     def evaluations(self) -> int:
         """Rows an input costs at most."""
         grid = self.samples * max(1, self.budget // self.samples)
-        return grid + self.class_votes + self.check_evaluations
+        return grid + self._votes_at_start + self.check_evaluations
+
+    @property
+    def _votes_at_start(self) -> int:
+        """Votes that fix the class whose radius is compared; 0: it is the one ahead at each σ."""
+        return 0
 
     def search(
         self, problem: SearchProblem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None = None
@@ -197,16 +199,16 @@ class GridSearch(ComparedSearch):
                 second = means.amax(1)
             radii = soft_radius(problem.noise.name, torch.tensor(grid, dtype=torch.float64), first, second)
             best.append(grid[int(radii.argmax())])
-        return self.compare(problem, inputs, best, len(sigmas) + self.class_votes, on_evaluations)
+        return self.compare(problem, inputs, best, len(sigmas) + self._votes_at_start, on_evaluations)
 
     def _classes_at_start(
         self, problem: SearchProblem, inputs: Sequence[Numbered], on_evaluations: Evaluations | None
     ) -> list[int] | None:
         """The class that each input's radius is of, by votes at σ₀; None: the one ahead at each σ."""
-        if not self.class_votes:
+        if not self._votes_at_start:
             return None
         requests = [
-            VoteRequest.product(index, x, [problem.start], 2 * _FRESH, 2 * _FRESH + self.class_votes)
+            VoteRequest.product(index, x, [problem.start], 2 * _FRESH, 2 * _FRESH + self._votes_at_start)
             for index, x in inputs
         ]
         return [int(counts.classes[0].argmax()) for counts in problem.count(requests, on_evaluations)]
@@ -235,3 +237,7 @@ class PaperGridSearch(GridSearch):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_count("class_votes", self.class_votes)
+
+    @property
+    def _votes_at_start(self) -> int:
+        return self.class_votes
