@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +241,67 @@ def test_certify_and_show_agree_on_what_rounding_costs(
     assert float(shown) == pytest.approx(float(told), rel=0.01)
     main(["predict", *words, "--n", "100", "--seed", "0"])
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+FACTORIES = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, wide=2):
+        super().__init__()
+        self.layer = nn.Linear(2, wide)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.eye(2))
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Open(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+
+
+def build(wide=2):
+    return Net(wide)
+
+
+def failing():
+    raise ValueError("weights are elsewhere")
+"""
+POINTS = ["--dataset", "npz:inputs.npz", "--sigma", "0.5", "--n", "200", "--max", "2", "--quiet"]
+
+
+@pytest.fixture
+def factories(inputs: str) -> None:
+    Path("made_models.py").write_text(FACTORIES)
+
+
+@pytest.mark.parametrize("made", ["Net", "build"])
+def test_a_class_or_factory_without_required_arguments_is_called(factories: None, made: str) -> None:
+    main(["certify", f"made_models:{made}", *POINTS, "--out", "run"])
+    assert load_run(Path("run")).manifest.model.name == "Net"
+
+
+@pytest.mark.parametrize(("made", "told"), [("Open", "width"), ("failing", "weights are elsewhere")])
+def test_what_keeps_a_factory_from_being_called_is_named(
+    factories: None, capsys: pytest.CaptureFixture[str], made: str, told: str
+) -> None:
+    assert names(refusal(capsys, "certify", f"made_models:{made}", *POINTS, "--out", "run"), told)
+
+
+def test_a_trusted_file_of_a_whole_module_is_a_model(
+    factories: None, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Its class is found in the folder that the command runs in; where it isn't, the module is named."""
+    script = "import torch, made_models; torch.save(made_models.Net(), 'whole.pt')"
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    trusted = ["certify", "whole.pt", "--trust-pickle", *POINTS]
+    sys.modules.pop("made_models", None)
+    main([*trusted, "--out", "run"])
+    assert load_run(Path("run")).manifest.model.name == "Net"
+    sys.modules.pop("made_models", None)
+    Path("made_models.py").unlink()
+    assert names(refusal(capsys, *trusted, "--out", "other"), "made_models")

@@ -82,6 +82,12 @@ def read_checkpoint(
     return _interpret_state(source, state, architecture, input_shape, normalisation)
 
 
+def whole_module(source: Path) -> nn.Module | None:
+    """The module of a trusted file that holds a whole one (``torch.save(model, …)``), in eval mode; None of weights."""
+    payload = _unpickle(source, trust_pickle=True) if source.is_file() else None
+    return payload.eval() if isinstance(payload, nn.Module) else None
+
+
 def _is_state(value: object) -> TypeGuard[Mapping[str, Tensor]]:
     if not isinstance(value, Mapping) or not value:
         return False
@@ -203,6 +209,11 @@ def _unpickle(source: Path, trust_pickle: bool) -> object:
             return torch.load(source, map_location="cpu", weights_only=not trust_pickle)
     # A damaged or hostile pickle can raise anything at all.
     except Exception as error:
+        if trust_pickle and isinstance(error, ImportError | AttributeError):
+            raise ModelError(
+                f"{source} needs a class that can't be imported ({error}): run from the folder that holds its module; a "
+                "class of a script (__main__) must move into a module, and the file be saved again"
+            ) from error
         forbidden = re.search(r"GLOBAL (\S+)", str(error))
         refused = not trust_pickle and isinstance(error, pickle.UnpicklingError)
         if refused and (forbidden or zipfile.is_zipfile(source)):

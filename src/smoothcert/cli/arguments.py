@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -110,6 +111,7 @@ class NamedModel:
 def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> NamedModel:
     """Find out what ``name`` means and load it."""
     from smoothcert.analysis.trained import read_recipe_file, trained_range, training_facts
+    from smoothcert.architectures.checkpoints import CHECKPOINT_SUFFIXES, whole_module
     from smoothcert.architectures.weights import load_model
     from smoothcert.hints import option as spelled
     from smoothcert.models.adapt import as_stated
@@ -125,7 +127,12 @@ def load_named_model(name: str, options: ModelOptions, votes: VoteKind) -> Named
     if path.suffix in _PICKLES:
         return NamedModel(_adapted(_unpickled(path, options.trust_pickle), options, votes))
     if ":" in name and not path.exists():
-        return NamedModel(_adapted(_imported(name), options, votes))
+        return NamedModel(_adapted(_made(name, _imported(name)), options, votes))
+    if path.suffix in CHECKPOINT_SUFFIXES and options.trust_pickle and options.architecture is None:
+        with _own_modules():
+            whole = whole_module(path)
+        if whole is not None:
+            return NamedModel(_adapted(whole, options, votes))
     module, spec = load_model(
         path,
         architecture=options.architecture,
@@ -243,6 +250,29 @@ def _imported(name: str) -> Any:
     except AttributeError:
         raise ModelError(f"{name}: module {module_name} has no {attribute}") from None
     return found
+
+
+def _made(name: str, found: Any) -> Any:
+    """What a class or factory without required arguments makes; anything else as it is."""
+    if not (inspect.isclass(found) or inspect.isfunction(found)):
+        return found
+    taken = inspect.signature(found).parameters.values()
+    variadic = [each for each in taken if each.kind is each.VAR_POSITIONAL]
+    required = [
+        each.name for each in taken if each.default is each.empty and each.kind < each.VAR_KEYWORD and each not in variadic
+    ]
+    if inspect.isfunction(found) and (required or variadic):
+        return found
+    if required:
+        raise ModelError(
+            f"{name} is a class whose {', '.join(required)} must be given: write a function without arguments that "
+            "makes the model, and name that"
+        )
+    try:
+        with _own_modules():
+            return found()
+    except Exception as error:  # the user's code can raise anything
+        raise ModelError(f"{name}() fails ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def _unpickled(path: Path, trusted: bool) -> Any:

@@ -224,7 +224,8 @@ def _smoothed_input(session: Any, name: str, constants: Mapping[str, object]) ->
     if len(free) != 1:
         raise ModelError(
             f"{name} has the inputs {', '.join(names)}, of which {len(free)} are left to be smoothed, and that must be "
-            "one: give the others as constants={name: array}"
+            f"one: give the others as constants={{{names[-1]!r}: array}} (--constants FILE.npz with an array "
+            f"{names[-1]})"
         )
     if free[0].type not in _TYPES and free[0].type[7:-1] not in WHOLE_TYPES:
         raise ModelError(f"{name}: noise can't be added to the input {free[0].name} of {free[0].type}")
