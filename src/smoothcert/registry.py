@@ -78,13 +78,11 @@ class Registry(Generic[T]):
     """A read-mostly map from names to members of one kind.
 
     ``package`` is the folder whose files register the members. They are imported when a member is first asked for, so
-    that no list of files has to be kept, and an unused file costs nothing.
+    that no list of files has to be kept, and an unused file costs nothing. So are plugins (:mod:`smoothcert.plugins`).
     """
 
-    def __init__(self, kind: str, package: str | None = None, *, plugins: bool = False) -> None:
-        """``plugins``: members may come from outside (:mod:`smoothcert.plugins`)."""
+    def __init__(self, kind: str, package: str | None = None) -> None:
         self.kind = kind
-        self._plugins = plugins
         self._package = package
         self._members: dict[str, T] = {}
         self._loading = threading.RLock()
@@ -111,8 +109,7 @@ class Registry(Generic[T]):
                 except BaseException:
                     self._package = package  # the next one to ask is told as well
                     raise
-            if self._plugins:
-                load_plugins()
+            load_plugins()
             return self._members
 
     def __getitem__(self, name: str) -> T:

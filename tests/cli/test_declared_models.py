@@ -297,7 +297,7 @@ def test_a_trusted_file_of_a_whole_module_is_a_model(
 ) -> None:
     """Its class is found in the folder that the command runs in; where it isn't, the module is named."""
     script = "import torch, made_models; torch.save(made_models.Net(), 'whole.pt')"
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, timeout=120)
     trusted = ["certify", "whole.pt", "--trust-pickle", *POINTS]
     sys.modules.pop("made_models", None)
     main([*trusted, "--out", "run"])

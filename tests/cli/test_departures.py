@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert.analysis.trained import Departures
+from smoothcert.analysis.trained import Departures, guessing, near_chance, uninformative
 from smoothcert.architectures.spec import ModelSpec, initialise
 from smoothcert.cli import main
 from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.run import read_run
 
 from .output import names
+
+pytestmark = pytest.mark.filterwarnings("ignore::smoothcert.smoothing.inputs.SmallNoiseWarning")
 
 NOISE = "σ = 0.5", "σ = 0.25"
 RANGE = "[0, 1]", "[0, 255]"
@@ -157,3 +159,37 @@ def test_what_a_checkpoint_leaves_open_is_told_and_can_be_said(
     standard, centre = (read_run(tmp_path / name).manifest for name in ("standard", "centred"))
     assert standard.model.sha256 != centre.model.sha256  # another function, and known as such
     assert centre.origin.value("normalisation") == "centre"  # the report's command says it again
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "classes", "doubtful"),
+    [
+        (0.1, 10, True),
+        (0.3, 10, False),
+        (0.52, 2, True),
+        (0.6, 2, False),
+        (0.05, 1000, False),
+        (0.001, 1000, True),
+    ],
+)
+def test_near_chance_is_hardly_more_than_guessing(accuracy: float, classes: int, doubtful: bool) -> None:
+    assert near_chance(accuracy, classes) is doubtful
+
+
+def test_a_model_that_learned_nothing_is_told_when_it_is_trained_and_certified(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hopeless = ["--sigma", "50", "--epochs", "1", "--lr", "0.001", "--out", "hopeless"]
+    assert "warning:" in told(capsys, "train", "digits", *hopeless)[1]
+    assert guessing(Path("hopeless"), 10)
+    certified = told(capsys, "certify", "hopeless", "--n", "100", "--max", "12", "--out", "hopeless-cert")
+    assert "warning:" in certified[1]
+
+
+def test_answers_of_one_class_say_little() -> None:
+    labels = np.arange(20) % 4
+    assert "class 2" in str(uninformative(np.full(20, 2), labels, 4))
+    assert "25 %" in str(uninformative((labels + 1) % 4, labels, 4))
+    assert uninformative(labels, labels, 4) is None
+    assert uninformative(np.full(20, -1), labels, 4) is None
+    assert uninformative(np.full(20, 2), np.full(20, 2), 4) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from smoothcert import ABSTAIN, Certification, Certifications, SmoothedClassifier
+from smoothcert import ABSTAIN, Certification, Certifications, SmoothedClassifier, certify_dataset
 from smoothcert.errors import InvalidValueError, MissingExtraError, RunError, SmoothcertError
+from smoothcert.smoothing.inputs import SmallNoiseWarning
 
 X = np.array([[3.0, 0.0], [-3.0, 0.0], [0.0, 0.0], [4.0, 1.0]])
 
@@ -278,3 +280,36 @@ def test_the_label_of_a_stream_goes_by_name() -> None:
     named = smoothed(Named([1, 2]), stop=("wrong",), bound="mixture")
     *_, last = named.certify_stream(X[0], label=1)
     assert last.certification.label == 1
+
+
+def test_noise_that_is_tiny_beside_the_inputs_is_told(tmp_path: Path) -> None:
+    """Pixels from 0 to 255 and σ of pixels in [0, 1]; columns without noise have ranges of their own."""
+    pixels = np.array([[0, 255], [255, 3]], dtype=np.uint8)
+    with pytest.warns(SmallNoiseWarning, match=r"0\.39 %"):
+        smoothed().certify(pixels)
+    with pytest.warns(SmallNoiseWarning, match="0 to 255"):
+        certify_dataset(smoothed(), pixels, tmp_path / "run", labels=[0, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        smoothed().certify(pixels / 255)
+        smoothed(hold=[1]).certify(np.array([[3.0, 1e4], [-3.0, 0.0]]))
+
+
+def test_a_list_of_arrays_is_a_batch_whatever_their_axes() -> None:
+    def darker(batch: np.ndarray) -> np.ndarray:
+        means = batch.reshape(len(batch), -1).mean(1)
+        return np.stack([means, -means], 1)
+
+    pictures = [np.full((2, 2), 3.0), np.full((2, 2), -3.0)]
+    assert smoothed(darker).certify(pictures).predicted.tolist() == [0, 1]
+
+
+def test_images_of_pil_are_refused_with_the_array_to_give() -> None:
+    images = pytest.importorskip("PIL.Image", reason="smoothcert[images] is not installed")
+    with pytest.raises(InvalidValueError, match="255"):
+        smoothed().certify([images.new("L", (2, 2))])
+
+
+def test_labels_in_the_place_of_a_choice_are_a_mistake_that_names_labels(tmp_path: Path) -> None:
+    with pytest.raises(InvalidValueError, match="labels="):
+        certify_dataset(smoothed(), X, tmp_path / "run", np.array([0, 1, 0, 0]))  # type: ignore[arg-type]

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from smoothcert.errors import DataError, RunError
 from smoothcert.files import MOST_TEXT, read_file, read_lines
 from smoothcert.perturb.base import DEFAULT_NOISE, NOISES
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest
+from smoothcert.runs.side_files import read_epochs
 from smoothcert.runs.statement import OriginStatement
 
 Fact: TypeAlias = str | int | float | bool
@@ -107,6 +111,44 @@ class Departures:
             f"the model was trained on inputs in [{least:g}, {greatest:g}], and these lie in [{low:g}, {high:g}]: "
             "certificates hold, but the inputs may be scaled otherwise than the model expects"
         )
+
+
+_FEW_ANSWERS = 10  # of fewer inputs nothing is said
+
+
+def near_chance(accuracy: float, classes: int) -> bool:
+    """Whether a share of right answers is hardly more than guessing gives."""
+    guessed = 1 / classes
+    return accuracy < min(2 * guessed, guessed + 0.1 * (1 - guessed))
+
+
+def guessing(path: Path, classes: int) -> str | None:
+    """In words, that a training run ended near chance; None where it did not, or is not a training run."""
+    try:
+        accuracy = read_epochs(path)[-1].accuracy
+    except RunError:
+        return None
+    if not near_chance(accuracy, classes):
+        return None
+    return (
+        f"the base classifier is right on {100 * accuracy:.1f} % of noisy inputs, and guessing gives "
+        f"{100 / classes:.3g} %: it has learned little, and its certificates say nothing of the data. Train for more "
+        "epochs, at another learning rate, or with less noise"
+    )
+
+
+def uninformative(predicted: NDArray[np.int64], labels: NDArray[np.int64], classes: int) -> str | None:
+    """In words, that certified answers are all one class, or hardly more often right than guesses; else None."""
+    answered = predicted[predicted >= 0]
+    if len(predicted) < _FEW_ANSWERS or not len(answered):
+        return None
+    remedy = "is the model trained under noise of this σ, and are inputs in the units that it was trained in?"
+    if len(set(answered.tolist())) == 1 < len(set(labels.tolist())):
+        return f"all {len(answered)} answers are class {answered[0]}: {remedy}"
+    share = float((predicted == labels).mean())
+    if near_chance(share, classes):
+        return f"{100 * share:.1f} % of the answers are right, and guessing gives {100 / classes:.3g} %: {remedy}"
+    return None
 
 
 def _seconds(path: Path) -> float | None:

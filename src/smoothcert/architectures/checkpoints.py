@@ -211,8 +211,8 @@ def _unpickle(source: Path, trust_pickle: bool) -> object:
     except Exception as error:
         if trust_pickle and isinstance(error, ImportError | AttributeError):
             raise ModelError(
-                f"{source} needs a class that can't be imported ({error}): run from the folder that holds its module; a "
-                "class of a script (__main__) must move into a module, and the file be saved again"
+                f"{source} needs a class that can't be imported ({error}): run from the folder that holds its module; "
+                "a class of a script (__main__) must move into a module, and the file be saved again"
             ) from error
         forbidden = re.search(r"GLOBAL (\S+)", str(error))
         refused = not trust_pickle and isinstance(error, pickle.UnpicklingError)

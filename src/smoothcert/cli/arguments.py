@@ -257,11 +257,9 @@ def _made(name: str, found: Any) -> Any:
     if not (inspect.isclass(found) or inspect.isfunction(found)):
         return found
     taken = inspect.signature(found).parameters.values()
-    variadic = [each for each in taken if each.kind is each.VAR_POSITIONAL]
-    required = [
-        each.name for each in taken if each.default is each.empty and each.kind < each.VAR_KEYWORD and each not in variadic
-    ]
-    if inspect.isfunction(found) and (required or variadic):
+    many = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    required = [each.name for each in taken if each.default is each.empty and each.kind not in many]
+    if inspect.isfunction(found) and (required or any(each.kind is each.VAR_POSITIONAL for each in taken)):
         return found
     if required:
         raise ModelError(

@@ -76,9 +76,9 @@ def certify(
         Then pass the certificates through this memory, as `smoothcert run remember` does, so that no two answers
         contradict each other: the answers go to `--out`, the certificates to a directory beside it, OUT-certificates.
     """
-    from smoothcert.analysis.trained import TRAINED
+    from smoothcert.analysis.trained import TRAINED, uninformative
     from smoothcert.cli.certification import certify_with_bar, run_view
-    from smoothcert.cli.console import note
+    from smoothcert.cli.console import note, warn
     from smoothcert.cli.runs import remember_with_bar
     from smoothcert.cli.views import emit
     from smoothcert.errors import InvalidValueError
@@ -131,6 +131,9 @@ def certify(
     run = certify_with_bar(voting, inputs, certified, asked.choice, origin, quiet=output.silent)
     if memory is None:
         emit(run_view(run), output)
+    answers = run.records
+    if (doubt := uninformative(answers.predicted, answers.label, len(inputs.classes))) is not None:
+        warn(doubt, output.quiet)
     if classifier.plan.search is not None:
         from smoothcert.runs.side_files import read_searches, searches_in_words
 

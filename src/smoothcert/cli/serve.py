@@ -149,6 +149,7 @@ def serve(
     grace
         Seconds that questions under way may take when the server is stopped; then they are answered as they stand.
     """
+    from smoothcert.analysis.trained import guessing
     from smoothcert.cli.arguments import load_named_model
     from smoothcert.cli.console import note, warn
     from smoothcert.errors import InvalidValueError, SmoothcertError
@@ -196,6 +197,8 @@ def serve(
             "nothing is promised. Leave it out where strangers ask",
             output.quiet,
         )
+    if (doubt := guessing(Path(model), len(named.classifier.class_names or ()) or 2)) is not None:
+        warn(doubt, output.quiet)
     address = None if memory is None else memory.removeprefix("sqlite:")
     service = Service(classifier, shape, secret=secret, limits=limits.limits(), memory=address)
     # With keys a page from elsewhere can do nothing; opened to all, the name doesn't matter.

@@ -141,6 +141,7 @@ def train(
         Votes for each of them: more give larger radii, at all epochs alike (default: 1000).
     """
     from smoothcert import datasets
+    from smoothcert.analysis.trained import guessing
     from smoothcert.cli.console import note, progress_bar, warn
     from smoothcert.cli.views import View, emit
     from smoothcert.hints import certify_trained
@@ -207,6 +208,8 @@ def train(
         f"{last.validated_on} inputs{acr}\nNext: {after}",
         quiet,
     )
+    if (doubt := guessing(out, len(inputs.classes))) is not None:
+        warn(doubt, quiet)
     if processes.is_first:
         figures = {"out": str(out), "epochs": last.epoch, "loss": last.loss, "accuracy": last.accuracy}
         acr_figures = {"acr": last.acr, "acr_inputs": last.acr_inputs, "acr_votes": last.acr_votes}

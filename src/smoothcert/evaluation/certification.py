@@ -16,6 +16,7 @@ from smoothcert.datasets.base import Dataset
 from smoothcert.errors import DataError, DependentVotesError, InvalidValueError
 from smoothcert.evaluation.same_model import LOOKED_AT, check_same_model, first_answers
 from smoothcert.models.adapt import class_order
+from smoothcert.perturb.base import Isotropic
 from smoothcert.runs.layout import RunFiles
 from smoothcert.runs.manifest import Manifest, route_versions
 from smoothcert.runs.records import Record
@@ -34,7 +35,7 @@ from smoothcert.runs.statement import Choice, save_sigmas
 from smoothcert.smoothing.answers import Certification, record_of
 from smoothcert.smoothing.classifier import ModelClassifier, SmoothedClassifier
 from smoothcert.smoothing.holding import HoldingClassifier, held_finely
-from smoothcert.smoothing.inputs import as_numpy, is_loader
+from smoothcert.smoothing.inputs import as_numpy, is_loader, warn_if_small
 from smoothcert.smoothing.plan import CertifyPlan, stated_numerics
 from smoothcert.smoothing.procedures import shares_of
 from smoothcert.smoothing.saving import labelled_inputs
@@ -76,6 +77,8 @@ def certify_dataset(
     of them is cast. Columns that are held have no noise, and the run states which: its certificates are about the
     others. What a plan leaves open of its numerics (the route, say) stays what a run that is continued has settled.
     """
+    if not isinstance(choice, Choice | None):
+        raise InvalidValueError(f"choice must be a Choice, got {type(choice).__name__}: labels go by labels=")
     choice, progress, classifier, out = (
         choice or Choice(),
         progress or Progress(),
@@ -83,6 +86,8 @@ def certify_dataset(
         Path(out),
     )
     classifier, dataset = _labelled(classifier, dataset, labels, name)
+    if isinstance(classifier.whole.plan.noise, Isotropic) and classifier is classifier.whole:
+        warn_if_small(classifier.whole.plan.noise.sigma, *dataset.value_range())
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
     if held is not None and classifier.whole.plan.budget.spreads:
         raise InvalidValueError(

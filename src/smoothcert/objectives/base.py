@@ -75,7 +75,7 @@ class Objective(ABC):
         return StepCost(self.draws)
 
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective", __package__, plugins=True)
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", __package__)
 
 
 def objective_name(objective: Objective) -> str:

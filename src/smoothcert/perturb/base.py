@@ -132,7 +132,7 @@ class Perturbation(ABC):
         return None
 
 
-PERTURBATIONS: Registry[type[Perturbation]] = Registry("perturbation", __package__, plugins=True)
+PERTURBATIONS: Registry[type[Perturbation]] = Registry("perturbation", __package__)
 """Those that aren't noise on real numbers."""
 
 

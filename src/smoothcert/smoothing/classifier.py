@@ -27,7 +27,7 @@ from smoothcert.models.adapt import adapt
 from smoothcert.models.function import EstimatorClassifier
 from smoothcert.models.numerics import Numerics
 from smoothcert.models.outputs import OutputKind
-from smoothcert.perturb.base import DEFAULT_NOISE
+from smoothcert.perturb.base import DEFAULT_NOISE, Isotropic
 from smoothcert.registry import suggesting
 from smoothcert.runs.side_files import Piloted
 from smoothcert.smoothing.answers import Certification, Certifications, Prediction, Predictions
@@ -41,6 +41,7 @@ from smoothcert.smoothing.inputs import (
     labels_by_index,
     naming_rows,
     numbered_inputs,
+    warn_if_small,
 )
 from smoothcert.smoothing.plan import AUTO, CertifyPlan, TooFewVotesWarning
 from smoothcert.smoothing.planned_model import (
@@ -199,6 +200,8 @@ class ArrayInterface(ABC):
 
         answers = Certifications(_by_row(array, index, certified), names)
         answers.source = self._source(array, by_values=index is None)
+        if isinstance(noise := self.whole.plan.noise, Isotropic) and self.whole.voting is self:
+            warn_if_small(noise.sigma, float(array.min()), float(array.max()))
         return answers
 
     def _source(self, inputs: NDArray[Any], *, by_values: bool) -> Source | None:  # noqa: ARG002
@@ -384,7 +387,10 @@ class ModelClassifier(PlannedModel, ArrayInterface):
                 f"{self.base.name} takes inputs of shape {shape}, got an array of shape {array.shape}: neither one "
                 f"input nor a batch of shape ({rows})"
             )
-        single = not loader and (array.shape == shape if shape else array.ndim in (1, 3))
+        # Three axes are one picture, unless they are a list of arrays: that is a batch.
+        listed = isinstance(x, list | tuple) and len(x) > 0 and hasattr(x[0], "shape")
+        alone = (1,) if listed else (1, 3)
+        single = not loader and (array.shape == shape if shape else array.ndim in alone)
         return (array[np.newaxis], True) if single else (array, False)
 
     def one(self, x: ArrayLike) -> NDArray[Any]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -22,6 +24,24 @@ Labels = Callable[[int], int]
 _FLOATS_OF_NUMPY = ("torch.float16", "torch.float32", "torch.float64")
 _EXACT_IN_FLOAT64 = 1 << 53
 _MASKED = "an array with masked values, which NumPy would unmask: fill them in, or drop their rows"
+
+
+_SMALL = 0.005  # of the inputs' range
+
+
+class SmallNoiseWarning(UserWarning):
+    """Noise that is tiny beside the range of the inputs, most often because they are in other units than sigma."""
+
+
+def warn_if_small(sigma: float, low: float, high: float) -> None:
+    """Say that noise is tiny beside the range of the inputs."""
+    if 0 < sigma < _SMALL * (high - low) < math.inf:
+        warnings.warn(
+            f"sigma = {sigma:g} is {100 * sigma / (high - low):.2g} % of the range of the inputs, {low:g} to {high:g}, "
+            "whose units noise and radii have: rescale the inputs (pixels / 255), or give sigma in their units",
+            SmallNoiseWarning,
+            stacklevel=4,
+        )
 
 
 def as_numpy(x: ArrayLike) -> NDArray[Any]:
@@ -81,6 +101,11 @@ def _as_python(values: NDArray[Any]) -> list[Any]:
 
 def as_array(x: ArrayLike) -> NDArray[Any]:
     """Inputs as an array, from anything that holds numbers; refuses what holds none."""
+    if isinstance(x, list | tuple) and any(hasattr(each, "getbands") for each in x):
+        raise InvalidValueError(
+            "PIL images hold rows, columns and channels from 0 to 255: give an array as the model takes it, "
+            "np.stack([np.asarray(i.convert('RGB')) for i in images]).transpose(0, 3, 1, 2) / 255"
+        )
     array = as_numpy(x)
     if array.dtype == object and hasattr(x, "iloc"):
         array = _table_of_numbers(x)
