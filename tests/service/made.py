@@ -97,10 +97,10 @@ class Live:
         assert not self._thread.is_alive()
 
     def ask(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
+        self, method: str, path: str, body: bytes | None = None, source: str = "127.0.0.1", **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of an answer."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        """Status, headers and body of an answer to an address."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30, source_address=(source, 0))
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
             connection.request(method, path, body, named)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import io
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
 
 from smoothcert.service import server as server_module
-from smoothcert.service.gate import HEADERS
+from smoothcert.service.gate import HEADERS, network
 from smoothcert.service.limits import EngineLimits, Limits
 from smoothcert.service.secrets import Keys, new_key
 from tests.service.made import Edge, Live, live
@@ -242,42 +246,66 @@ def test_malformed_requests_get_400_or_an_end(served: Live) -> None:
 
 
 def test_a_head_that_is_too_long_gets_431(served: Live) -> None:
-    found = raw(served, HEAD + b"X: " + b"a" * 20_000 + b"\r\nContent-Length: 0\r\n\r\n")
-    assert found.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))  # whole in one piece, or in several
+    for head in (HEAD + b"X: " + b"a" * 20_000, b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost"):
+        found = raw(served, head + b"\r\nContent-Length: 0\r\n\r\n")
+        assert found.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))  # whole in one piece, or in several
     assert served.ask("GET", "/healthz", X="a" * 17_000)[0] in (400, 431)
 
 
-def test_half_sent_heads_keep_nobody_out() -> None:
-    """More of them than there may be connections, held for longer than the test takes."""
-    with live(limits=Limits(connections=8)) as server:
-        lines = []
-        try:
-            for _ in range(30):
-                lines.append(socket.create_connection(("127.0.0.1", server.port), timeout=20))
-                lines[-1].sendall(b"GET /healthz HTTP/1.1\r\nHost: local")
-                assert server.ask("GET", "/healthz")[0] == 200
-            assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
-            assert len(server.server.server_state.connections) <= 9
-        finally:
-            for line in lines:
-                line.close()
+LINUX = pytest.mark.skipif(
+    sys.platform != "linux", reason="other systems have one address of the loopback network"
+)
+HALF = {
+    "heads": b"GET /healthz HTTP/1.1\r\nHost: local",
+    "bodies": HEAD + b'Content-Length: 100\r\n\r\n{"inp',
+}
+
+
+@LINUX
+@pytest.mark.parametrize(("what", "addresses"), [("heads", 1), ("bodies", 1), ("bodies", 5)])
+def test_half_sent_requests_keep_nobody_out(what: str, addresses: int) -> None:
+    """More of them than there may be connections, held for longer than the test takes; nor do they end others'."""
+    with live(limits=Limits(connections=8, body_seconds=60.0)) as server, ExitStack() as held:
+        neighbour = held.enter_context(closing(HTTPConnection("127.0.0.1", server.port, timeout=20)))
+        for number in range(30):
+            source = (f"127.0.0.{2 + number % addresses}", 0)
+            line = socket.create_connection(("127.0.0.1", server.port), 20, source)
+            held.enter_context(line).sendall(HALF[what])
+            neighbour.request("GET", "/healthz")
+            answer = neighbour.getresponse()
+            assert (answer.status, answer.read()) == (200, b"ok\n")
+        assert server.post("/v1/certify", {"inputs": [FAR]})[0] == 200
+        assert len(server.server.server_state.connections) <= 10
 
 
 def test_an_address_has_a_quarter_of_the_requests_under_way() -> None:
+    """And callers who come when all places are taken have one."""
     model = Edge()
-    with live(model, limits=Limits(connections=8)) as server:
+    with live(model, limits=Limits(connections=8)) as server, ThreadPoolExecutor(9) as pool:
         model.open.clear()
-        held = [
-            threading.Thread(target=server.post, args=("/v1/certify", {"inputs": [FAR]})) for _ in range(2)
-        ]
-        for each in held:
-            each.start()
-        until(lambda: server.service.engine.load().inputs >= 1)
-        until(lambda: server.post("/v1/certify", {"inputs": [FAR]})[0] == 429)
+
+        def ask(number: int) -> int:
+            return server.post("/v1/certify", {"inputs": [FAR]}, source=f"127.0.0.{number}")[0]
+
+        held = [pool.submit(ask, 1) for _ in range(2)]
+        until(lambda: server.service.engine.load().inputs == 2)
+        assert ask(1) == 429
         assert server.ask("GET", "/healthz")[0] == 200
+        if sys.platform == "linux":
+            held += [pool.submit(ask, 2 + number // 2) for number in range(6)]
+            until(lambda: server.service.engine.load().inputs == 8)
+            held.append(pool.submit(ask, 9))
+            until(lambda: server.service.engine.load().inputs == 9)
+            assert ask(9) == 503, "one each, where there are more callers than places"
         model.open.set()
-        for each in held:
-            join(each)
+        assert {each.result(60) for each in held} == {200}
+
+
+def test_a_customers_network_is_one_caller() -> None:
+    """Of IPv6 each has 2^64 addresses."""
+    assert network("2001:db8:1:2:3::4") == network("2001:db8:1:2::5") != network("2001:db8:1:3::5")
+    assert network("::ffff:10.0.0.1") != network("::ffff:10.0.0.2")
+    assert [network(address) for address in ("10.0.0.1", "a.socket")] == ["10.0.0.1", "a.socket"]
 
 
 def test_a_slow_body_gets_408(served: Live) -> None:

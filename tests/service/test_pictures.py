@@ -9,7 +9,9 @@ import sys
 import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.client import HTTPConnection
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +19,10 @@ import pytest
 pytest.importorskip("fastapi")
 
 from smoothcert.errors import DataError, InvalidValueError
+from smoothcert.service.application import _Reader
 from smoothcert.service.limits import FairSlots, Limits
 from smoothcert.service.pictures import MOST_SCANS, MOST_SIDE, PictureDecoder, TooLargeError, decoded
-from tests.service.made import SHAPE, live
+from tests.service.made import SHAPE, live, service, smoothed
 
 
 def png(size: tuple[int, int], mode: str = "L") -> bytes:
@@ -87,6 +90,19 @@ def test_a_picture_ends_with_its_time_and_its_memory() -> None:
             assert (await decoder.decode(png((8, 6)), (1, 6, 8), 1000)).shape == (1, 6, 8)
         finally:
             await decoder.close()
+        decoder = PictureDecoder(30.0)
+        try:
+            leaving = asyncio.create_task(decoder.decode(many_scans(5), (1, 4, 4), 1 << 24))
+            while decoder._process is None:
+                await asyncio.sleep(0.01)
+            leaving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await leaving
+            assert (await decoder.decode(png((8, 6)), (1, 6, 8), 1000)).shape == (1, 6, 8), (
+                "not of the one before"
+            )
+        finally:
+            await decoder.close()
 
     asyncio.run(ask())
 
@@ -134,23 +150,59 @@ def test_callers_who_have_spent_least_are_next() -> None:
     assert asyncio.run(ask()) == ["most", "idle", "some", "most"]
 
 
-def test_callers_who_leave_pay_for_the_process_that_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Starting another takes longer than any picture that is left at once."""
+def test_callers_pay_for_reading_and_for_the_process_that_ends_when_they_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Starting another takes longer than any picture that is left at once. Deadlines count from arrival."""
+    seconds, wanted = 0.3, []
 
     async def slow(*_: object) -> np.ndarray:
-        await asyncio.sleep(60)
+        await asyncio.sleep(seconds)
         return np.zeros(SHAPE)
 
+    async def predict(*asked: Any) -> list[Any]:
+        wanted.append((asked[-1], asyncio.get_running_loop().time()))
+        return []
+
     monkeypatch.setattr(PictureDecoder, "decode", slow)
-    with live(limits=Limits(reading_per_minute=400)) as server:
-        statuses, told = [], b""
-        for _ in range(2):
-            status, _, told = server.ask(
-                "POST", "/v1/predict?deadline=0.05", b"picture", content_type="image/png"
-            )
-            statuses.append(status)
-        assert statuses == [429, 429]
-        assert b"400 milliseconds" in told
+    with live(limits=Limits(reading_per_minute=800)) as server:
+        monkeypatch.setattr(server.service, "predict", predict)
+
+        def ask(query: str = "") -> tuple[int, bytes]:
+            status, _, told = server.ask("POST", f"/v1/predict{query}", b"picture", content_type="image/png")
+            return status, told
+
+        assert ask()[0] == 200
+        ((options, now),) = wanted
+        assert options.arrived <= now - seconds
+        assert server.service.reading.left("address 127.0.0.1") < 800
+        seconds = 60.0
+        assert ask("?deadline=0.05")[0] == 429
+        status, told = ask()
+        assert status == 429
+        assert b"800 milliseconds" in told
+
+
+def test_pictures_of_who_has_read_least_are_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    order, over = [], asyncio.Event()
+
+    async def slow(_: object, content: bytes, *__: object) -> np.ndarray:
+        order.append(content)
+        await over.wait()
+        return np.zeros(SHAPE)
+
+    async def ask(reader: _Reader) -> None:
+        async with asyncio.TaskGroup() as group:
+            for caller in ("busy", "here", "most", "least"):
+                group.create_task(reader.read(caller, caller.encode(), "image/png", ()))
+                await asyncio.sleep(0)
+            over.set()
+
+    monkeypatch.setattr(PictureDecoder, "decode", slow)
+    with closing(service(smoothed())) as served:
+        served.reading.spend("most", 1000)
+        asyncio.run(ask(_Reader(served)))
+    assert order == [b"busy", b"here", b"least", b"most"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one address of the loopback network")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import ipaddress
 import time
 from collections.abc import Callable, Iterator
 
@@ -92,6 +93,17 @@ MOST_HEADER_BYTES = 16_384
 _HEALTH = {"/healthz", "/readyz"}
 
 
+def network(address: str) -> str:
+    """The caller that an address stands for: in IPv6 its /64, all of which one customer has."""
+    try:
+        number = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(number, ipaddress.IPv4Address) or number.ipv4_mapped:
+        return address
+    return f"{ipaddress.IPv6Address(int(number) >> 64 << 64)}/64"
+
+
 class Gate:
     """Rejects requests by head, host, key or how many are under way; adds headers to answers, and counts them."""
 
@@ -136,24 +148,28 @@ class Gate:
             self._metrics.request(path, status, time.perf_counter() - began)
 
     def _crowded(self, caller: str) -> Response | None:
-        """Health is outside these limits, so that monitoring is always answered."""
-        wait = {"Retry-After": "1"}
-        if self._under_way.total() > self._most:
-            return JSONResponse({"error": "too many requests are under way"}, 503, wait)
-        if self._under_way[caller] > max(1, self._most // 4):
+        """A quarter for one caller; where all have more than there is, a share of half of it.
+
+        So callers who come last are answered. Health is outside these limits: monitoring always is.
+        """
+        own, wait = self._under_way[caller], {"Retry-After": "1"}
+        if own > max(1, self._most // 4):
             return JSONResponse({"error": "too many of your requests are under way"}, 429, wait)
+        if self._under_way.total() > self._most and own > max(1, self._most // 2 // len(self._under_way)):
+            return JSONResponse({"error": "too many requests are under way"}, 503, wait)
         return None
 
     def _refused(self, scope: Scope) -> Response | None:
-        if sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
-            return JSONResponse({"error": f"headers of more than {MOST_HEADER_BYTES} bytes"}, 431, _CLOSE)
+        address = len(scope["raw_path"]) + len(scope["query_string"])
+        if address + sum(len(name) + len(value) for name, value in scope["headers"]) > MOST_HEADER_BYTES:
+            return JSONResponse({"error": f"a head of more than {MOST_HEADER_BYTES} bytes"}, 431, _CLOSE)
         headers = dict(scope["headers"])
         if b"content-length" in headers and b"transfer-encoding" in headers:
             return JSONResponse({"error": "Content-Length and Transfer-Encoding: give one"}, 400, _CLOSE)
         if self._hosts is not None and _host(headers.get(b"host", b"")) not in self._hosts:
             return JSONResponse({"error": "this server isn't known by that name (--allow-host NAME)"}, 421)
         client = scope.get("client")
-        scope.setdefault("state", {})["caller"] = f"address {client[0]}" if client else "address"
+        scope.setdefault("state", {})["caller"] = f"address {network(client[0])}" if client else "address"
         if self._keys is None or scope["path"] in _OPEN_PATHS:
             return None
         caller = self._keys.caller(_key(headers))

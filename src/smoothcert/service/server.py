@@ -14,12 +14,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from smoothcert.errors import InvalidValueError
-from smoothcert.service.gate import MOST_HEADER_BYTES
+from smoothcert.service.gate import MOST_HEADER_BYTES, network
 from smoothcert.service.service import Service
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
@@ -30,11 +31,12 @@ _UNREAD_SECONDS = 30.0
 class PatientProtocol(H11Protocol):
     """HTTP/1.1 whose patience ends: with a head that isn't sent in time, and with an answer that isn't read.
 
-    Of more connections than ``most`` the oldest ends that waits for a head, of the address that has most of them.
+    Of more connections than ``most`` one ends whose client has not sent all of its request, of the address that has
+    most connections: the oldest that waits for a head, else for a body.
     """
 
     most = 512
-    _since = 0.0
+    _since, _caller = 0.0, ""
     _closing: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -44,19 +46,21 @@ class PatientProtocol(H11Protocol):
         # Whatever the client's side doesn't take is told to pause_writing.
         transport.set_write_buffer_limits(0)
         self._closing = self.loop.call_later(_HEADER_SECONDS, self._give_up)
-        self._since = self.loop.time()
+        self._since, self._caller = self.loop.time(), network(self.client[0]) if self.client else ""
         if len(self.connections) > self.most:
             self._make_room()
 
     def _make_room(self) -> None:
         here: list[PatientProtocol] = [each for each in self.connections if isinstance(each, PatientProtocol)]
-        crowds = Counter(each.client and each.client[0] for each in here)
-        idle = [each for each in here if each is not self and each._between_requests()]
-        if idle:
-            min(
-                idle, key=lambda each: (-crowds[each.client and each.client[0]], each._since)
-            ).transport.abort()
-        elif len(self.connections) > 2 * self.most:
+        crowds = Counter(each._caller for each in here)
+        waiting = [
+            (-crowds[each._caller], not each._between_requests(), each._since, number)
+            for number, each in enumerate(here)
+            if each is not self and (each._between_requests() or each.conn.their_state is h11.SEND_BODY)
+        ]
+        if waiting:
+            here[min(waiting)[-1]].transport.abort()
+        elif len(here) > 2 * self.most:
             self.transport.abort()
 
     def pause_writing(self) -> None:
