@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -224,6 +225,20 @@ def test_every_package_of_the_tests_is_pinned_at_or_above_its_floor() -> None:
         if wanted.name != "smoothcert":
             assert wanted.specifier.contains(pinned[canonicalize_name(wanted.name)]), text
     assert pinned["torch"] == "2.13.0"
+    # As well as what those that are installed here need, which pip would otherwise take in its newest version.
+    unpinned, waiting, seen = set(), [(name, ("",)) for name in pinned], set()
+    while waiting:
+        name, wanted_extras = waiting.pop()
+        try:
+            needed = [] if (name, wanted_extras) in seen else importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        seen.add((name, wanted_extras))
+        for one in map(Requirement, needed):
+            if one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in wanted_extras):
+                unpinned |= {canonicalize_name(one.name)} - pinned.keys()
+                waiting.append((canonicalize_name(one.name), ("", *sorted(one.extras))))
+    assert unpinned == set()
 
 
 def test_no_absolute_paths_or_hosts_in_the_tree() -> None:

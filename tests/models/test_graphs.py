@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -98,3 +101,34 @@ def test_a_model_that_can_not_be_recorded_is_refused_by_name(monkeypatch: pytest
 def test_a_cpu_has_no_graphs() -> None:
     with pytest.raises(ModelError, match=r"'graphs'.*CUDA.*\bcpu\b"):
         tallies("graphs")
+
+
+def test_a_pass_is_recorded_on_a_stream_of_its_own_and_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never run on CUDA: torch's default for graphs is one stream for all threads, and its recording has one owner."""
+    cuda, recording = MagicMock(), []
+
+    @contextmanager
+    def graph(made: Any, **options: Any) -> Iterator[None]:
+        assert graphs._RECORDING.locked()
+        recording.append((made, options["stream"], options["capture_error_mode"]))
+        yield
+
+    cuda.Stream.side_effect = lambda: MagicMock()
+    cuda.CUDAGraph.side_effect = lambda: MagicMock()
+    cuda.graph = graph
+    monkeypatch.setattr(torch, "cuda", cuda)
+    steps: list[int] = []
+
+    def step() -> Tensor:
+        steps.append(len(recording))
+        return torch.zeros(1)
+
+    (replay, held), (other, _) = (graphs.recorder_for(torch.device("cuda:1"))(step) for _ in range(2))
+    (first, aside, mode), (second, beside, _) = recording
+    assert held.tolist() == [0]
+    assert (replay, other) == (first.replay, second.replay)
+    assert (aside is not beside, mode) == (True, "thread_local")
+    assert set(steps[:-1]) == {0, 1}, "warmed up before it is recorded"
+    assert [call.args[0] for call in cuda.stream.call_args_list] == [aside, beside]
+    assert not graphs._RECORDING.locked()
+    assert {str(call.args[0]) for call in cuda.device.call_args_list} == {"cuda:1"}

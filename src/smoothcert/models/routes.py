@@ -11,6 +11,7 @@ import io
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -120,7 +121,7 @@ def recorder_for(device: torch.device) -> Recorder:
     """The recorder of a device; ModelError for one that has none."""
     if device.type != "cuda":
         raise ModelError(f"CUDA graphs need a CUDA device, got {device}")
-    return _record
+    return partial(_record, device)
 
 
 def replayed(
@@ -146,8 +147,8 @@ def replayed(
 _RECORDING = threading.Lock()  # CUDA's allocator records into one graph at a time
 
 
-def _record(step: Step) -> tuple[Callable[[], None], Tensor]:
-    with _RECORDING:
+def _record(device: torch.device, step: Step) -> tuple[Callable[[], None], Tensor]:
+    with _RECORDING, torch.cuda.device(device):  # streams are the current device's, whichever the model is on
         return _recorded(step)
 
 

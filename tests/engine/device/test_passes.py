@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -121,6 +122,22 @@ def test_nothing_is_read_from_the_device_but_the_counts_of_a_task(
     looking = replace(elsewhere, opened=Opened(model.numerics, lambda batch: batch * int(batch.sum() > 0)))
     with pytest.raises(ModelError, match="meta"):
         passes_of(looking, votes).launch(task(chunk // size or 1, size))
+
+
+def test_a_read_on_cuda_waits_without_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never run there: pinned memory, a copy that does not wait, and an event that blocks instead of spinning."""
+    cuda, made = MagicMock(), MagicMock()
+    numbers = MagicMock(device=torch.device("cuda:1"), shape=(2,), dtype=torch.int64)
+    monkeypatch.setattr(torch, "cuda", cuda)
+    monkeypatch.setattr(torch, "empty", made)
+    arrival = drawing.Transfers().fetch(numbers)
+    made.assert_called_once_with((2,), dtype=torch.int64, pin_memory=True)
+    arrival.host.copy_.assert_called_once_with(numbers, non_blocking=True)  # type: ignore[attr-defined]
+    cuda.Event.assert_called_once_with(blocking=True)
+    arrival.event.record.assert_called_once_with(cuda.current_stream(numbers.device))  # type: ignore[union-attr]
+    arrival.event.synchronize.assert_not_called()  # type: ignore[union-attr]
+    assert arrival.wait() is made().numpy()
+    arrival.event.synchronize.assert_called_once_with()  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(("chunk", "size"), [(12, 4), (4, 12), (8, 8)])
