@@ -29,14 +29,7 @@ class Knob:
     choices: str = ""
 
 
-def knob(
-    default: T,
-    help: str,
-    *,
-    group: str = "",
-    option: str = "",
-    choices: str = "",
-) -> T:
+def knob(default: T, help: str, *, group: str = "", option: str = "", choices: str = "") -> T:
     """A dataclass field with its default and one line of help, which the command line and the docs show.
 
     ``group`` is the heading it stands under there; ``option`` is its name there where the field's own name means

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import sys
-from functools import cache
+from functools import cache, partial
 
 from smoothcert.bounds.base import ClassBounds, Compute, complement_up, one_sided, register
 from smoothcert.bounds.fixed import RIVAL_PART, check_binomial, clopper_pearson, top_two, two_class
@@ -84,41 +84,24 @@ def mixture(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     return one_sided(_lower(tally.counts[chosen], tally.n, -math.log(alpha)))
 
 
-@register(
-    "mixture-top-two",
-    "hard",
-    "Krichevsky–Trofimov mixtures of p_A at 31α/32 and of the largest rival at α/32",
-    True,
-)
-def mixture_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """Bounds of p_A and of its strongest rival that hold together at all n at once and share α as 31 : 1.
+def _shared(part: int, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """Bounds of p_A and of its strongest rival, at α/part, that hold together at all n at once.
 
     The class of largest true p_b is fixed, so its own sequence is enough: at every n the largest rival count is at
     least b's, and the upper bound grows with the count.
     """
-    return _shared(tally, chosen, alpha, RIVAL_PART)
-
-
-@register(
-    "mixture-two-class",
-    "hard",
-    "as mixture-top-two with α/2 each: the default until November 2026",
-    True,
-    superseded=True,
-)
-def mixture_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """Bounds of p_A and of its strongest rival that hold together at all n at once, α/2 each."""
-    return _shared(tally, chosen, alpha, 2)
-
-
-def _shared(tally: Tally, chosen: int, alpha: float, part: int) -> ClassBounds:
-    """α/part for the largest rival, the rest for the chosen class."""
     # Logarithms, because a part of a subnormal α may be no number above 0.
     log_inverse = -math.log(alpha)
     lower = _lower(tally.counts[chosen], tally.n, log_inverse + math.log(part / (part - 1)))
     rival = max((count for c, count in enumerate(tally.counts) if c != chosen), default=0)
     upper = _upper(rival, tally.n, log_inverse + math.log(part))
     return ClassBounds(lower, min(upper, complement_up(lower)))
+
+
+_SHARED = "Krichevsky–Trofimov mixtures of p_A at 31α/32 and of the largest rival at α/32"
+_HALVED = "as mixture-top-two with α/2 each: the default until November 2026"
+register("mixture-top-two", "hard", _SHARED, True)(partial(_shared, RIVAL_PART))
+register("mixture-two-class", "hard", _HALVED, True, superseded=True)(partial(_shared, 2))
 
 
 def _lower(successes: int, n: int, log_inverse: float) -> float:
@@ -221,48 +204,19 @@ def _looks_until(n: int) -> int:
     return k
 
 
-# All go through their Bound, which refuses an n that isn't a look.
-
-
-@register(
-    "looks",
-    "hard",
-    "Clopper–Pearson at n = 100·10^{k/8}, α divided over the interim analyses",
-    True,
-    next_look=next_look,
-)
-def _looks(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """The exact lower bound of p_A at this look's share of α."""
-    return _at_look(clopper_pearson, tally, chosen, alpha)
-
-
-@register(
-    "looks-top-two",
-    "hard",
-    "top-two at n = 100·10^{k/8}, α divided over the interim analyses",
-    True,
-    next_look=next_look,
-)
-def _looks_top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """The exact bounds of p_A and of its strongest rival at this look's share of α."""
-    return _at_look(top_two, tally, chosen, alpha)
-
-
-@register(
-    "looks-two-class",
-    "hard",
-    "two-class at n = 100·10^{k/8}, α divided over the interim analyses",
-    True,
-    next_look=next_look,
-    superseded=True,
-)
-def _looks_two_class(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """The exact bounds of p_A and of its strongest rival, each at half of this look's share of α."""
-    return _at_look(two_class, tally, chosen, alpha)
-
-
 def _at_look(fixed: Compute, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
+    """The fixed-n bounds at this look's share of α; called by the Bound, which refuses an n that isn't a look."""
     share = down(alpha * look_share(_looks_until(tally.n) - 1), _INVERSE_TAIL_ERROR)
     if share < sys.float_info.min:  # subnormal, or 0
         return ClassBounds(0.0, 1.0)
     return fixed(tally, chosen, share)
+
+
+for _name, _exact, _of in (
+    ("looks", clopper_pearson, "Clopper–Pearson"),
+    ("looks-top-two", top_two, "top-two"),
+    ("looks-two-class", two_class, "two-class"),
+):
+    _source = f"{_of} at n = 100·10^{{k/8}}, α divided over the interim analyses"
+    _old = _exact is two_class
+    register(_name, "hard", _source, True, next_look=next_look, superseded=_old)(partial(_at_look, _exact))

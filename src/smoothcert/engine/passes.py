@@ -25,15 +25,7 @@ from torch import Tensor
 
 from smoothcert.bounds.base import VoteKind
 from smoothcert.engine.checking import RowCheck
-from smoothcert.engine.drawing import (
-    Arrival,
-    DeviceDrawing,
-    HostDrawing,
-    Rows,
-    Transfers,
-    passes_of,
-    sent,
-)
+from smoothcert.engine.drawing import Arrival, DeviceDrawing, HostDrawing, Rows, Transfers, passes_of, sent
 from smoothcert.engine.execution import Execution
 from smoothcert.engine.schedule import Block, Finished, Job, Procedure, Task, blocks_of
 from smoothcert.errors import InvalidValueError, ModelError

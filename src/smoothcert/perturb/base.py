@@ -20,15 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.bounds.base import Bound, ClassBounds
 from smoothcert.bounds.fixed import unanimous
 from smoothcert.errors import InvalidValueError, check_positive
-from smoothcert.perturb.grid import (
-    EXACT,
-    Grid,
-    NoisyCopies,
-    Place,
-    on_grid,
-    steps_per_unit,
-    steps_to_a_sigma,
-)
+from smoothcert.perturb.grid import EXACT, Grid, NoisyCopies, Place, on_grid, steps_per_unit, steps_to_a_sigma
 from smoothcert.perturb.grid import Copies as Copies
 from smoothcert.perturb.sampler import BITS, Thresholds
 from smoothcert.regions.bodies import BALLS, STRETCHED, CertifiedRegion

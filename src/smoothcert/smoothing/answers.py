@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from decimal import ROUND_DOWN, Context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self, SupportsIndex, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,7 +26,7 @@ from smoothcert.runs.records import (
     step_counts,
 )
 from smoothcert.runs.side_files import LevelEvidence, SearchResult
-from smoothcert.smoothing.inputs import as_numpy, class_numbers, same_values
+from smoothcert.smoothing.inputs import as_numpy, label_numbers, same_values
 from smoothcert.tally import ABSTAIN, Tally
 
 if TYPE_CHECKING:
@@ -234,6 +234,8 @@ class Answers(list[Answer]):
     ``class_names``: what the model calls its classes.
     """
 
+    _columns: ClassVar[tuple[str, ...]]
+
     def __init__(self, answers: Iterable[Answer] = (), class_names: Sequence[Any] | None = None) -> None:
         super().__init__(answers)
         self.class_names = None if class_names is None else tuple(class_names)
@@ -269,7 +271,7 @@ class Answers(list[Answer]):
 
     def to_dict(self) -> dict[str, list[Any]]:
         """The columns by name, as plain values."""
-        raise NotImplementedError
+        return {"row": self._rows()} | {name: getattr(self, name).tolist() for name in self._columns}
 
     def to_dataframe(self) -> Any:
         """The columns as a pandas DataFrame, a row for each input."""
@@ -302,26 +304,18 @@ class Answers(list[Answer]):
 class Predictions(Answers[Prediction]):
     """PREDICT's answers to the inputs of a batch, in their order."""
 
+    _columns = ("predicted", "label", "abstained", "p_value", "seconds")
+
     @property
     def p_value(self) -> NDArray[np.float64]:
         """Of the test whether the two classes ahead are equally likely."""
         return np.array([answer.p_value for answer in self], dtype=np.float64)
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """The columns by name, as plain values."""
-        return {
-            "row": self._rows(),
-            "predicted": self.predicted.tolist(),
-            "label": list(self.label),
-            "abstained": self.abstained.tolist(),
-            "p_value": self.p_value.tolist(),
-            "seconds": self.seconds.tolist(),
-        }
-
 
 class Certifications(Answers[Certification]):
     """CERTIFY's answers to the inputs of a batch, in their order."""
 
+    _columns = ("predicted", "label", "radius", "abstained", "sigma", "seconds")
     source: Source | None = None
     """Plan, model and inputs, where a classifier gave these answers."""
 
@@ -354,7 +348,8 @@ class Certifications(Answers[Certification]):
 
     def records(self, y: ArrayLike) -> Records:
         """The answers beside their labels ``y``, as a run keeps them; numbered by their place."""
-        labels = self._numbers(y)
+        classes = len(self[0].evidence.votes) if self else 0  # votes are counted for each
+        labels = label_numbers(y, self.class_names, len(self), classes, "y")
         return Records.of(
             record_of(answer, place, label) for place, (answer, label) in enumerate(zip(self, labels))
         )
@@ -374,18 +369,6 @@ class Certifications(Answers[Certification]):
         """Average certified radius: wrong answers and abstentions count as 0."""
         return average_certified_radius(self.records(y))
 
-    def to_dict(self) -> dict[str, list[Any]]:
-        """The columns by name, as plain values."""
-        return {
-            "row": self._rows(),
-            "predicted": self.predicted.tolist(),
-            "label": list(self.label),
-            "radius": self.radius.tolist(),
-            "abstained": self.abstained.tolist(),
-            "sigma": self.sigma.tolist(),
-            "seconds": self.seconds.tolist(),
-        }
-
     def plot(self, y: ArrayLike | None = None, *, ax: Axes | None = None, **style: Any) -> Axes:
         """Draw certified accuracy against the radius: without ``y`` the share that is certified, right or wrong.
 
@@ -403,23 +386,6 @@ class Certifications(Answers[Certification]):
         ax.set_xlim(left=0.0)
         ax.set_ylim(0.0, 101.5)
         return ax
-
-    def _numbers(self, y: ArrayLike) -> list[int]:
-        """The number of each label: its place among the model's names, or the number that it is."""
-        names = self.class_names
-        classes = len(self[0].evidence.votes) if self else 0  # votes are counted for each
-        found = class_numbers(y, names, classes)
-        if len(found) != len(self):
-            raise InvalidValueError(f"y must have a label for each of {len(self)} answers, got {len(found)}")
-        numbers = []
-        for label, number in found:
-            if number is None:
-                known = f"0 to {classes - 1}" if names is None else ", ".join(map(repr, names[:8]))
-                raise InvalidValueError(
-                    f"y holds {label!r}, which is not a class of the model; it has {known}"
-                )
-            numbers.append(number)
-        return numbers
 
 
 def record_of(answer: Certification, index: int, label: int, base: int | None = None) -> Record:

@@ -246,12 +246,7 @@ class ArrayInterface(ABC):
         return voting._predict_rows(self.whole.one(x), n, alpha, index, until_decided)[0]
 
     def _predict_rows(
-        self,
-        array: NDArray[Any],
-        n: int,
-        alpha: float | None,
-        index: int | None,
-        until_decided: int | None,
+        self, array: NDArray[Any], n: int, alpha: float | None, index: int | None, until_decided: int | None
     ) -> Predictions:
         answers = _by_row(
             array, index, lambda numbered: self.predict_each(numbered, n, alpha, None, until_decided)
@@ -354,17 +349,12 @@ class ModelClassifier(PlannedModel, ArrayInterface):
                 )
 
     def _cast(
-        self,
-        inputs: Inputs,
-        procedure: Callable[[int, NDArray[Any]], Procedure[R]],
-        on_votes: OnVotes | None,
+        self, inputs: Inputs, procedure: Callable[[int, NDArray[Any]], Procedure[R]], on_votes: OnVotes | None
     ) -> Iterator[Finished[R]]:
         """A procedure for each input, at the plan's own noise."""
         noise = self.plan.noise
         return self._run(
-            inputs,
-            lambda model, given: (model.job(i, x, noise, procedure(i, x)) for i, x in given),
-            on_votes,
+            inputs, lambda model, given: (model.job(i, x, noise, procedure(i, x)) for i, x in given), on_votes
         )
 
     def told(self, finished: Iterator[Finished[Answer]]) -> Iterator[Answer]:

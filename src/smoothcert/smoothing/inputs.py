@@ -176,10 +176,14 @@ def _names_of_row(x: Any) -> Any:
     return names if any(isinstance(name, str) for name in names) else None
 
 
-def class_numbers(
-    labels: ArrayLike, names: Sequence[Any] | None, classes: int | None = None
-) -> list[tuple[Any, int | None]]:
-    """Each label and the number of its class: its place among ``names``, or the number that it is; None of no class.
+def label_numbers(
+    labels: ArrayLike,
+    names: Sequence[Any] | None,
+    count: int,
+    classes: int | None = None,
+    what: str = "labels",
+) -> list[int]:
+    """The number of each label's class: its place among ``names``, or the number that it is; ``count`` of them.
 
     Names that are text leave numbers free to be numbers, but for one that another class spells. Where names are
     numbers, a number that isn't among them is a mistake.
@@ -198,18 +202,25 @@ def class_numbers(
         fits = (most is None or number < most) and places.get(str(number), number) == number
         return number if fits else None
 
-    return [(label, number_of(label)) for label in as_numpy(labels).reshape(-1).tolist()]
+    given = as_numpy(labels).reshape(-1).tolist()
+    if len(given) != count:
+        raise InvalidValueError(f"{what} must be {count}, one for each input, got {len(given)}")
+    numbers = []
+    for label in given:
+        if (number := number_of(label)) is None:
+            last = "…" if most is None else most - 1
+            known = f"0 to {last}" if names is None else ", ".join(map(repr, names[:8]))
+            raise InvalidValueError(
+                f"{what} must be {count} classes of the model, got {label!r}; it has {known}"
+            )
+        numbers.append(number)
+    return numbers
 
 
 def labels_by_index(indices: list[int], labels: ArrayLike, names: tuple[Any, ...] | None) -> Labels:
     """Numbers of labels by index, as many as inputs; labels go by name where the model's classes have names."""
-    given = class_numbers(labels, names)
-    numbers = [number for _, number in given if number is not None]
-    if not len(given) == len(numbers) == len(indices):
-        known = "whole numbers" if names is None else f"of the classes {', '.join(map(repr, names[:8]))}"
-        raise InvalidValueError(f"labels must be {len(indices)} {known}, got {labels!r}")
     found: dict[int, int] = {}
-    for index, value in zip(indices, numbers):
+    for index, value in zip(indices, label_numbers(labels, names, len(indices))):
         if found.setdefault(index, value) != value:
             raise InvalidValueError(
                 f"two equal inputs have the labels {found[index]} and {value}: give one index="

@@ -16,7 +16,7 @@ from smoothcert.runs.manifest import Manifest, route_versions
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, create_run, read_run
 from smoothcert.runs.statement import BY_VALUES, sigmas_files
-from smoothcert.smoothing.inputs import class_numbers, content_index
+from smoothcert.smoothing.inputs import content_index, label_numbers
 from smoothcert.smoothing.plan import CertifyPlan
 
 
@@ -38,16 +38,7 @@ def labelled_inputs(
     inputs: NDArray[Any], labels: ArrayLike, names: tuple[Any, ...] | None, classes: int | None, name: str
 ) -> Dataset:
     """A data set of arrays; labels are numbers, or as the model calls its classes."""
-    found = class_numbers(labels, names, classes)
-    unknown = [label for label, number in found if number is None]
-    if unknown:
-        known = "whole numbers from 0" if names is None else ", ".join(map(repr, names[:8]))
-        raise InvalidValueError(
-            f"labels have {unknown[0]!r}, which is not a class of the model; it has {known}"
-        )
-    if len(found) != len(inputs):
-        raise InvalidValueError(f"labels must be {len(inputs)}, one for each input, got {len(found)}")
-    numbers = np.array([number for _, number in found], dtype=np.int64)
+    numbers = np.array(label_numbers(labels, names, len(inputs), classes), dtype=np.int64)
     count = max(int(numbers.max()) + 1, 2) if classes is None else classes
     called = tuple(str(each) for each in (range(count) if names is None else names))
     return Dataset(name, inputs, numbers, called)

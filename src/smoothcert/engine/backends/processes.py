@@ -86,11 +86,7 @@ class ProcessVoters:
         sent.add_done_callback(lambda done: self._receive(pool, task, promised, done))
 
     def _receive(
-        self,
-        pool: ProcessPoolExecutor,
-        task: Task,
-        promised: Future[list[Cast]],
-        done: Future[list[Cast]],
+        self, pool: ProcessPoolExecutor, task: Task, promised: Future[list[Cast]], done: Future[list[Cast]]
     ) -> None:
         try:
             if done.cancelled():

@@ -117,9 +117,7 @@ def other_plan(plan: CertifyPlan, level: int, target: float, reach: float) -> Ce
     Its streams are those of :func:`home_plan`, of which an input sees one or the other.
     """
     return replace(
-        home_plan(plan, level),
-        bound=plan.confidence_bound.partner,
-        stop=(Wrong(), Enough(target, reach)),
+        home_plan(plan, level), bound=plan.confidence_bound.partner, stop=(Wrong(), Enough(target, reach))
     )
 
 

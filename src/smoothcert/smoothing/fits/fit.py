@@ -276,9 +276,7 @@ def validate(
         if not answer.abstained
     ]
     return Validation(
-        len(right) / len(answers),
-        len(areas) / len(answers),
-        math.fsum(areas) / len(areas) if areas else None,
+        len(right) / len(answers), len(areas) / len(answers), math.fsum(areas) / len(areas) if areas else None
     )
 
 

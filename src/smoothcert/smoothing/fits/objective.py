@@ -146,13 +146,7 @@ class Slope:
 
 
 def gap_slope(
-    model: nn.Module,
-    x: Tensor,
-    labels: Tensor,
-    unit: Tensor,
-    sigmas: Tensor,
-    noise: str,
-    beta: float = 1.0,
+    model: nn.Module, x: Tensor, labels: Tensor, unit: Tensor, sigmas: Tensor, noise: str, beta: float = 1.0
 ) -> Slope:
     """The sums over a batch at x + σ⊙unit; ``unit`` has standard deviation 1 and the samples in front."""
     with torch.enable_grad():

@@ -137,9 +137,7 @@ class Curve:
         weight = np.exp(-0.5 * (np.log(votes.sigmas / near) / _BANDWIDTH) ** 2)
         t = votes.sigmas / problem.start
         return cls(
-            problem,
-            fit(t, votes.chosen, votes.n, weight),
-            -fit(t, votes.n - votes.rival, votes.n, weight),
+            problem, fit(t, votes.chosen, votes.n, weight), -fit(t, votes.n - votes.rival, votes.n, weight)
         )
 
     def probabilities(self, sigma: float) -> tuple[float, float]:
