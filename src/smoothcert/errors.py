@@ -72,9 +72,7 @@ class MissingExtraError(SmoothcertError, ImportError):
 
 def warn_deprecated(old: str, new: str, stacklevel: int = 3) -> None:
     """Say that an old form works until 2.0, and what to write instead."""
-    warnings.warn(
-        f"{old} is deprecated and goes with 2.0: use {new}", DeprecationWarning, stacklevel=stacklevel
-    )
+    warnings.warn(f"{old} is deprecated, goes with 2.0: use {new}", DeprecationWarning, stacklevel=stacklevel)
 
 
 def _is_finite(value: object) -> bool:

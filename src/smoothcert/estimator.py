@@ -14,7 +14,7 @@ from smoothcert.models.numerics import Numerics
 from smoothcert.perturb.base import DEFAULT_NOISE, Noise
 from smoothcert.smoothing.answers import Certifications, Prediction
 from smoothcert.smoothing.classifier import SmoothedClassifier
-from smoothcert.smoothing.columns import held_mask, noise_on_columns
+from smoothcert.smoothing.inputs import held_mask, noise_on_columns
 from smoothcert.smoothing.plan import CertifyPlan
 
 try:

@@ -56,9 +56,7 @@ def radius(
     alpha = check_probability("alpha", alpha)
     rows, rule, law = np.atleast_2d(np.asarray(counts)), BOUNDS[bound], NOISES[noise](sigma)
     if rows.dtype.kind not in "iu" or rows.ndim != 2 or rows.shape[1] < 2 or (rows < 0).any():
-        raise InvalidValueError(
-            f"counts must be whole numbers of votes for two classes or more, got {counts!r}"
-        )
+        raise InvalidValueError(f"counts must be whole numbers for two classes or more, got {counts!r}")
     if rule.votes != "hard":
         raise InvalidValueError(f"the {bound} bound is of soft votes, and counts are of hard ones")
     if predicted is not None and np.size(predicted) not in (1, len(rows)):

@@ -49,9 +49,7 @@ def load_plugins() -> None:
             try:
                 entry.load()
             except Exception as error:  # third-party code can raise anything
-                warnings.warn(
-                    f"the plugin {entry.value} can't be used: {error!r}", PluginWarning, stacklevel=2
-                )
+                warnings.warn(f"the plugin {entry.value} is unusable: {error!r}", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> None:

@@ -65,7 +65,7 @@ class SigmaLevels:
         if self.constant is not None:
             if type(self.constant) is not int or not 0 <= self.constant < len(self.sigmas):
                 raise InvalidValueError(
-                    f"the constant level must be one of 0 to {len(self.sigmas) - 1}, got {self.constant}"
+                    f"constant must be a level, 0 to {len(self.sigmas) - 1}, got {self.constant}"
                 )
             return
         if len(self.sigmas) < 2:

@@ -82,12 +82,10 @@ class Tally:
     def __add__(self, later: Tally) -> Tally:
         """Join with the votes that follow in the same stream; anything else would count a draw twice."""
         if later.stream != self.stream:
-            raise InvalidValueError(
-                f"tallies of different streams don't add: {self.stream} and {later.stream}"
-            )
+            raise InvalidValueError(f"tallies of other streams don't add: {self.stream} and {later.stream}")
         if later.start != self.stop:
             raise InvalidValueError(
-                f"votes {later.start}..{later.stop} don't follow {self.start}..{self.stop} in their stream"
+                f"votes {later.start}..{later.stop} don't follow {self.start}..{self.stop}"
             )
         return Tally(
             self.stream,

@@ -130,7 +130,6 @@ def worker_threads(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def _begin(holding: bool) -> None:
-    """What a worker thread does first."""
     _HERE.holding = holding
     torch.set_num_threads(1)  # threads take over what was set last, which may have been by another caller
 
@@ -206,7 +205,9 @@ def openmp_threads(count: int) -> Iterator[None]:
     """So many OpenMP threads for every operation of this thread; as before on leaving."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
-    _raise_allocator_threshold()
+    # glibc maps and faults large activations anew on every layer until one as large has been freed. Allocating is
+    # enough: the pages are never touched, so this takes no memory.
+    torch.empty(31 << 20, dtype=torch.uint8)
     try:
         yield
     finally:
@@ -248,11 +249,3 @@ def counted_pass(module: nn.Module, rows: Tensor) -> tuple[Any, int]:
         for hook in hooks:
             hook.remove()
     return answer, counted // len(rows)
-
-
-def _raise_allocator_threshold() -> None:
-    """glibc maps and faults large activations anew on every layer until one as large has been freed.
-
-    Allocating is enough: the pages are never touched, so this takes no memory.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)

@@ -29,17 +29,13 @@ def main(words: Sequence[str] | None = None) -> int:
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "run", help="run directory made by certify, run recertify, run remember or run import"
-    )
+    parser.add_argument("run", help="run directory of certify, run recertify, run remember or run import")
     parser.add_argument("--digest", help="expected SHA-256 of the results; any other is a problem")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every problem")
     parser.add_argument(
         "--format", choices=("text", "json"), help=argparse.SUPPRESS
     )  # as it was before --json
-    parser.add_argument(
-        "--memory", type=Path, help="SQLite file of the region memory that the answers came out of"
-    )
+    parser.add_argument("--memory", type=Path, help="SQLite file of the region memory that answered")
     parser.add_argument("--quiet", action="store_true", help="print problems only")
     options = parser.parse_args(words)
     for stream in (sys.stdout, sys.stderr):
@@ -66,9 +62,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     if "://" in options.run:
-        raise RunError(
-            f"{options.run} is an address, and only directories are read here: copy the run, or use smoothcert verify"
-        )
+        raise RunError(f"{options.run} is an address: copy the run, or use smoothcert verify")
     report = verify_run(Path(options.run), options.digest, memory=options.memory).report
     if options.json or options.format == "json":
         print(report.as_json())

@@ -206,6 +206,5 @@ def median(chosen: Votes) -> int | None:
     """The smallest level that at least half of the votes don't exceed; None without votes, or where counts can't be."""
     if chosen.n < 1 or min(chosen.counts) < 0:
         return None
-    return next(
-        level for level in range(len(chosen.counts)) if 2 * sum(chosen.counts[: level + 1]) >= chosen.n
-    )
+    counts = chosen.counts
+    return next(level for level in range(len(counts)) if 2 * sum(counts[: level + 1]) >= chosen.n)

@@ -61,9 +61,7 @@ class Masks:
             )
         mean = math.exp(math.fsum(map(math.log, scales)) / len(scales))
         if not math.isclose(size(dict(plan), "sigma"), mean, rel_tol=1e-9):
-            raise UnreadableError(
-                f"sigma = {plan['sigma']!r}, where the geometric mean of its sigmas is {mean!r}"
-            )
+            raise UnreadableError(f"sigma = {plan['sigma']!r}, the geometric mean of its sigmas is {mean!r}")
         return cls(beta, len(categories), numbers=True), scales
 
     def radius(self, pair: Pair) -> Interval:

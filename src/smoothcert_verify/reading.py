@@ -32,9 +32,8 @@ _MOST_SCALES = 2**23
 _TYPES = dict(zip(("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"), "efdbhiqBHIQ"))
 _LARGEST_VALUE = 2**26  # bytes of a text or blob: more than any record has
 _TRIES, _PAUSE = 20, 0.05
-_MOMENT_BYTES = (
-    32  # at the start of a write-ahead file or rollback journal: those of another transaction differ
-)
+# At the start of a write-ahead file or rollback journal: those of another transaction differ.
+_MOMENT_BYTES = 32
 
 _FIRST = """CREATE TABLE records (
     "index" INTEGER PRIMARY KEY, label INTEGER NOT NULL, predicted INTEGER NOT NULL, abstained INTEGER NOT NULL,
@@ -75,9 +74,7 @@ def opened_file(path: Path) -> Iterator[BinaryIO]:
         raise RunError(f"{path} can't be read: {error.strerror}") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)  # first: of a folder, Python's own error would name the descriptor's number
-        raise RunError(
-            f"{path} can't be read: it is not a regular file; give a file, not a folder, pipe or device"
-        )
+        raise RunError(f"{path} can't be read: it is not a regular file but a folder, pipe or device")
     with os.fdopen(descriptor, "rb") as file:
         yield file
 
@@ -210,9 +207,8 @@ def opened_database(path: Path, tables: Mapping[str, Collection[str]]) -> Iterat
             if configure := getattr(connection, "setconfig", None):
                 for name, on in (("DEFENSIVE", True), ("ENABLE_TRIGGER", False), ("ENABLE_VIEW", False)):
                     configure(getattr(sqlite3, f"SQLITE_DBCONFIG_{name}"), on)
-            for kind, name, text in connection.execute(
-                "SELECT type, name, sql FROM sqlite_master ORDER BY rowid"
-            ):
+            schema = connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY rowid")
+            for kind, name, text in schema:
                 if kind != "table" or text not in tables.get(name, ()):
                     form = " of another form" if kind == "table" and name in tables else ""
                     raise RunError(
@@ -289,7 +285,7 @@ def _copied(path: Path, beside: list[Path], folder: Path) -> bool:
                 needed, free = os.fstat(source.fileno()).st_size, shutil.disk_usage(folder).free
                 if needed > free:
                     raise RunError(
-                        f"{file} has to be copied to be read, and {folder.parent} has no room for its {needed} bytes"
+                        f"{file} must be copied, and {folder.parent} has no room for its {needed} bytes"
                     )
                 shutil.copyfileobj(source, target)
         return before == _moment(path, beside)

@@ -141,9 +141,7 @@ class Judge:
         if line is None:
             if self.plan.stateful and record.volume_radius is None:
                 return plain  # a memory's run keeps no searches
-            raise UnreadableError(
-                "sigma_search.jsonl has no line for it: where its σ comes from isn't stated"
-            )
+            raise UnreadableError("sigma_search.jsonl has no line for it: its σ isn't accounted for")
         if line.sigma != record.sigma:
             raise UnreadableError(f"σ = {record.sigma!r}, where its search found {line.sigma!r}")
         if line.sigmas_sha256 is None:
@@ -164,9 +162,7 @@ class Judge:
             return ZERO
         if noise not in self._distances:
             if noise.diagonal and len(noise.scales) != grid.dimension:
-                raise UnreadableError(
-                    f"{len(noise.scales)} scales, where the plan states {grid.dimension} dimensions"
-                )
+                raise UnreadableError(f"{len(noise.scales)} scales, the plan's dimension is {grid.dimension}")
             exact = grid.distance(noise)
             one_noise = self.plan.search is None and self.plan.levels is None
             stated = self.stated_distance if one_noise else Fraction(0)
@@ -316,9 +312,9 @@ class Log:
     def of(cls, statement: Statement) -> Log:
         """Of an imported run."""
         data = statement.data
-        return cls(
-            _extent(statement), *(_figures(data.get(f"radius_{name}")) for name in ("digits", "decimals"))
-        )
+        stated = (data.get(f"radius_{name}") for name in ("digits", "decimals"))
+        figures = (n if type(n) is int and 0 <= n <= _MOST_FIGURES else None for n in stated)
+        return cls(_extent(statement), *figures)
 
     def problems(self, record: StatedRecord) -> Iterator[str]:
         """What is impossible about a record: no larger radius than a unanimous vote's, but for how it is printed."""
@@ -349,13 +345,8 @@ class Log:
 def _extent(statement: Statement) -> Interval | None:
     plan = statement.fields["plan"]
     noise, bound, n, alpha = (plan.get(name) for name in ("noise", "bound", "n", "alpha"))
-    if (
-        not isinstance(noise, str)
-        or noise not in NORMS
-        or noise in MASKED
-        or not isinstance(bound, str)
-        or bound not in BOUNDS
-    ):
+    known = isinstance(noise, str) and noise in NORMS and isinstance(bound, str) and bound in BOUNDS
+    if not known or noise in MASKED:
         return None
     if type(n) is not int or not 1 <= n <= MOST_VOTES or type(alpha) is not float or not 0 < alpha < 1:
         return None
@@ -370,7 +361,3 @@ def _last_look(n: int) -> int | None:
     """The largest number of votes up to n at which a bound with looks may be evaluated."""
     rounded = (int(100 * 10 ** (k / 8) + 0.5) for k in range(80))
     return max((look for look in rounded if look <= n and is_look(look)), default=None)
-
-
-def _figures(value: object) -> int | None:
-    return value if type(value) is int and 0 <= value <= _MOST_FIGURES else None

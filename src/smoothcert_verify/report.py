@@ -192,9 +192,7 @@ def believed(statement: Statement, report: Report) -> Iterator[str]:
     if again:
         yield f"that the votes of the other {report.records - again} inputs are the model's, too"
     else:
-        yield (
-            "that the votes are the model's, cast on these inputs with this noise (--replay casts some of them again)"
-        )
+        yield ("that the votes are the model's, cast on these inputs with this noise (--replay checks some)")
     yield (
         "that the seed was chosen before the inputs were, and the plan before the votes; and that no better run "
         "was preferred"

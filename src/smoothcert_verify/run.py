@@ -29,7 +29,7 @@ from smoothcert_verify.reading import (
 from smoothcert_verify.records import Judge, Log
 from smoothcert_verify.report import Report, believed, verified
 from smoothcert_verify.statement import MOST_TIMES_N, Plan, Statement, read_statement
-from smoothcert_verify.votes import StatedRecord, read_found, read_levels, read_pilots
+from smoothcert_verify.votes import WHOLE, StatedRecord, read_found, read_levels, read_pilots
 
 _MOST_NOTED = 99
 _SAME_SIGMA = Fraction(1, 10**9)
@@ -132,9 +132,7 @@ def _check_stated_scales(plan: Plan, noise: Noise, report: Report) -> None:
             report.problem(None, f"the plan's {name} is {plan.fields.get(name)}, sigmas.npy has {exact}")
     mean = Fraction(noise.mean.low)
     if abs(Fraction(plan.sigma) - mean) > _SAME_SIGMA * mean:
-        report.problem(
-            None, f"the plan's sigma is {plan.sigma}, the geometric mean of sigmas.npy is {float(mean)!r}"
-        )
+        report.problem(None, f"the plan's sigma is {plan.sigma}, the mean of sigmas.npy {float(mean)!r}")
 
 
 def _stated_distance(plan: Plan, noise: Noise, report: Report) -> Fraction:
@@ -144,19 +142,15 @@ def _stated_distance(plan: Plan, noise: Noise, report: Report) -> Fraction:
         return Fraction(0)
     stated = plan.fields.get("sampler_error")
     if type(stated) is not float or not 0 <= stated <= 1:
-        raise UnreadableError(
-            f"the plan's sampler_error is {stated!r}, which is not a distance between distributions"
-        )
+        raise UnreadableError(f"the plan's sampler_error is {stated!r}, which is not a probability")
     if noise.diagonal and len(noise.scales) != grid.dimension:
         return Fraction(0)  # reported by the scales
     exact = grid.distance(noise)
     if Fraction(stated) < exact:
-        report.problem(
-            None, f"the plan's sampler_error is {stated!r}, the sampler's distance may be {float(exact)!r}"
-        )
+        report.problem(None, f"the plan's sampler_error is {stated!r}, it may be {float(exact)!r}")
     if Fraction(stated) > exact * 2:
         report.notes.append(
-            f"the plan's sampler_error, {stated:g}, is more than twice what it must be ({float(exact):g})"
+            f"the plan's sampler_error, {stated:g}, is over twice the needed {float(exact):g}"
         )
     return Fraction(stated)
 
@@ -182,9 +176,7 @@ def _checked(
     if isinstance(judge, Judge):
         report.recomputed += judge.recomputes(record, sound=not problems)
     elif record.votes:
-        problems.append(
-            "keeps votes, though the run is said to be imported from a log: they weren't recomputed"
-        )
+        problems.append("keeps votes, though a log has none: they weren't recomputed")
     for problem in problems:
         report.problem(record.index, problem)
     return record
@@ -244,15 +236,13 @@ def _check_total(
                 )
     if spent != fields["spent_before"]:
         report.problem(
-            None, f"allocation.json states {fields['spent_before']} votes before it, pilots.jsonl has {spent}"
+            None, f"allocation.json states {fields['spent_before']} votes before, pilots.jsonl {spent}"
         )
     stated = next((rule for rule in plan.fields.get("stop", []) if rule.startswith("total:")), "")
     if not _same_total(stated, fields["total"]):
         report.problem(None, f"allocation.json spreads {fields['total']} votes, the plan states {stated}")
     if spent + sum(votes.values()) > fields["total"]:
-        report.problem(
-            None, f"allocation.json hands out {spent + sum(votes.values())} votes of {fields['total']}"
-        )
+        report.problem(None, f"allocation.json spends {spent + sum(votes.values())} of {fields['total']}")
     for index, n in votes.items():
         if not 0 <= n <= MOST_TIMES_N * plan.n:
             report.problem(index, f"{n} votes in allocation.json, the plan allows {MOST_TIMES_N * plan.n}")
@@ -308,9 +298,7 @@ class _Checksums:
         stated = row.get("checksum")
         if stated is None or stated != self._of(row):
             self._broken = True
-            report.problem(
-                _index_of(row), "is damaged: its checksum doesn't fit the record and the statement"
-            )
+            report.problem(_index_of(row), "is damaged: its checksum doesn't fit record and statement")
         else:
             self._sum ^= int(stated, 16)
 
@@ -327,9 +315,7 @@ class _Checksums:
     def _of(self, row: dict[str, Any]) -> str | None:
         """The checksum that a row must have under the statement's; None where its values are of other kinds."""
         try:
-            numbers = struct.pack(
-                "<4q", *(row[name] for name in ("index", "label", "predicted", "abstained"))
-            )
+            numbers = struct.pack("<4q", *(row[name] for name in WHOLE))
             numbers += struct.pack("<3d", *(row[name] for name in ("radius", "sigma", "seconds")))
         except (struct.error, KeyError, TypeError):
             return None
@@ -372,9 +358,7 @@ def _check_memory(path: Path, plan: Plan | None, report: Report) -> None:
     That shows that no record was lost, changed or moved; not that the regions in it are ones that votes support.
     """
     if plan is None or not plan.stateful:
-        raise RunError(
-            f"--memory is for answers out of a region memory, and {report.run} has none: leave it out"
-        )
+        raise RunError(f"--memory is for answers of a region memory, {report.run} has none: leave it out")
     stated = plan.fields.get("memory")
     head = stated.get("head") if isinstance(stated, dict) else None
     passes, known = False, ""

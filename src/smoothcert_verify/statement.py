@@ -67,7 +67,7 @@ class Levels:
             return None
         if not isinstance(sigmas, list) or not 1 <= len(sigmas) <= _MOST_SIGMA_LEVELS:
             raise UnreadableError(
-                f"sigma_levels = {sigmas!r}, which is not a list of 1 to {_MOST_SIGMA_LEVELS} numbers"
+                f"sigma_levels = {sigmas!r}, not a list of 1 to {_MOST_SIGMA_LEVELS} numbers"
             )
         sizes = tuple(size({"sigma_levels": sigma}, "sigma_levels") for sigma in sigmas)
         if not isinstance(chooser, dict):
@@ -285,9 +285,7 @@ def read_statement(directory: Path) -> Statement:
         remedy = "; unpack it with `smoothcert run import` first" if directory.is_file() else ""
         raise RunError(f"{directory} is not a run: no such directory{remedy}")
     if (directory / VOID).is_symlink() or (directory / VOID).exists():
-        raise RunError(
-            f"{directory} is void ({VOID}): its model failed a check while it was certified; none of it counts"
-        )
+        raise RunError(f"{directory} is void ({VOID}): its model failed a check, and none of it counts")
     try:
         fields = parse_json(read_file(path))
     except FileNotFoundError:
@@ -304,7 +302,7 @@ def read_statement(directory: Path) -> Statement:
     kind = fields.get("kind")
     if kind not in ("certify", "import"):
         raise RunError(
-            f"{directory} is of kind {kind!r}: verify a run made by certify, run recertify, run remember or run import"
+            f"{directory} is of kind {kind!r}: verify a run of certify, recertify, remember or import"
         )
     try:
         return Statement(kind, Plan.parse(plan) if kind == "certify" else None, model, data, fields)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 SOFT_UNIT = 2**32
 """Soft votes are stated in multiples of 2⁻³²."""
 LEVELS = "levels.jsonl"
+WHOLE = ("index", "label", "predicted", "abstained")
+"""A record's whole numbers, as its checksum takes them in."""
 
 
 @dataclass(frozen=True)
@@ -104,9 +106,7 @@ class StatedRecord:
         stopped = row.get("stopped")
         if stopped is not None and not isinstance(stopped, str):
             raise UnreadableError(f"stopped = {stopped!r}, which is not text")
-        index, label, predicted, abstained = (
-            integer(row, name) for name in ("index", "label", "predicted", "abstained")
-        )
+        index, label, predicted, abstained = (integer(row, name) for name in WHOLE)
         radius, sigma = number(row, "radius"), number(row, "sigma")
         votes = _votes_or_none(row, "selection"), _votes_or_none(row, "estimation")
         base = None if row.get("base") is None else integer(row, "base")

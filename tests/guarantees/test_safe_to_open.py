@@ -40,7 +40,7 @@ from smoothcert.files import MOST_EXPANSION, append_line, write_atomically
 from smoothcert.perturb.diagonal import load_sigmas
 from smoothcert.runs import field_log
 from smoothcert.runs.field_log import read_field_log
-from smoothcert.runs.journal_rows import CREATE_RECORDS
+from smoothcert.runs.journal import CREATE_RECORDS
 from smoothcert.runs.parquet import read_parquet, write_parquet
 from smoothcert.runs.run import create_run, open_run, read_run
 from smoothcert.runs.side_files import read_searches

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from smoothcert.evaluation.remembering import remember
-from smoothcert.runs.journal_rows import TABLES
+from smoothcert.runs.journal import TABLES
 from smoothcert.runs.run import read_run
 from smoothcert.smoothing.search.base import SEARCHES
 from smoothcert.smoothing.search.by_gradient import EllipsoidSearch

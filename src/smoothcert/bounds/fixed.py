@@ -83,9 +83,7 @@ def clopper_pearson(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     return one_sided(clopper_pearson_lower(tally.counts[chosen], tally.n, alpha))
 
 
-@register(
-    "top-two", "hard", "exact bounds of p_A at 31α/32 and of the largest rival at α/32 (docs/guarantees.md)"
-)
+@register("top-two", "hard", "exact bounds of p_A at 31α/32, its largest rival at α/32 (docs/guarantees.md)")
 def top_two(tally: Tally, chosen: int, alpha: float) -> ClassBounds:
     """Exact bounds of p_A and of its strongest rival, which share α as 31 : 1.
 

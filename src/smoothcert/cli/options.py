@@ -141,8 +141,8 @@ def held_columns(words: list[str] | None) -> list[int] | list[str] | None:
 
 def settle_for(classifier: ModelClassifier, inputs: Dataset, hold: list[str] | None) -> None:
     """Settle what the plan left open for these inputs, with the columns of ``--hold`` held."""
-    from smoothcert.smoothing.columns import held_mask
     from smoothcert.smoothing.holding import HoldingClassifier, held_finely
+    from smoothcert.smoothing.inputs import held_mask
 
     columns, fine = held_columns(hold), False
     if columns is not None:

@@ -131,7 +131,8 @@ class _Rows:
         rows, thorough = self.rows, alone > 1
         if thorough:
             self._again_in_one_place()
-        extreme = self._extremes()
+        sums = rows.flatten(1).double().sum(1)
+        extreme = int(sums.argmin()), int(sums.argmax())  # what moves a mean of the batch
         order = torch.randperm(len(rows), generator=self._random)
         for half in (0, 1) if thorough else (int(torch.randint(2, (), generator=self._random)),):
             self._in_a_crowd(order, half, extreme[half])
@@ -261,11 +262,6 @@ class _Rows:
     def _ask_in(self, room: Tensor) -> Tensor:
         with torch.inference_mode(), naming(self._passes.purpose, self._owners, self._passes.layout.chunk):
             return self._prepared.outputs(room).cpu()
-
-    def _extremes(self) -> list[int]:
-        """The rows with the smallest and the largest sum: what moves a mean of the batch."""
-        sums = self.rows.flatten(1).double().sum(1)
-        return [int(sums.argmin()), int(sums.argmax())]
 
 
 def noisy_rows(voter: Voter, number: int, count: int) -> Tensor:

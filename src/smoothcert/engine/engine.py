@@ -175,7 +175,6 @@ class _Run(Generic[R]):
             self._engine.release(member.passes, member.voters, failed=kind not in (None, GeneratorExit))
 
     def answers(self) -> Iterator[Finished[R]]:
-        """Everything that the jobs' procedures return, as it comes."""
         first, self._jobs = _ahead(self._jobs, 1)
         if any(voter.passes.checked.opening is None for job in first for voter in job.voters):
             first, self._jobs = _ahead(self._jobs, FIRST_INPUTS)
@@ -278,11 +277,9 @@ class _Checking:
         self._under_way: Future[None] | None = None
 
     def close(self) -> None:
-        """Drop what is under way."""
         self._thread.close()
 
     def admit(self, voter: Voter) -> None:
-        """An input that votes are about to be cast on."""
         self._admitted += 1
         self._rows.add(voter)
 

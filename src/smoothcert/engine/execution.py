@@ -24,11 +24,9 @@ class Execution:
 
     device: str = knob("cpu", "where the model runs: cpu, cuda, cuda:0,cuda:2, mps")
     workers: int | None = knob(
-        None, "how many evaluate the model at once (default: one per core; one on an accelerator)"
+        None, "how many evaluate the model (default: one per core; one on an accelerator)"
     )
-    batch: int | None = knob(
-        None, "votes handed to a worker at a time, in whole rounds (default: by the size of the inputs)"
-    )
+    batch: int | None = knob(None, "votes handed to a worker at a time (default: by the size of the inputs)")
     backend: str = knob(
         "threads",
         "who works: threads; processes, where threads wait for each other (Python functions); ray: a cluster",
@@ -116,15 +114,12 @@ class Execution:
         """
         if self.batch is not None:
             return max(1, self.batch // rows)
-        on_cpu = self.device_kind == "cpu"
-        worth = (
-            math.ceil(4 * size / (rows * (_BYTES_A_VOTE if on_cpu else _BYTES_A_VOTE_ELSEWHERE)))
-            if far
-            else 1
-        )
-        if on_cpu:
-            return max(worth, _NUMBERS_IN_A_TASK // (rows * size))
-        return max(worth, min(_ROUNDS_ELSEWHERE, _NUMBERS_IN_A_TASK_ELSEWHERE // (rows * size)))
+        if self.device_kind == "cpu":
+            rounds, vote = _NUMBERS_IN_A_TASK // (rows * size), _BYTES_A_VOTE
+        else:
+            rounds, vote = _NUMBERS_IN_A_TASK_ELSEWHERE // (rows * size), _BYTES_A_VOTE_ELSEWHERE
+            rounds = min(_ROUNDS_ELSEWHERE, rounds)
+        return max(rounds, math.ceil(4 * size / (rows * vote)) if far else 1)
 
 
 def usable_cores() -> int:

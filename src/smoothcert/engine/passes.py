@@ -200,9 +200,7 @@ def checked_input(index: int, x: Any, shape: tuple[int, ...]) -> NDArray[Any]:
         raise InvalidValueError(f"input {index} must hold real numbers, got dtype {found.dtype}")
     if not np.isfinite(found).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(found))[0])
-        raise InvalidValueError(
-            f"input {index} holds {found[where]} at position {where}; inputs must be finite"
-        )
+        raise InvalidValueError(f"input {index} holds {found[where]} at {where}; inputs must be finite")
     return found
 
 
@@ -308,6 +306,5 @@ def exact_in(values: NDArray[Any], kind: type[np.float32] | type[np.float64]) ->
     if not values.size or -(1 << digits) <= int(values.min()) <= int(values.max()) <= 1 << digits:
         return np.ones(values.shape, dtype=bool)
     # Python's whole numbers: NumPy would compare after rounding.
-    return np.array([int(a) == b for a, b in zip(near.ravel().tolist(), values.ravel().tolist())]).reshape(
-        values.shape
-    )
+    same = [int(a) == b for a, b in zip(near.ravel().tolist(), values.ravel().tolist())]
+    return np.array(same).reshape(values.shape)

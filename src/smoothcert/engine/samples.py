@@ -176,9 +176,7 @@ class GradientPasses(Workers):
                 if self._remedy is None:
                     raise
                 reason = (str(error) or type(error).__name__).splitlines()[0]
-                raise ModelError(
-                    f"{self._base.name} can't be differentiated ({reason}): {self._remedy}"
-                ) from error
+                raise ModelError(f"{self._base.name} has no gradients ({reason}): {self._remedy}") from error
 
         return pool.map(borrowing, tasks)
 

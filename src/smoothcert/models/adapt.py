@@ -72,9 +72,7 @@ def class_order(base: BaseClassifier, dataset: Dataset) -> tuple[int, ...] | Non
     if names is None:
         return None
     if len(classes) > len(names):
-        raise DataError(
-            f"{dataset.name} has {len(classes)} classes but {base.name} knows {len(names)}: they don't belong together"
-        )
+        raise DataError(f"{dataset.name} has {len(classes)} classes, {base.name} only {len(names)}")
     values = [_whole(name) for name in names]
     if None in values:
         found = _matched([str(name) for name in names], classes)
@@ -182,9 +180,7 @@ def adapt(
             input_dtype=input_dtype,
         )
         if outputs not in (None, model.kind):
-            raise InvalidValueError(
-                f"{model.name} was adapted for outputs={model.kind!r}, got outputs={outputs!r}"
-            )
+            raise InvalidValueError(f"{model.name} was adapted for {model.kind!r}, got outputs={outputs!r}")
         return model
     if isinstance(model, (str, Path)):
         if Path(model).suffix != ".onnx":

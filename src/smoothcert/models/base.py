@@ -133,7 +133,7 @@ def check_answers(name: str, answers: object, rows: int) -> None:
     """Refuse anything but a tensor of real numbers with an answer for every row; asked after each pass."""
     if not isinstance(answers, torch.Tensor):
         raise ModelError(
-            f"{name} returned a {type(answers).__name__}, not one tensor: wrap it so that it returns its scores alone"
+            f"{name} returned a {type(answers).__name__}: wrap it to return one tensor of scores"
         )
     if (kind := _other_kind(answers)) is not None:
         raise ModelError(
@@ -143,9 +143,7 @@ def check_answers(name: str, answers: object, rows: int) -> None:
     if answers.is_complex():
         raise ModelError(f"{name} returned {answers.dtype}: votes are decided by real numbers")
     if answers.ndim == 0 or answers.shape[0] != rows:
-        raise ModelError(
-            f"{name} returned shape {tuple(answers.shape)} for {rows} rows; expected one answer a row"
-        )
+        raise ModelError(f"{name} returned {tuple(answers.shape)} for {rows} rows, not one answer a row")
 
 
 def _other_kind(answers: torch.Tensor) -> str | None:
@@ -268,9 +266,7 @@ class BaseClassifier(ABC):
     def check_shape(self, input_shape: tuple[int, ...]) -> None:
         """Refuse inputs of another shape than the model says it takes."""
         if self.input_shape is not None and tuple(input_shape) != self.input_shape:
-            raise ModelError(
-                f"{self.name} takes inputs of shape {self.input_shape}, got {tuple(input_shape)}"
-            )
+            raise ModelError(f"{self.name} takes inputs of {self.input_shape}, got {tuple(input_shape)}")
 
     def count_classes(self, outputs: torch.Tensor) -> int:
         """Number of classes, from the outputs of a probe."""
@@ -289,9 +285,7 @@ class BaseClassifier(ABC):
         if self.classes not in (None, found):
             raise ModelError(f"{self.name} returned {found} scores a row, but classes={self.classes}")
         if self.class_names is not None and found != len(self.class_names):
-            raise ModelError(
-                f"{self.name} returned {found} scores a row, but names {len(self.class_names)} classes"
-            )
+            raise ModelError(f"{self.name} returned {found} scores for {len(self.class_names)} named classes")
         return found
 
     def probe(self, outputs: Outputs, rows: torch.Tensor) -> torch.Tensor:
@@ -317,7 +311,5 @@ class BaseClassifier(ABC):
             ) from error
         check_answers(self.name, answer, len(rows))
         if answer.is_meta:
-            raise ModelError(
-                f"{self.name} returned a tensor of torch's device without numbers (meta): load its weights"
-            )
+            raise ModelError(f"{self.name} returned a tensor without numbers (meta): load its weights")
         return answer.clone()

@@ -67,7 +67,8 @@ def private_copy(module: nn.Module) -> nn.Module:
     functions: list[tuple[types.FunctionType, types.FunctionType]] = []
     for part in module.modules():
         for value in vars(part).values():
-            _prepare(_values_of(value), memo, functions)
+            inside = list(value.values()) if isinstance(value, dict) else value
+            _prepare(inside if isinstance(inside, (list, tuple)) else [value], memo, functions)
     try:
         # Copies of inference tensors couldn't be converted, and scripted modules clone their weights.
         with torch.inference_mode(False), torch.no_grad():
@@ -107,24 +108,14 @@ def _prepare(
             twin.__kwdefaults__ = value.__kwdefaults__
             memo[id(value)] = twin
             functions.append((value, twin))
-            _prepare(
-                (cell.cell_contents for cell in value.__closure__ if cell != types.CellType()),
-                memo,
-                functions,
-            )
+            held = (cell.cell_contents for cell in value.__closure__ if cell != types.CellType())
+            _prepare(held, memo, functions)
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     """A copy of modules, tensors, containers and methods; anything else that a closure holds stays what it is."""
     kinds = (nn.Module, torch.Tensor, list, dict, set, types.FunctionType, types.MethodType)
     return copy.deepcopy(value, memo) if isinstance(value, kinds) else value
-
-
-def _values_of(value: Any) -> Iterable[Any]:
-    """A value, or what a plain container of a module holds."""
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, (list, tuple)) else [value]
 
 
 _LOGGERS = ("torch.export", "torch.export._trace", "torch.__trace", "torch.fx.experimental.symbolic_shapes")
@@ -188,9 +179,7 @@ def _exported(module: nn.Module, rows: torch.Tensor) -> Any:
         finally:
             torch.set_rng_state(generator)  # the module may seed it
     if new := set(copied.state_dict()) - before:
-        raise NotCapturedError(
-            f"its first pass makes {', '.join(sorted(new))}: evaluate it once before it is given"
-        )
+        raise NotCapturedError(f"its first pass makes {', '.join(sorted(new))}: evaluate it once before")
     return program
 
 
@@ -274,16 +263,12 @@ def _draws(node: fx.Node, operator: OpOverload) -> bool:
 
 
 def _writes(program: Any) -> list[fx.Node]:
-    return [
-        node
-        for graph in _graphs(program.graph_module)
-        for node in graph.graph.nodes
-        if isinstance(node.target, OpOverload)
-        and node.target._schema.name not in _NO_NUMBERS
-        and any(
-            one.alias_info is not None and one.alias_info.is_write for one in node.target._schema.arguments
-        )
-    ]
+    def writes(schema: Any) -> bool:
+        return any(one.alias_info is not None and one.alias_info.is_write for one in schema.arguments)
+
+    nodes = (node for graph in _graphs(program.graph_module) for node in graph.graph.nodes)
+    operators = ((node, node.target._schema) for node in nodes if isinstance(node.target, OpOverload))
+    return [node for node, schema in operators if schema.name not in _NO_NUMBERS and writes(schema)]
 
 
 def _without_lasting_writes(name: str, module: nn.Module, rows: torch.Tensor, program: Any) -> Any:

@@ -104,9 +104,7 @@ class FunctionClassifier(BaseClassifier):
         dtype = numerics.torch_dtype()
         check_exact(self.name, self._input_dtype, dtype)
         if dtype == torch.bfloat16:
-            raise ModelError(
-                f"{self.name}: NumPy has no bfloat16, in which a function could get its batch; drop --dtype"
-            )
+            raise ModelError(f"{self.name}: functions get NumPy arrays, which have no bfloat16; drop --dtype")
 
         def outputs(batch: torch.Tensor) -> torch.Tensor:
             return self._outputs(batch.to(dtype))
@@ -139,9 +137,7 @@ class FunctionClassifier(BaseClassifier):
         if array.ndim == 0 or np.ndim(answer) == 0:
             raise ModelError(f"{self.name} returned {answer!r} for {rows} rows; expected one answer a row")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise ModelError(
-                f"{self.name} returned an array of {array.dtype}: votes are made from numbers of up to 64 bits"
-            )
+            raise ModelError(f"{self.name} returned {array.dtype}: votes are of numbers of up to 64 bits")
         return torch.from_numpy(
             array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         )
@@ -211,7 +207,9 @@ class EstimatorClassifier(FunctionClassifier):
         self.class_names = tuple(labels.tolist())
         self._graded = _graded(estimator, given)
         self._cheap = _layers(estimator)
-        self._short = _is_short_tree(estimator)
+        # A single tree answers a row after few questions; forests ask many.
+        depth = getattr(getattr(_last_step(estimator), "tree_", None), "max_depth", None)
+        self._short = isinstance(depth, int) and depth <= _SHORT_TREE
 
     def _settled(self, numerics: Numerics, rows: int) -> Numerics:
         if self._short:
@@ -233,9 +231,7 @@ class EstimatorClassifier(FunctionClassifier):
 
     def mixing_cause(self) -> str:
         """Estimators have no training mode."""
-        return (
-            "a step that scales or compares rows by the batch it is given, instead of what it was fitted to"
-        )
+        return "a step that scales or compares rows by the batch given, instead of what it was fitted to"
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
         """Its confidence as well, which tells apart two fits that give the probes the same labels."""
@@ -262,12 +258,6 @@ def _layers(estimator: Any) -> list[NDArray[Any]]:
         return []
     found = getattr(last, "coefs_", None) or [getattr(last, name, None) for name in ("coef_", "theta_")]
     return [layer for layer in found if isinstance(layer, np.ndarray) and layer.ndim == 2]
-
-
-def _is_short_tree(estimator: Any) -> bool:
-    """Whether a row is answered by a single tree, after few questions; forests ask many."""
-    depth = getattr(getattr(_last_step(estimator), "tree_", None), "max_depth", None)
-    return isinstance(depth, int) and depth <= _SHORT_TREE
 
 
 def _feature_names(estimator: Any) -> tuple[str, ...] | None:
@@ -322,7 +312,7 @@ def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int
         found = found[:, 0]
     if found.ndim != 1:
         raise ModelError(
-            f"{name}.predict returned shape {found.shape}; expected one label a row. Certify one target at a time"
+            f"{name}.predict returned shape {found.shape}, not one label a row: certify one target"
         )
     if found.dtype == labels.dtype and found.dtype.kind in "biufU":  # NaN among them is left to what follows
         order = labels.argsort()
@@ -335,9 +325,7 @@ def places_of(name: str, labels: NDArray[Any], predicted: Any) -> NDArray[np.int
     except (KeyError, TypeError):
         # By comparison: a list or an array can't be looked up.
         unknown = next(label for label in found.tolist() if label not in list(places))
-        raise ModelError(
-            f"{name}.predict returned {unknown!r}, which isn't among its classes_ {_shown(labels)}"
-        ) from None
+        raise ModelError(f"{name}.predict returned {unknown!r}, its classes_ are {_shown(labels)}") from None
 
 
 def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
@@ -348,9 +336,7 @@ def _checked_classes(name: str, classes: Any) -> NDArray[Any]:
         )
     labels = np.array(classes)
     if labels.ndim != 1 or len(labels) < 2:
-        raise ModelError(
-            f"{name} must tell at least two classes of one target apart, got classes_ of shape {labels.shape}"
-        )
+        raise ModelError(f"{name} must tell two classes apart or more, got classes_ of shape {labels.shape}")
     if len(set(labels.tolist())) < len(labels):
         raise ModelError(f"{name} names a class twice: {_shown(labels)}")
     return labels

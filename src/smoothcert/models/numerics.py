@@ -80,7 +80,7 @@ class Numerics:
         "the first that pays and works",
     )
     chunk: int | None = knob(
-        None, "rows of every forward pass (default: from the model's size; measured on accelerators)"
+        None, "rows of every pass (default: from the model's size; measured on accelerators)"
     )
     block: int | None = None
     """Votes that share one random state, a multiple or a divisor of ``chunk``."""
@@ -99,7 +99,7 @@ class Numerics:
             check_count("block", self.block)
             if self.chunk is None or (self.chunk % self.block and self.block % self.chunk):
                 raise InvalidValueError(
-                    f"block must be a multiple or a divisor of chunk, got {self.block} and {self.chunk}"
+                    f"block must be a multiple or divisor of chunk {self.chunk}, got {self.block}"
                 )
 
     def settled(self, route: str, rows: int, votes: int, *, most: int = LARGEST_CHUNK) -> Numerics:
@@ -108,9 +108,11 @@ class Numerics:
         """
         chunk = self.chunk or min(most, rows)
         dtype = "float32" if self.dtype == AUTO_DTYPE else self.dtype
-        return replace(
-            self, dtype=dtype, route=route, chunk=chunk, block=self.block or _fitting_block(chunk, votes)
-        )
+        if (block := self.block) is None and chunk < votes:
+            block = votes // chunk * chunk
+        elif block is None:
+            block = next(block for block in range(votes, 0, -1) if chunk % block == 0)
+        return replace(self, dtype=dtype, route=route, chunk=chunk, block=block)
 
     def drawn_on(self, device: str) -> Numerics:
         """The same with the generator of this device, where none was asked for."""
@@ -177,21 +179,12 @@ class Numerics:
 def check_own_types(name: str, numerics: Numerics) -> None:
     """Refuse autocast for a model that torch doesn't evaluate."""
     if numerics.autocast:
-        raise ModelError(
-            f"{name}: {numerics.dtype} is for torch modules, whose operations torch chooses; drop --dtype"
-        )
+        raise ModelError(f"{name}: {numerics.dtype} is for torch modules alone; drop --dtype")
 
 
 def rows_within(bytes_per_row: int) -> int:
     """The largest power of two of rows whose largest array stays within what is fast."""
     return max(_FEWEST_ROWS, 1 << max(0, (_LARGEST_ARRAY // bytes_per_row).bit_length() - 1))
-
-
-def _fitting_block(chunk: int, votes: int) -> int:
-    """The largest number of votes, at most ``votes``, that is a multiple or a divisor of ``chunk``."""
-    if chunk < votes:
-        return votes // chunk * chunk
-    return next(block for block in range(votes, 0, -1) if chunk % block == 0)
 
 
 def settle_arithmetic(device: str) -> None:

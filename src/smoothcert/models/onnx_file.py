@@ -6,7 +6,7 @@ What a file holds is read, hashed and checked by :mod:`smoothcert.models.onnx_re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.extras import installed, require
 from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.models.capture import Lending
 from smoothcert.models.numerics import LARGEST_CHUNK, Numerics, check_own_types, rows_within
 from smoothcert.models.onnx_reading import check_operators, read_model
-from smoothcert.models.openvino import compiled
 from smoothcert.models.outputs import OutputKind, Outputs, probe_rows, same_answers
 from smoothcert.models.wrappers import WHOLE_TYPES, as_whole, two_columns, whole_type
 from smoothcert.registry import unknown_name
@@ -31,9 +31,8 @@ _WHOLE = {
 }
 _GIVEN = _TYPES | _WHOLE | {"tensor(bool)": np.bool_}
 _FILE_ROUTES = ("onnxruntime", "openvino")
-_STEPS_APART = (
-    0.01  # of the scores' standard deviation, on average: how far evaluations of an int8 graph may differ
-)
+# Of the scores' standard deviation, on average: how far evaluations of an int8 graph may differ.
+_STEPS_APART = 0.01
 _BLOCK = 128  # votes that share a random state
 
 
@@ -122,18 +121,16 @@ class OnnxClassifier(BaseClassifier):
         if numerics.route not in ("auto", *_FILE_ROUTES):
             raise ModelError(f"{self.name}: an ONNX file has no route {numerics.route!r}; use auto")
         check_own_types(self.name, numerics)
-        fixed = self._input.shape[0]
-        if isinstance(fixed, int) and numerics.chunk not in (None, fixed):
-            raise ModelError(f"{self.name}: the graph's batch size is fixed at {fixed}; drop --chunk")
-        rows = (
-            fixed if isinstance(fixed, int) else rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
-        )
+        fixed, rows = self._input.shape[0], rows_within(4 * math.prod(input_shape) * ACTIVATION_FACTOR)
+        if isinstance(fixed, int):
+            rows = fixed
+            if numerics.chunk not in (None, fixed):
+                raise ModelError(f"{self.name}: the graph's batch size is fixed at {fixed}; drop --chunk")
         most = max(LARGEST_CHUNK, rows)
         evaluate: Outputs = self._by_onnxruntime
         route = "onnxruntime"
-        if numerics.route == "openvino" or (
-            numerics.route == "auto" and self._quantised and installed("openvino")
-        ):
+        preferred = numerics.route == "auto" and self._quantised and installed("openvino")
+        if numerics.route == "openvino" or preferred:
             try:
                 settled = numerics.settled("openvino", rows, _BLOCK, most=most)
                 evaluate, route = self._by_openvino(settled, input_shape), "openvino"
@@ -238,9 +235,7 @@ def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple
     It is, where the graph's first dimension is as open as that of the rows: then the value is of one row.
     """
     if declared.type not in _GIVEN:
-        raise ModelError(
-            f"{name}: the input {declared.name} is of {declared.type}, which can't be a constant"
-        )
+        raise ModelError(f"{name}: the input {declared.name} of {declared.type} can't be a constant")
     try:
         given = np.asarray(value)
         with np.errstate(invalid="ignore"):
@@ -249,9 +244,7 @@ def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple
     except (OverflowError, TypeError, ValueError):
         exact = False
     if not exact:
-        raise ModelError(
-            f"{name}: the input {declared.name} is of {declared.type}, which can't hold the values of its constant"
-        )
+        raise ModelError(f"{name}: the input {declared.name} of {declared.type} can't hold its constant")
     shape = list(declared.shape)
     repeated = bool(shape) and not isinstance(shape[0], int) and shape[0] == rows
     if repeated and found.ndim == len(shape) and found.shape[0] == 1:
@@ -275,9 +268,7 @@ def _scores_output(session: Any, name: str, wanted: str | None) -> str:
         if one is None:
             raise unknown_name(f"output of {name}", wanted, [str(output.name) for output in found])
         if one.type not in _TYPES.keys() | _WHOLE or len(one.shape) != 2:
-            raise ModelError(
-                f"{name}: output {wanted} is {one.type} of shape {one.shape}, no scores of shape (rows, classes)"
-            )
+            raise ModelError(f"{name}: output {wanted} is {one.type} {one.shape}, not scores (rows, classes)")
         return wanted
     able = [str(output.name) for output in found if output.type in _TYPES and len(output.shape) == 2]
     if len(able) > 1:
@@ -289,6 +280,66 @@ def _scores_output(session: Any, name: str, wanted: str | None) -> str:
         mapped = any("map(" in output.type for output in found)
         remedy = '. Scores in a map (ZipMap) are no array: convert the model with options={"zipmap": False}'
         raise ModelError(
-            f"{name}: no output of shape (rows, classes) with float scores, got {shapes}{remedy if mapped else ''}"
+            f"{name}: no output (rows, classes) of float scores, got {shapes}{remedy if mapped else ''}"
         )
     return able[0]
+
+
+Evaluate = Callable[[Mapping[str, NDArray[Any]]], torch.Tensor]
+"""The answers to inputs, each by its name."""
+
+_PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16"}
+
+
+def compiled(
+    model: bytes,
+    target: str,
+    precision: torch.dtype = torch.float32,
+    name: str = "exported model",
+    shape: tuple[str, tuple[int, ...]] | None = None,
+) -> Evaluate:
+    """A function that evaluates the output ``target`` of a graph; any number of threads may call it.
+
+    ``precision`` is that of operations on floating-point numbers: left to itself, OpenVINO takes bfloat16 where the
+    processor has it. ``shape``: an input's name and the shape that it always has.
+    """
+    openvino = require("openvino", "the route openvino")
+    settings = {
+        "INFERENCE_PRECISION_HINT": _PRECISIONS[precision],
+        "INFERENCE_NUM_THREADS": 1,
+        "NUM_STREAMS": 1,
+        "ENABLE_CPU_PINNING": False,
+        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,  # scales of a batch's own would make rows depend on one another
+    }
+    try:
+        core = openvino.Core()
+        graph = core.read_model(model, b"")
+        if shape is not None:
+            graph.reshape({shape[0]: list(shape[1])})
+    except Exception as error:  # OpenVINO's exceptions share no base class
+        raise ModelError(f"{name}: not a model OpenVINO can open ({_first_line(error)})") from None
+
+    def request() -> Any:
+        # Requests of one compiled graph take turns: it has one thread.
+        return core.compile_model(graph, "CPU", settings).create_infer_request()
+
+    lending = Lending(request)
+
+    def evaluate(inputs: Mapping[str, NDArray[Any]]) -> torch.Tensor:
+        with lending.borrowed() as one:
+            answer: NDArray[Any] = np.array(
+                one.infer(dict(inputs), share_inputs=True, share_outputs=True)[target]
+            )
+        return torch.from_numpy(answer)
+
+    return evaluate
+
+
+def has_bfloat16() -> bool:
+    """Whether this processor computes in bfloat16; others take ten times as long as in float32."""
+    openvino = require("openvino", "the route openvino")
+    return "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -45,9 +45,7 @@ def read_model(path: Path) -> tuple[bytes, str]:
     for location in sorted(files):
         digest.update(hashlib.sha256(location.encode()).digest() + hashlib.sha256(files[location]).digest())
     if model.ByteSize() > _LARGEST_MESSAGE:
-        raise ModelError(
-            f"{path.name}: its weights take more than 2 GiB, which onnxruntime can't be given at once"
-        )
+        raise ModelError(f"{path.name}: its weights take over 2 GiB, more than onnxruntime takes at once")
     return model.SerializeToString(), digest.hexdigest()
 
 
@@ -85,7 +83,7 @@ def _read_beside(path: Path, location: str) -> bytes:
     real = file.resolve()
     if not any(real.is_relative_to(folder) for folder in (path.parent.resolve(), path.resolve().parent)):
         raise ModelError(
-            f"{path.name}: takes weights from {location!r}, a link that leaves its directory; copy the file"
+            f"{path.name}: its weights {location!r} are a link that leaves its directory; copy the file"
         )
     try:
         return file.read_bytes()

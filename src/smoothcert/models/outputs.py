@@ -153,7 +153,7 @@ def _columns(
     if kind == "labels":
         if outputs.ndim != 1 or outputs.is_floating_point() or outputs.is_complex():
             raise ModelError(
-                f"labels must be one integer a row, got {outputs.dtype} of shape {tuple(outputs.shape)}"
+                f"labels must be integers, one a row, got {outputs.dtype} {tuple(outputs.shape)}"
             )
         labels = outputs.to(torch.int64)
         note(_RANGE, (labels < 0) | (labels >= classes), labels)

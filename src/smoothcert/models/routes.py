@@ -22,7 +22,7 @@ from smoothcert.errors import MissingExtraError, ModelError
 from smoothcert.extras import installed, require
 from smoothcert.models.capture import Lending, converted_copy, private_copy
 from smoothcert.models.numerics import Numerics
-from smoothcert.models.openvino import has_bfloat16
+from smoothcert.models.onnx_file import compiled, has_bfloat16, run_session, session_from_bytes
 from smoothcert.models.outputs import memory_remedy, probe_rows, same_answers, short_of_memory
 from smoothcert.threads import counted_pass
 
@@ -47,13 +47,10 @@ class Autocast(nn.Module):
 
 
 _ATEN = torch.ops.aten
-_CONVOLUTIONS = (
-    _ATEN.conv1d.default,
-    _ATEN.conv2d.default,
-    _ATEN.conv3d.default,
-    _ATEN.conv1d.padding,
-    _ATEN.conv2d.padding,
-    _ATEN.conv3d.padding,
+_CONVOLUTIONS = tuple(
+    overload
+    for conv in (_ATEN.conv1d, _ATEN.conv2d, _ATEN.conv3d)
+    for overload in (conv.default, conv.padding)
 )
 _TENSORS = ("weight", "bias", "running_mean", "running_var")
 
@@ -270,7 +267,7 @@ def _probed(
             raise ModelError(memory_remedy(len(rows))) from error
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ModelError(
-            f"route {route!r} doesn't work for this model ({reason}); use --route auto or eager"
+            f"route {route!r} fails for this model ({reason}); use --route auto or eager"
         ) from error
     return forward
 
@@ -292,9 +289,7 @@ def _asked_at_several_scales(eager: Forward, rows: torch.Tensor) -> tuple[torch.
 
 def _channels_last(plain: nn.Module, rows: torch.Tensor) -> Forward:
     if rows.ndim != 4:
-        raise ModelError(
-            f"channels-last needs inputs of shape (channels, height, width), got {tuple(rows.shape[1:])}"
-        )
+        raise ModelError(f"channels-last needs inputs (channels, height, width), got {tuple(rows.shape[1:])}")
     layout = torch.channels_last
     laid_out = converted_copy(plain, memory_format=layout)
     return lambda batch: laid_out(batch.contiguous(memory_format=layout))
@@ -335,16 +330,12 @@ def _graphs(plain: nn.Module, rows: torch.Tensor) -> Forward:
 
 
 def _onnxruntime(plain: nn.Module, rows: torch.Tensor) -> Forward:
-    from smoothcert.models.onnx_file import run_session, session_from_bytes
-
     require("onnxruntime", "the route onnxruntime")
     session = session_from_bytes(exported("onnxruntime", plain, rows, (torch.float32,)))
     return lambda batch: run_session(session, "x", "scores", batch)
 
 
 def _openvino(plain: nn.Module, rows: torch.Tensor) -> Forward:
-    from smoothcert.models.openvino import compiled
-
     require("openvino", "the route openvino")
     model = exported("openvino", plain, rows, (torch.float32, torch.bfloat16))
     evaluate = compiled(model, "scores", rows.dtype)

@@ -56,9 +56,7 @@ def fastest_rows(gauge: TorchGauge) -> int:
     rows, before = _FIRST, gauge.free()
     while (seconds := gauge.seconds(rows)) is None:
         if rows == 1:
-            raise ModelError(
-                "the device has no memory for a pass of a single row: free some, or use another (--device cpu)"
-            )
+            raise ModelError("the device has no memory for a pass of one row: free some, or use --device cpu")
         rows //= 2
     if rows < _FIRST:  # twice as many didn't fit
         return rows

@@ -16,12 +16,8 @@ from smoothcert.errors import ModelError, check_positive
 from smoothcert.models.outputs import OutputKind
 from smoothcert.registry import unknown_name
 
-WHOLE_TYPES = {
-    "int8": torch.int8,
-    "int16": torch.int16,
-    "int32": torch.int32,
-    "int64": torch.int64,
-    "uint8": torch.uint8,
+WHOLE_TYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8")
 }
 
 
@@ -88,7 +84,7 @@ def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
     if parts is None:
         if output is not None:
             raise ModelError(
-                f"{name} returned a {type(answer).__name__}, which has no output {output!r}: leave output= out"
+                f"{name} returned a {type(answer).__name__} without outputs: leave output={output!r} out"
             )
         found = answer
     elif output is not None:
@@ -107,9 +103,7 @@ def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
         )
     if not isinstance(found, torch.Tensor):
         where = "" if parts is None else f" as its output {taken!r}"
-        raise ModelError(
-            f"{name} returned a {type(found).__name__}{where}, not a tensor: wrap it so that it returns its scores"
-        )
+        raise ModelError(f"{name} returned a {type(found).__name__}{where}: wrap it to return its scores")
     return found
 
 

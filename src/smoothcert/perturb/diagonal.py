@@ -136,9 +136,7 @@ def sigmas_sha256(sigmas: NDArray[np.float64]) -> str:
     return digest.hexdigest()
 
 
-DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry(
-    "noise with a scale for each dimension", __package__
-)
+DIAGONAL_NOISES: Registry[type[DiagonalNoise]] = Registry("noise with scales for each dimension", __package__)
 
 
 def diagonal_noise(kind: str, sigmas: NDArray[np.float64]) -> DiagonalNoise:
@@ -188,9 +186,7 @@ def load_sigmas(path: Path) -> NDArray[np.float64]:
         if values.dtype.kind in "iuf":
             _check_comment(path, values.astype(np.float64))
     except FileNotFoundError:
-        raise RunError(
-            f"{path} is missing: it holds the noise's scale for each dimension; restore it"
-        ) from None
+        raise RunError(f"{path} is missing: it holds the noise's scales; restore it") from None
     except DataError as error:
         raise RunError(str(error)) from None
     except ValueError as error:

@@ -91,9 +91,7 @@ def read_field_log(path: Path, sigma: float) -> FieldLog:
         try:
             record = _record(fields, columns, sigma)
             if record.index in line_of:
-                raise _LineError(
-                    f"idx {record.index} was on line {line_of[record.index]} already; keep one of the two"
-                )
+                raise _LineError(f"idx {record.index} was on line {line_of[record.index]} already; keep one")
         except _LineError as error:
             raise DataError(f"{path}, line {number}: {error} (the line is {_shortened(line)!r})") from None
         line_of[record.index] = number
@@ -207,9 +205,7 @@ def _text(path: Path) -> str:
             with gzip.open(io.BytesIO(content)) as unzipped:
                 content = unzipped.read(MOST_BYTES + 1)
         except (EOFError, OSError, zlib.error) as error:
-            raise DataError(
-                f"{path} is a damaged gzip file ({error}); fetch it again, or unpack what is left with zcat"
-            ) from None
+            raise DataError(f"{path} is a damaged gzip file ({error}); fetch it again, or use zcat") from None
     if len(content) > MOST_BYTES:
         raise DataError(f"{path} unpacks to more than {MOST_BYTES} bytes, which no log has; it wasn't read")
     try:
@@ -261,9 +257,7 @@ def _is_cut_off(fields: list[str], columns: list[str]) -> bool:
 
 def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
     if len(fields) != len(columns):
-        raise _LineError(
-            f"{len(fields)} tab-separated fields where the header names {len(columns)}; restore or delete it"
-        )
+        raise _LineError(f"{len(fields)} fields where the header names {len(columns)}; restore or delete it")
     values = dict(zip(columns, fields))
     predicted = _integer("predict", values["predict"], least=ABSTAIN)
     radius = _number(values["radius"])
@@ -284,9 +278,7 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
         seconds=seconds,
     )
     if record.abstained and record.radius > 0:
-        raise _LineError(
-            f"radius {record.radius} of an abstention (predict -1) must be 0; correct one of them"
-        )
+        raise _LineError(f"radius {record.radius} of an abstention (predict -1) must be 0; correct it")
     flag = _integer("correct", values["correct"])
     if flag != int(record.correct):
         raise _LineError(

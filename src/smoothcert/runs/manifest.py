@@ -136,9 +136,7 @@ class Manifest:
         RunFiles(directory).refuse_void()
         fields = _read(directory)
         if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
-            raise RunError(
-                f"{path} is not in format {_FORMAT}: it was written by another version of smoothcert"
-            )
+            raise RunError(f"{path} is not in format {_FORMAT}: another version of smoothcert wrote it")
         try:
             stated = unsealed(fields)
             del stated["format"]

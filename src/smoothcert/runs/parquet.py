@@ -147,7 +147,7 @@ def _check_claims(path: Path, source: Any, arrow: Any) -> None:
     for field in source.schema_arrow:
         if field.name not in expected or field.type != expected[field.name]:
             raise DataError(
-                f"{path} has a column {field.name!r} of {field.type}, which no run has; export the run again"
+                f"{path} has the foreign column {field.name!r} of {field.type}; export the run again"
             )
     footer = source.metadata
     if footer.num_rows > MOST_LINES:

@@ -31,16 +31,9 @@ PROTOCOLS = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "file"
 
 _CHUNK = 1 << 22
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_SECRET = re.compile(
-    r"KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|SAS|SIGNATURE|CONNECTION_STRING", re.IGNORECASE
-)
+_SECRET = re.compile(r"(?i)KEY|SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|SAS|SIGNATURE|CONNECTION_STRING")
 _SHORTEST_SECRET = 4
 _HOW = "write PROTOCOL://BUCKET/PREFIX; keys come from the environment or the provider's own files"
-
-
-def is_remote(text: str) -> bool:
-    """Whether it is an address of a store and no path."""
-    return "://" in text
 
 
 @dataclass(frozen=True)
@@ -127,9 +120,7 @@ class ObjectStore:
                 while part := file.read(_CHUNK):
                     size += len(part)
                     if size > most:
-                        raise RunError(
-                            f"{self.place}/{name} has more than {most} bytes, the most it may have"
-                        )
+                        raise RunError(f"{self.place}/{name} has more than the allowed {most} bytes")
                     digest.update(part)
                     to.write(part)
         except _AbsentError:
@@ -250,9 +241,7 @@ def publish(
         # What an upload of this run that was killed left is no run.
         mine = (None, files[RunFiles.statement.name])
         if there is not None or store.stored(RunFiles.statement.name) not in mine:
-            raise RunError(
-                f"{store.place} holds another run already: choose another prefix, or give --replace"
-            )
+            raise RunError(f"{store.place} holds another run: choose another prefix, or give --replace")
     # First what makes it a run, then what it is made of.
     for name in (RunFiles.published.name, RunFiles.statement.name, *sorted(set(there or ()) - files.keys())):
         store.remove(name)
@@ -264,11 +253,10 @@ def publish(
             f"{place}: {unlike} isn't there as it was sent: another process may be publishing to the same place, or "
             "the run is changing. Nothing can be read there now; give the same command again"
         )
-    store.put_bytes(RunFiles.published.name, _list(files))
+    listed = {"format": _FORMAT, "files": {name: asdict(one) for name, one in files.items()}}
+    store.put_bytes(RunFiles.published.name, (json.dumps(sealed(listed), indent=2) + "\n").encode())
     if _read_list(store) != files:
-        raise RunError(
-            f"{place}: the list of its files isn't there as it was sent; give the same command again"
-        )
+        raise RunError(f"{place}: its list of files isn't there as it was sent; rerun the same command")
     return done
 
 
@@ -277,7 +265,7 @@ def local_run(text: str) -> Path:
 
     The copy has only files that a run has, each with the size and hash that were published. It goes with the process.
     """
-    if not is_remote(text):
+    if "://" not in text:
         return Path(text)
     place = Place.parse(text)
     if place.protocol == "file":
@@ -293,9 +281,7 @@ def local_run(text: str) -> Path:
     folder = Path(_held.enter_context(tempfile.TemporaryDirectory(prefix="smoothcert-")))
     total, free = sum(one.bytes for one in wanted.values()), shutil.disk_usage(folder).free
     if total > free:
-        raise RunError(
-            f"{place} has {total} bytes, where {folder} has room for {free}: set TMPDIR to another disk"
-        )
+        raise RunError(f"{place} has {total} bytes, {folder} has room for {free}: set TMPDIR to another disk")
     directory = folder / place.name
     directory.mkdir()
     for name, one in wanted.items():
@@ -303,7 +289,7 @@ def local_run(text: str) -> Path:
         with (directory / name).open("xb") as file:
             if store.copy(name, file, one.bytes) != one:
                 raise RunError(
-                    f"{place}/{name} isn't what was published: it was changed or damaged, or is being replaced"
+                    f"{place}/{name} isn't what was published: it was changed or is being replaced"
                 )
     return directory
 
@@ -338,7 +324,7 @@ def _finished_files(directory: Path, with_model: bool) -> dict[str, Path]:
         if not (directory / WEIGHTS_NAME).is_file():
             where = "" if manifest.origin.model is None else f" ({manifest.origin.model})"
             raise RunError(
-                f"{directory} holds no weights: --with-model is for training runs; publish the model's own{where}"
+                f"{directory} holds no weights for --with-model; publish the model's own run{where}"
             )
         names += _MODEL
     paths = {name: directory / name for name in names if (directory / name).is_file()}
@@ -354,11 +340,6 @@ def _stored(path: Path) -> StoredFile:
 def _unlike(store: ObjectStore, files: Mapping[str, StoredFile]) -> str | None:
     """The first file that isn't in the store as it is to be."""
     return next((name for name, one in files.items() if store.stored(name) != one), None)
-
-
-def _list(files: Mapping[str, StoredFile]) -> bytes:
-    stated = {"format": _FORMAT, "files": {name: asdict(one) for name, one in files.items()}}
-    return (json.dumps(sealed(stated), indent=2) + "\n").encode()
 
 
 def _read_list(store: ObjectStore) -> dict[str, StoredFile] | None:

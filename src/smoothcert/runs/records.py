@@ -114,9 +114,7 @@ def check_votes(record: Record) -> None:
     """ValueError for an answer or votes that are of other classes than the votes they rest on."""
     widths = [len(tally.counts) for tally in (record.selection, record.estimation) if tally is not None]
     if widths and (widths[0] != widths[-1] or record.predicted >= widths[0]):
-        raise ValueError(
-            f"input {record.index} is answered, or voted on, with classes that the votes don't have"
-        )
+        raise ValueError(f"input {record.index} has an answer or votes of other classes than its votes")
 
 
 def results_digest(records: Iterable[Record]) -> str:
@@ -312,9 +310,7 @@ class Records:
 
     def _damaged(self, place: int, error: Exception) -> RunError:
         where = "" if self.source is None else f"{self.source}: "
-        return RunError(
-            f"{where}the record of input {self.index[place]} is damaged ({error}); restore the file"
-        )
+        return RunError(f"{where}the record of input {self.index[place]} is damaged ({error}); restore it")
 
 
 Rows = Records | Sequence[Record]

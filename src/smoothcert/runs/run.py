@@ -70,9 +70,7 @@ class Run:
         Of changes that leave some coordinates alone it is another norm, and named so.
         """
         if (norm := self.manifest.plan.norm) is None:
-            raise RunError(
-                f"{self.path} states no norm for its radii: it is not a certification; name one that is"
-            )
+            raise RunError(f"{self.path} states no norm: it is not a certification; name one that is")
         held = self.manifest.model.held
         return norm if held is None else f"{norm} ({_held_in_words(held)})"
 
@@ -277,9 +275,7 @@ def _settled(path: Path, manifest: Manifest) -> Manifest:
             )
         return stated
     if RunFiles(path).journal.exists():
-        raise RunError(
-            f"{path} holds a journal but no {RunFiles.statement.name}: restore it or choose another --out"
-        )
+        raise RunError(f"{path} has no {RunFiles.statement.name}: restore it or choose another --out")
     manifest.save(path)
     return manifest
 
@@ -342,9 +338,7 @@ def _only_writer(path: Path) -> Iterator[int]:
         try:
             platforms.lock(lock, wait=False)
         except BlockingIOError:
-            raise RunError(
-                f"{path}: another process is writing this run; wait for it or choose another --out"
-            ) from None
+            raise RunError(f"{path}: another process is writing it; wait or choose another --out") from None
         except OSError as error:
             raise RunError(
                 f"{path}: this file system refuses locks ({error.strerror}), so that two processes could write one "
@@ -419,6 +413,4 @@ def open_inputs_of(
         if data_dir is not None or origin.data_dir is None:
             raise
         hint = suggested_options(data_dir=origin.data_dir)
-        raise DataError(
-            f"{error}. {run.path} was made with {hint}, which isn't opened unless you say so"
-        ) from None
+        raise DataError(f"{error}. {run.path} was made with {hint}: give that to open it") from None

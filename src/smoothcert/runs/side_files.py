@@ -113,10 +113,8 @@ def _decoded(kind: Any, value: Any) -> Any:
         if not required <= value.keys() <= {each.name for each in kept}:
             raise ValueError(f"it has other fields than {', '.join(each.name for each in kept)}")
         return kind(**{name: _decoded(hints[name], one) for name, one in value.items()})
-    fits = (
-        value in inner if origin is Literal else type(value) in ((int, float) if kind is float else (kind,))
-    )
-    if not fits:
+    kinds = (int, float) if kind is float else (kind,)
+    if not (value in inner if origin is Literal else type(value) in kinds):
         raise ValueError(f"{value!r} where {kind} is expected")
     return value
 

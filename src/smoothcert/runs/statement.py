@@ -37,9 +37,7 @@ class Shard:
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.of:
-            raise InvalidValueError(
-                f"a shard is I/N with I from 1 to N, got {self}: an array of N jobs has the shards 1/N to N/N"
-            )
+            raise InvalidValueError(f"a shard is I/N with I from 1 to N, got {self}")
 
     @classmethod
     def parse(cls, text: str) -> Shard:

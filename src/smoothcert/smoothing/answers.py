@@ -47,9 +47,7 @@ class HeldPart:
         """The other coordinates of a point, in their order; None if one of these differs."""
         given = as_numpy(point)
         if given.shape != self.mask.shape:
-            raise InvalidValueError(
-                f"a point of shape {given.shape} isn't an input of shape {self.mask.shape}"
-            )
+            raise InvalidValueError(f"a point must have the shape {self.mask.shape}, got {given.shape}")
         if not same_values(given[self.mask], self.values):
             return None
         free = given[~self.mask]
@@ -279,7 +277,7 @@ class Answers(list[Answer]):
             from pandas import DataFrame, Series  # type: ignore[import-not-found,import-untyped,unused-ignore]
         except ImportError:
             raise InvalidValueError(
-                "to_dataframe() needs pandas: pip install pandas, or take the columns from to_dict()"
+                "to_dataframe() needs pandas (pip install pandas); to_dict() does not"
             ) from None
         # Labels as they are: of numbers and None pandas would make floats and NaN.
         return DataFrame(self.to_dict() | {"label": Series(self.label, dtype=object)})
@@ -328,9 +326,7 @@ class Certifications(Answers[Certification]):
         from smoothcert.smoothing.saving import labelled_inputs, save_records
 
         if self.source is None or len(self) != len(self.source.inputs):
-            raise InvalidValueError(
-                "save takes all answers of one certify call: slices and lists have no source"
-            )
+            raise InvalidValueError("save takes all answers of one certify call, no slices or lists")
         classes = len(self[0].evidence.votes)
         data = labelled_inputs(self.source.inputs, labels, self.class_names, classes, name)
         records = [record_of(answer, row, int(data.labels[row])) for row, answer in enumerate(self)]

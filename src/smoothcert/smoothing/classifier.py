@@ -31,15 +31,16 @@ from smoothcert.perturb.base import DEFAULT_NOISE, Isotropic
 from smoothcert.registry import suggesting
 from smoothcert.runs.side_files import Piloted
 from smoothcert.smoothing.answers import Certification, Certifications, Prediction, Predictions
-from smoothcert.smoothing.columns import held_mask, noise_on_columns
 from smoothcert.smoothing.inputs import (
     Labels,
     as_array,
     by_column,
     from_loader,
+    held_mask,
     is_loader,
     labels_by_index,
     naming_rows,
+    noise_on_columns,
     numbered_inputs,
     warn_if_small,
 )
@@ -488,9 +489,7 @@ class SmoothedClassifier(ModelClassifier):
         if (plan is None) == (sigma is None):
             raise InvalidValueError("give either a plan or sigma=, the standard deviation of the noise")
         if dtype is not None and numerics is not None:
-            raise InvalidValueError(
-                f"dtype={dtype!r} and numerics are mutually exclusive: Numerics has a dtype"
-            )
+            raise InvalidValueError(f"dtype={dtype!r} and numerics are mutually exclusive")
         if dtype is not None:
             numerics = Numerics(dtype=dtype)
         stated = {
@@ -518,9 +517,7 @@ class SmoothedClassifier(ModelClassifier):
             )
             plan = CertifyPlan(drawn, **stated)  # type: ignore[arg-type]
         if plan.sigma_levels is not None:
-            raise InvalidValueError(
-                "a plan with sigma levels is for a LevelledClassifier, which has a chooser"
-            )
+            raise InvalidValueError("a plan with sigma levels is for a LevelledClassifier")
         self._hold = None if hold is None else np.array(hold)  # the caller's may change
         decoder = plan.noise.decoder()
         if decoder is not None and isinstance(base, EstimatorClassifier) and base.feature_names is not None:
@@ -601,15 +598,11 @@ class SmoothedClassifier(ModelClassifier):
         self.settle_seed()
         check_streams(self.plan)
         if self._hold is not None:
-            raise InvalidValueError(
-                "certify_stream is about whole inputs: leave hold out, or use certify_one"
-            )
+            raise InvalidValueError("certify_stream is for whole inputs: leave hold out, or use certify_one")
         self.check_rules(label is not None)
         inputs, single = self.split(x)
         if not single:
-            raise InvalidValueError(
-                f"certify_stream takes one input, got an array of shape {as_array(x).shape}"
-            )
+            raise InvalidValueError(f"certify_stream takes one input, got shape {as_array(x).shape}")
         ((index, point),) = numbered_inputs(
             inputs.copy(), index
         )  # the caller's may change between two states

@@ -29,8 +29,7 @@ from smoothcert.smoothing.classifier import (
     PredictionOf,
     SmoothedClassifier,
 )
-from smoothcert.smoothing.columns import held_mask
-from smoothcert.smoothing.inputs import Labels, as_numpy, by_column
+from smoothcert.smoothing.inputs import Labels, as_numpy, by_column, held_mask
 from smoothcert.smoothing.planned_model import noisy_model
 from smoothcert.smoothing.procedures import forecast_for, stopping_procedure
 from smoothcert.smoothing.saving import Source
@@ -117,7 +116,7 @@ def _numbers(column: Any, *, kept: bool) -> NDArray[np.float64]:
         found = np.array(column, dtype=np.float64)
     except (TypeError, ValueError) as error:  # missing values of pandas' own kind
         raise InvalidValueError(
-            f"column {column.name!r} isn't all numbers: {str(error).splitlines()[0]}"
+            f"column {column.name!r} isn't numeric: {str(error).splitlines()[0]}"
         ) from None
     for row in np.flatnonzero(np.abs(found) >= 1 << 53).tolist():
         value = column.iloc[row]

@@ -27,9 +27,7 @@ PROMISE = (
     "this class, as long as the memory is complete; other orders of questions may give other answers"
 )
 NO_PROMISE = "stateful: nothing is promised about an input that was abstained from"
-POINT_PROMISE = (
-    "stateful: the class is promised for this very input only, which lies on a stored region's edge"
-)
+POINT_PROMISE = "stateful: the class is promised for this very input only, on a stored region's edge"
 
 
 class Certified(Protocol):
@@ -94,7 +92,7 @@ def as_point(x: NDArray[Any], statement: MemoryStatement) -> NDArray[np.float64]
     """The same numbers in float64; refuses what has another shape, isn't finite or wouldn't stay the same."""
     if x.shape != statement.input_shape:
         raise InvalidValueError(
-            f"this memory is about one input of shape {statement.input_shape}, got shape {x.shape}"
+            f"this memory is about inputs of {statement.input_shape}, got shape {x.shape}"
         )
     if x.dtype.kind not in "buif" or x.dtype.itemsize > 8:
         raise InvalidValueError(f"an input must be of integers or of floats up to 64 bits, got {x.dtype}")
@@ -105,9 +103,7 @@ def as_point(x: NDArray[Any], statement: MemoryStatement) -> NDArray[np.float64]
         raise InvalidValueError("an input must be finite: it has a NaN or an infinity; fix it and ask again")
     largest = float(np.abs(point).max())
     if largest > LARGEST:
-        raise InvalidValueError(
-            f"coordinates may be up to {LARGEST:g} in size, got {largest:g}; rescale them"
-        )
+        raise InvalidValueError(f"coordinates may be up to {LARGEST:g}, got {largest:g}; rescale them")
     return point
 
 
@@ -204,8 +200,9 @@ class RegionMemory:
             return None
         if (stored.predicted, stored.facts.get(_CERTIFIED)) != (certified.predicted, _size(certified)):
             return None  # the same input came twice, with votes of its own each time
-        if not _same_shape(stored.region, offered):
-            return None
+        left, whole = stored.region.axes, offered.axes
+        if not np.allclose(left * np.max(whole), whole * np.max(left), rtol=1e-9, atol=0.0):
+            return None  # what is left of a cut region has its semi-axes in the same proportions
         return self._stored(record, stored.predicted, stored.region, offered)
 
     def answer(
@@ -347,32 +344,21 @@ class RegionMemory:
             )
         if not np.array_equal(region.center, point):
             # A certificate is about the grid point next to its input: what it leaves around the input itself is kept.
-            if region.center.shape != point.shape or not (
-                region.contains(point) or _shifted(certified, point)
-            ):
-                raise InvalidValueError(
-                    "the certificate's region isn't around the input that was asked about"
-                )
-            found = region.core().largest_inside(point) if region.contains(point) else None
-            if found is None:
+            same = region.center.shape == point.shape
+            if not same or not (region.contains(point) or _shifted(certified, region, point)):
+                raise InvalidValueError("the certificate's region isn't around the input asked about")
+            region = region.core().largest_inside(point) if region.contains(point) else None
+            if region is None:
                 return None
-            region = found
         if region.reach > LARGEST:
             raise InvalidValueError(f"radii may be up to {LARGEST:g}, got {region.reach:g}")
         return _computable(region)
 
 
-def _shifted(certified: Certified, point: NDArray[np.float64]) -> bool:
+def _shifted(certified: Certified, region: CertifiedRegion, point: NDArray[np.float64]) -> bool:
     """Whether the input is as far from the region's center as its certificate says that it was rounded."""
-    region = certified.region
-    assert region is not None
     moved = (point - region.center).ravel()
     return float(np.linalg.norm(moved, region.order)) <= float(getattr(certified, "shift", 0.0)) * (1 + 1e-6)
-
-
-def _same_shape(one: CertifiedRegion, other: CertifiedRegion) -> bool:
-    """Whether two regions have their semi-axes in the same proportions, as what is left of a cut one has."""
-    return np.allclose(one.axes * np.max(other.axes), other.axes * np.max(one.axes), rtol=1e-9, atol=0.0)
 
 
 def _size(certified: Certified) -> str:

@@ -60,9 +60,7 @@ class StoredAnswer:
         try:
             text = json.dumps(header, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise InvalidValueError(
-                f"facts must be values JSON can hold ({error}), got {self.facts}"
-            ) from None
+            raise InvalidValueError(f"facts must be JSON values ({error}), got {self.facts}") from None
         axes = self.region.axes.astype(_AXES).tobytes() if self.region.kind not in BALLS else b""
         return text.encode() + b"\n" + coordinates.tobytes() + axes
 
@@ -241,9 +239,7 @@ class Ledger:
         with store.exclusive():  # no process is between writing a row and moving the head
             self.refresh_inside()
         if known is not None and self._hash_of(known.count) != known.hash:
-            raise self._fail(
-                f"record {known.count} is not the one noted as known ({known}): it was lost or replaced"
-            )
+            raise self._fail(f"record {known.count} is not the one noted ({known}): it was lost or replaced")
 
     def __len__(self) -> int:
         return len(self._index)
@@ -264,9 +260,7 @@ class Ledger:
         head = self.store.head()
         if head != self.head:
             if head.count <= len(self):
-                raise self._fail(
-                    f"{len(self)} records were there before, now the head is another one, of {head.count}"
-                )
+                raise self._fail(f"{len(self)} records were there before, now the head is of {head.count}")
             rows = self.store.rows(len(self), head.count)
             while batch := list(islice(rows, _BATCH)):
                 self._take(batch)

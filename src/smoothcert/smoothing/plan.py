@@ -180,18 +180,14 @@ class CertifyPlan:
         if not self.on_grid:
             return 0.0
         if self.dimension is None:
-            raise InvalidValueError(
-                "the plan must know the dimension of the inputs: prepare it for their shape"
-            )
+            raise InvalidValueError("the plan must know the inputs' dimension: prepare it for their shape")
         return self.noise.error(self.grid, self.dimension)
 
     @property
     def known_seed(self) -> int:
         """The seed of a plan that has one."""
         if self.seed is None:
-            raise InvalidValueError(
-                "the plan has no seed yet: give seed=, or ask a SmoothedClassifier, which draws one"
-            )
+            raise InvalidValueError("the plan has no seed: give seed=, or ask a SmoothedClassifier")
         return self.seed
 
     def votes_of(self, index: int, phase: Phase) -> Stream:
@@ -250,9 +246,9 @@ class CertifyPlan:
 
         ``levels``: what is known of the inputs. 0 where multiples of 1/levels are points of the grid.
         """
-        return (
-            self.coarsest_noise.lost_off_grid(self.grid, self.dimension or 1, levels) if self.on_grid else 0.0
-        )
+        if not self.on_grid:
+            return 0.0
+        return self.coarsest_noise.lost_off_grid(self.grid, self.dimension or 1, levels)
 
     def allows_votes(self, n: int) -> bool:
         """Whether an input can have got n estimation votes; where they are fixed in advance, only n or none."""
@@ -281,9 +277,7 @@ class CertifyPlan:
         if self.search is not None:
             raise InvalidValueError("sigma levels choose each point's σ themselves: leave the search out")
         if self.budget.spreads:
-            raise InvalidValueError(
-                f"{self.budget.text} spreads votes at one sigma: leave it or the sigma levels out"
-            )
+            raise InvalidValueError(f"{self.budget.text} and sigma levels are mutually exclusive")
         if self.confidence_bound.votes == "soft":
             raise InvalidValueError(
                 f"sigma levels are certified by hard votes, and {self.bound} is about soft ones: choose {FIXED_BOUND}"
@@ -306,7 +300,7 @@ class CertifyPlan:
             )
         if budget.spreads and self.search is not None:
             raise InvalidValueError(
-                f"{budget.text} spreads votes at one sigma: leave the sigma search out, or stop by pilot:1%"
+                f"{budget.text} excludes a sigma search: leave it out, or stop by pilot:1%"
             )
 
     @classmethod

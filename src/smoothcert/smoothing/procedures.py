@@ -74,9 +74,7 @@ def _check_votes(plan: CertifyPlan, selection: Tally, estimation: Tally) -> None
                 "a class may not be certified by the votes that chose it"
             )
         if plan.seed is not None and tally.stream.seed != plan.seed:
-            raise InvalidValueError(
-                f"votes of seed {tally.stream.seed} don't belong to a plan of seed {plan.seed}"
-            )
+            raise InvalidValueError(f"votes of seed {tally.stream.seed}, the plan's is {plan.seed}")
         if tally.start != 0:
             raise InvalidValueError(
                 f"{phase.name.lower()} needs every vote of its stream from the first, got votes {tally.start} to "
@@ -92,7 +90,7 @@ def _check_votes(plan: CertifyPlan, selection: Tally, estimation: Tally) -> None
         )
     if len(selection.counts) != len(estimation.counts):
         raise InvalidValueError(
-            f"votes over {len(selection.counts)} classes can't choose among {len(estimation.counts)}"
+            f"votes over {len(selection.counts)} and {len(estimation.counts)} classes don't match"
         )
     if selection.n != plan.n0:
         raise InvalidValueError(f"the plan chooses a class by n0 = {plan.n0} votes, got {selection.n}")
@@ -210,7 +208,7 @@ def check_own_votes(plan: CertifyPlan) -> None:
     """Refuse a budget that is for a data set and says nothing of one input."""
     if plan.budget.spreads:
         raise InvalidValueError(
-            f"{plan.budget.text} spreads votes over a whole data set: use certify_dataset, or stop by pilot:1%"
+            f"{plan.budget.text} is for a data set: use certify_dataset, or stop by pilot:1%"
         )
 
 

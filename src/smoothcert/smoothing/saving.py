@@ -59,7 +59,7 @@ def save_records(source: Source, records: list[Record], dataset: Dataset, out: P
             and record.estimation.stream.index != content_index(x)
         ):
             raise InvalidValueError(
-                f"input {record.index} has changed since it was certified: give certify a copy, or save before"
+                f"input {record.index} has changed since: give certify a copy, or save before"
             )
     places = [] if held is None else np.flatnonzero(held).tolist()
     name = source.base.name

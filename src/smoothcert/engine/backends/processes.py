@@ -121,7 +121,6 @@ _worker: RemoteWorker | None = None
 
 
 def _begin(spec: WorkerSpec | ModelError) -> None:
-    """What a process does first."""
     global _worker
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that owns the run
     threading.Thread(target=end_with_parent, daemon=True).start()

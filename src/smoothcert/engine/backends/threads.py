@@ -37,8 +37,7 @@ class _Device:
         return collected
 
     def close(self) -> None:
-        """End the threads, first the one that hands on to the other."""
-        for pool in (self._launching, self._collecting):
+        for pool in (self._launching, self._collecting):  # first the one that hands on to the other
             pool.shutdown(cancel_futures=True)
 
     def _collect(self, launched: Future[Pending]) -> list[Cast]:
@@ -66,9 +65,8 @@ class Devices:
                 f"one worker serves each device, here {len(names)}, got workers={execution.workers}: leave --workers "
                 "out"
             )
-        fitting = passes.prepared.workers(
-            len(names)
-        )  # one, where copies of the model would disturb one another
+        # One, where copies of the model would disturb one another.
+        fitting = passes.prepared.workers(len(names))
         self._devices = [_Device(one) for one in _replicas(passes, names[:fitting])]
         self.count = len(self._devices)
 

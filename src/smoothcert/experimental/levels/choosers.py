@@ -49,13 +49,9 @@ class StatisticChooser:
 
     def __post_init__(self) -> None:
         if self.statistic not in _STATISTICS:
-            raise InvalidValueError(
-                f"no statistic is called {self.statistic!r}; there are {', '.join(_STATISTICS)}"
-            )
+            raise InvalidValueError(f"no statistic {self.statistic!r}; there are {', '.join(_STATISTICS)}")
         if not self.edges or any(a >= b for a, b in pairwise(self.edges)):
-            raise InvalidValueError(
-                f"the edges of {self.statistic} must be increasing numbers, got {self.edges}"
-            )
+            raise InvalidValueError(f"the edges of {self.statistic} must be ascending, got {self.edges}")
 
     @property
     def text(self) -> str:
@@ -84,7 +80,7 @@ def chooser_named(text: str) -> ConstantChooser | StatisticChooser | None:
         edges = tuple(float(edge) for edge in argument.split(","))
     except ValueError:
         raise InvalidValueError(
-            f"{text!r} is not a chooser: write constant:LEVEL, counted from 0, or {name}:EDGE,EDGE,…"
+            f"{text!r} is not a chooser: write constant:LEVEL (from 0) or {name}:EDGE,…"
         ) from None
     return StatisticChooser(name, edges)
 
@@ -99,9 +95,7 @@ class LevelFitPlan:
         "kind of noise, of the levels and of the chooser",
         choices="smoothcert.perturb.base:NOISES",
     )
-    chooser_sigma: float | None = knob(
-        None, "standard deviation of the chooser's noise (default: the largest level)"
-    )
+    chooser_sigma: float | None = knob(None, "standard deviation of its noise (default: the largest level)")
     inputs: int = knob(4000, "inputs that are voted on, drawn from those there are", group="votes")
     votes: int = knob(256, "votes for each input at each level", group="votes")
     validation: int = knob(1000, "of these inputs, so many are kept apart from the fit", group="votes")

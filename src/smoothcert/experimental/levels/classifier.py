@@ -108,14 +108,12 @@ class LevelledClassifier(ModelClassifier):
         models = list(model) if isinstance(model, list | tuple) else [model]
         if len(models) not in (1, len(levels.sigmas)):
             raise InvalidValueError(
-                f"give one model for all levels or one for each of {len(levels.sigmas)}, got {len(models)}"
+                f"give one model or one for each of {len(levels.sigmas)} levels, got {len(models)}"
             )
         self.bases: list[BaseClassifier] = [adapt(one, "hard") for one in models]
         names = [base.class_names for base in self.bases]
         if any(one != names[0] for one in names):  # or class 0 of one level would be class 1 of another
-            raise InvalidValueError(
-                f"the models of the levels call their classes {', '.join(map(str, names))}"
-            )
+            raise InvalidValueError(f"the levels' models call their classes {', '.join(map(str, names))}")
         super().__init__(self.bases[-1], plan, execution, input_shape)
         self.chooser = self._adapted_chooser(chooser, levels)
         self._models: tuple[Any, LevelModels] | None = None

@@ -328,7 +328,7 @@ def fit_levels_into(
     indices = range(len(dataset)) if indices is None else indices
     if len(models) not in (1, len(plan.sigmas)):
         raise InvalidValueError(
-            f"give one model for all levels or one for each of {len(plan.sigmas)}, got {len(models)}"
+            f"give one model or one for each of {len(plan.sigmas)} levels, got {len(models)}"
         )
     fitted, kept = chosen_inputs(indices, plan)
     if (out / WEIGHTS_NAME).exists() and not RunFiles(out).statement.exists():

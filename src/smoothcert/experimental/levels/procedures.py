@@ -7,7 +7,6 @@ import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,7 +23,7 @@ from smoothcert.sigma_levels import CHOOSER_BOUND, SigmaLevels
 from smoothcert.smoothing.answers import Certification, Prediction
 from smoothcert.smoothing.plan import CertifyPlan
 from smoothcert.smoothing.procedures import decide, placed, predict_procedure, stopping_procedure
-from smoothcert.smoothing.stopping.base import FUTILITY, FutilityRule, Goal
+from smoothcert.smoothing.stopping.base import FUTILITY, FutilityRule
 from smoothcert.smoothing.stopping.forecasts import VotingState, checkpoints
 from smoothcert.smoothing.stopping.rules import Wrong
 from smoothcert.tally import ABSTAIN, Phase, Tally
@@ -60,15 +59,13 @@ def combined_radius(reached: list[float], radii: list[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Enough(FutilityRule):
+class Enough(FutilityRule, example="enough", goal="decision"):
     """Stop at the radius that the other levels leave, or once this level can hardly come beyond the chooser's reach.
 
     Between the two every vote counts: where a level falls short of the others, its own radius is the answer's. It is
     no rule of a plan but of what a plan's other levels need, and stated nowhere.
     """
 
-    name: ClassVar[str] = "enough"
-    goal: ClassVar[Goal] = "decision"
     radius: float
     """More than this is of no use."""
     reach: float
@@ -193,9 +190,7 @@ def _check_evidence(plan: CertifyPlan, evidence: LevelEvidence) -> None:
     levels = levels_of(plan)
     looked = [one.level for one in evidence.votes]
     if not looked or looked[0] != evidence.home or len(set(looked)) < len(looked):
-        raise InvalidValueError(
-            f"the votes must be of the home level {evidence.home} first, and of each level once"
-        )
+        raise InvalidValueError(f"votes must be of home level {evidence.home} first, and of each level once")
     if max(looked) >= len(levels.sigmas):
         raise InvalidValueError(f"there is no level {max(looked)}: the plan has {len(levels.sigmas)}")
     if levels.constant is not None:
@@ -215,9 +210,7 @@ def _check_evidence(plan: CertifyPlan, evidence: LevelEvidence) -> None:
         if tally.stream.index != evidence.index:
             raise InvalidValueError(f"the chooser's votes are of input {tally.stream.index}")
         if tally.n > (own.n0 if phase == Phase.SELECTION else own.n):
-            raise InvalidValueError(
-                f"{tally.n} {phase.name.lower()} votes of the chooser are more than planned"
-            )
+            raise InvalidValueError(f"{tally.n} {phase.name.lower()} votes of the chooser exceed the plan")
 
 
 def certify_levels(

@@ -27,12 +27,10 @@ def feature_names(spec: str) -> list[str] | None:
             names = archive["feature_names"]
         except ValueError as error:
             raise DataError(
-                f"{path}: 'feature_names' is rejected ({error}); save it with np.array(names, dtype=str)"
+                f"{path}: 'feature_names' is rejected ({error}); save np.array(names, dtype=str)"
             ) from None
     if names.ndim != 1 or names.dtype.kind != "U":
-        raise DataError(
-            f"{path}: 'feature_names' must be one text a feature, got {names.dtype} {names.shape}"
-        )
+        raise DataError(f"{path}: 'feature_names' must be texts, got {names.dtype} {names.shape}")
     return [str(name) for name in names.tolist()]
 
 
@@ -148,9 +146,7 @@ def _of_image(spec: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
         return np.asarray(channel * shape[1] + row, dtype=np.int64)
     side = spec.removeprefix("patch:")
     if not (side.isdecimal() and 1 <= int(side) <= max(shape[1:])):
-        raise InvalidValueError(
-            f"groups patch:K needs a whole number K from 1 to {max(shape[1:])}, got {spec!r}"
-        )
+        raise InvalidValueError(f"groups patch:K needs a K from 1 to {max(shape[1:])}, got {spec!r}")
     down, across = (-(-length // int(side)) for length in shape[1:])
     return np.asarray((channel * down + row // int(side)) * across + column // int(side), dtype=np.int64)
 

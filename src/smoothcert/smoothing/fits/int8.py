@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from smoothcert.errors import InvalidValueError, ModelError, check_count, check_
 from smoothcert.extras import require
 from smoothcert.files import make_folder, write_atomically
 from smoothcert.models.adapt import adapt
-from smoothcert.models.base import BaseClassifier
+from smoothcert.models.base import BaseClassifier, Prepared
 from smoothcert.models.numerics import LARGEST_CHUNK, Numerics
 from smoothcert.models.onnx_file import OnnxClassifier, session_from_bytes
 from smoothcert.models.torch_module import TorchClassifier
@@ -97,13 +99,12 @@ def quantize(
     chosen, held_out, others = np.split(order, [validation, 2 * validation])
     noisy = _Noisy(rows, sigma, seed)
     quantiser = _Quantiser(base, noisy.copies(0, np.resize(others, calibration)))
-    pair = _Pair(quantiser, votes)
     in_float: list[str] = []
     made = quantiser.quantised(in_float)
     if agreement is not None:
         asked = [noisy.of(1, place, votes) for place in chosen]
         sensitive: list[str] = []
-        while 100 * pair.agreement(made, asked) < agreement:
+        while 100 * np.equal(*_both_votes(quantiser.prepared, made, asked)).mean() < agreement:
             sensitive = sensitive or quantiser.sensitive_first()
             in_float = sensitive[: max(1, 2 * len(in_float))]
             if len(in_float) == len(sensitive):
@@ -113,7 +114,8 @@ def quantize(
                 )
             made = quantiser.quantised(in_float)
     known = None if labels is None else np.asarray(labels)[held_out]
-    compared = pair.compared(made, [noisy.of(2, place, votes) for place in held_out], known, sigma)
+    kept = [noisy.of(2, place, votes) for place in held_out]
+    compared = _compared(*_both_votes(quantiser.prepared, made, kept), known, sigma)
     statement = {
         "model": base.name,
         "model_fingerprint": base.fingerprint(rows.shape[1:]),
@@ -139,13 +141,11 @@ class _Noisy:
     seed: int
 
     def copies(self, purpose: int, places: NDArray[np.integer]) -> NDArray[np.float32]:
-        """One of each."""
         random = np.random.default_rng([self.seed, purpose, int(places[0])])
         noise = self.sigma * random.standard_normal((len(places), *self.inputs.shape[1:]), dtype=np.float32)
         return np.asarray(self.inputs[places], dtype=np.float32) + noise
 
     def of(self, purpose: int, place: int, count: int) -> NDArray[np.float32]:
-        """Several of one."""
         return self.copies(purpose, np.full(count, place))
 
 
@@ -197,7 +197,6 @@ class _Quantiser:
         return sorted(self.layers, key=change, reverse=True)
 
     def scores(self, model: bytes, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Scores by onnxruntime."""
         session = session_from_bytes(model)
         return np.concatenate([session.run(None, {self._input: part})[0] for part in self._passes(rows)])
 
@@ -207,13 +206,14 @@ class _Quantiser:
 
     def _made(self, rows: NDArray[np.float32], which: Mapping[str, Any]) -> bytes:
         package = require("onnxruntime.quantization", "int8")
+        passes = ({self._input: part} for part in self._passes(rows))
         with _quiet(), tempfile.TemporaryDirectory() as folder:
             before, after = Path(folder, "float.onnx"), Path(folder, "int8.onnx")
             before.write_bytes(self._float)
             package.quantize_static(
                 str(before),
                 str(after),
-                _Rows({self._input: part} for part in self._passes(rows)),
+                SimpleNamespace(get_next=partial(next, passes, None)),
                 quant_format=package.QuantFormat.QDQ,
                 activation_type=package.QuantType.QUInt8,
                 weight_type=package.QuantType.QInt8,
@@ -225,72 +225,42 @@ class _Quantiser:
             return after.read_bytes()
 
 
-class _Rows:
-    """Calibration rows as onnxruntime asks for them."""
-
-    def __init__(self, passes: Iterator[Mapping[str, NDArray[np.float32]]]) -> None:
-        self._passes = passes
-
-    def get_next(self) -> Mapping[str, NDArray[np.float32]] | None:
-        """The next pass, None after the last."""
-        return next(self._passes, None)
-
-
-class _Pair:
-    """The network and its int8 versions, compared vote by vote on the same rows."""
-
-    def __init__(self, quantiser: _Quantiser, votes: int) -> None:
-        self._original, self._shape = quantiser.prepared, quantiser.prepared.input_shape
-        self._votes = votes
-
-    def agreement(self, made: bytes, rows: Sequence[NDArray[np.float32]]) -> float:
-        """The share of equal votes."""
-        before, after = self._labels(made, rows)
-        return float((before == after).mean())
-
-    def compared(
-        self,
-        made: bytes,
-        rows: Sequence[NDArray[np.float32]],
-        labels: NDArray[np.integer] | None,
-        sigma: float,
-    ) -> dict[str, Any]:
-        """Agreement and average certified radius, with t-intervals over inputs."""
-        before, after = self._labels(made, rows)
-        if labels is None:
-            labels = np.array([np.bincount(row).argmax() for row in before])
-        radii = np.array(
-            [
-                [_radius(int((cast == label).sum()), self._votes, sigma) for cast in both]
-                for *both, label in zip(before, after, labels)
-            ]
-        )
-        return {
-            "agreement_percent": _interval(100.0 * (before == after).mean(axis=1)),
-            "acr_float32": float(radii[:, 0].mean()),
-            "acr_int8": float(radii[:, 1].mean()),
-            "acr_change": _interval(radii[:, 1] - radii[:, 0]),
-        }
-
-    def _labels(
-        self, made: bytes, rows: Sequence[NDArray[np.float32]]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, MODEL)
-            path.write_bytes(made)
-            int8 = OnnxClassifier(path).prepare(Numerics("float32"), self._shape)
-        together = torch.from_numpy(np.concatenate(rows))
-        found = []
-        for prepared in (self._original, int8):
-            passes = Passes(prepared, "hard", Execution())
-            with passes.threads() as pool:
-                found.append(passes.labels(pool, together).reshape(len(rows), -1))
-        return found[0], found[1]
+def _both_votes(
+    original: Prepared, made: bytes, rows: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The votes of the network and of an int8 version on the same rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, MODEL)
+        path.write_bytes(made)
+        int8 = OnnxClassifier(path).prepare(Numerics("float32"), original.input_shape)
+    together = torch.from_numpy(np.concatenate(rows))
+    found = []
+    for prepared in (original, int8):
+        passes = Passes(prepared, "hard", Execution())
+        with passes.threads() as pool:
+            found.append(passes.labels(pool, together).reshape(len(rows), -1))
+    return found[0], found[1]
 
 
-def _radius(successes: int, votes: int, sigma: float) -> float:
-    lower = clopper_pearson_lower(successes, votes, ALPHA)
-    return sigma * max(0.0, normal_quantile_down(lower))
+def _compared(
+    before: NDArray[np.int64], after: NDArray[np.int64], labels: NDArray[np.integer] | None, sigma: float
+) -> dict[str, Any]:
+    """Agreement and average certified radius, with t-intervals over inputs."""
+    if labels is None:
+        labels = np.array([np.bincount(row).argmax() for row in before])
+    right = np.stack([(votes == labels[:, None]).sum(axis=1) for votes in (before, after)], axis=1)
+
+    def radius(successes: int) -> float:
+        lower = clopper_pearson_lower(successes, before.shape[1], ALPHA)
+        return sigma * max(0.0, normal_quantile_down(lower))
+
+    radii = np.array([list(map(radius, both)) for both in right.tolist()])
+    return {
+        "agreement_percent": _interval(100.0 * (before == after).mean(axis=1)),
+        "acr_float32": float(radii[:, 0].mean()),
+        "acr_int8": float(radii[:, 1].mean()),
+        "acr_change": _interval(radii[:, 1] - radii[:, 0]),
+    }
 
 
 def _interval(values: NDArray[np.float64]) -> dict[str, float]:

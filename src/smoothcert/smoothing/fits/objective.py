@@ -60,10 +60,6 @@ class Streams:
         order: NDArray[np.int64] = torch.randperm(length, generator=self.generator(purpose, *words)).numpy()
         return order
 
-    def noise_bits(self, *words: int) -> np.random.SFC64:
-        """Fair bits for the noise at these words, at the beginning of their stream."""
-        return np.random.SFC64(self.number(FitPurpose.NOISE, *words))
-
     def split(
         self, indices: range, validation: int, most: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -217,7 +213,7 @@ class LowRankScales(Scales):
             )
         if rank > min(start.shape[1:]):
             raise InvalidValueError(
-                f"rank must be at most {min(start.shape[1:])}, the image's shorter side, got {rank}"
+                f"rank must be at most the shorter side, {min(start.shape[1:])}, got {rank}"
             )
         self.rank, self.seed = rank, seed
 

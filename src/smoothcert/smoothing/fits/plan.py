@@ -43,9 +43,7 @@ class FitPlan:
         "which coordinates share a σ: pixel (none), channel, rows, patch:K, a list 0,0,1 or a .json or .npy file of "
         "labels",
     )
-    rank: int | None = knob(
-        None, "for images: ln σ is a matrix of this rank over rows and columns, instead of groups"
-    )
+    rank: int | None = knob(None, "for images: ln σ has this rank over rows and columns, instead of groups")
     scale: ScaleKind = knob(
         "none",
         "where σ starts: at --init, or (std) at --init times each coordinate's standard deviation over the data, for "
@@ -61,9 +59,7 @@ class FitPlan:
         "the model's scores are multiplied by this before the softmax; raise it for a model that is right but unsure",
         group="gradient",
     )
-    factor: float = knob(
-        4.0, "a group's σ is tried at this factor up and down in the first sweep", group="votes"
-    )
+    factor: float = knob(4.0, "how far a group's σ is tried up and down in the first sweep", group="votes")
     votes: int = knob(64, "votes for each input at each σ tried", group="votes")
     tried: int = knob(128, "inputs that each sweep votes on", group="votes")
     validation: int = knob(256, "inputs kept apart for it", group="validation")
@@ -95,12 +91,10 @@ class FitPlan:
             check_count("rank", self.rank)
             if self.groups != "pixel":
                 raise InvalidValueError(
-                    f"--rank {self.rank} and --groups are mutually exclusive: leave one of them out"
+                    f"--rank {self.rank} and --groups are mutually exclusive: leave one out"
                 )
             if self.route == "votes":
-                raise InvalidValueError(
-                    "rank needs gradients: leave it out with --fit-by votes and use --groups"
-                )
+                raise InvalidValueError("rank needs gradients: with --fit-by votes, use --groups instead")
 
     def as_json(self) -> dict[str, Any]:
         """Every field that the route uses, in plain values."""

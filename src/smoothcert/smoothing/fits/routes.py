@@ -89,7 +89,8 @@ class Route(ABC):
         return torch.from_numpy(self._dataset.inputs(indices)), labels
 
     def _unit(self, shape: tuple[int, ...], dtype: torch.dtype, *words: int) -> Tensor:
-        return unit_noise(self._noise, shape, dtype, self._streams.noise_bits(*words))
+        bits = np.random.SFC64(self._streams.number(FitPurpose.NOISE, *words))
+        return unit_noise(self._noise, shape, dtype, bits)
 
     def _nothing_right(self, right: int, inputs: int, hint: str = "") -> DataError:
         """The error for a fit in which no input can be certified."""

@@ -149,9 +149,7 @@ class GridSearch(ComparedSearch):
     budget: int = knob(200, "evaluations in all")
     samples: int = knob(4, "samples at each σ")
     top: float = knob(1.0, "largest σ of the grid")
-    soft: bool = knob(
-        False, "weigh σ by the model's probabilities, whatever votes the bound takes (published)"
-    )
+    soft: bool = knob(False, "weigh σ by probabilities, whatever votes the bound takes (published)")
     whole: bool = knob(False, "the whole grid, also where σ is out of the factor's range (published)")
 
     def __post_init__(self) -> None:

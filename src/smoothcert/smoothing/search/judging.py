@@ -86,9 +86,7 @@ def radius_gradient(
     import torch
 
     if unit.shape[1:] != x.shape:
-        raise InvalidValueError(
-            f"unit noise must have the shape (n, *{tuple(x.shape)}), got {tuple(unit.shape)}"
-        )
+        raise InvalidValueError(f"unit noise must have shape (n, *{tuple(x.shape)}), got {tuple(unit.shape)}")
     with torch.enable_grad():
         point = sigma.detach().to(x.dtype).requires_grad_()
         noisy = x + unit * point.reshape(-1, *[1] * (x.ndim - 1))

@@ -88,6 +88,14 @@ class WrittenRule(ABC):
     tail: ClassVar[tuple[str, Form, str] | None] = None
     """Sign, form and example of its last field, which is written behind the sign where it isn't the default."""
 
+    def __init_subclass__(cls, **stated: Any) -> None:
+        """The variables above may be keywords of a class; its name then follows from the example."""
+        super().__init_subclass__()
+        if "example" in stated:
+            cls.name = stated["example"].partition(":")[0]
+        for name, value in stated.items():
+            setattr(cls, name, value)
+
     @property
     def text(self) -> str:
         """The whole as it is parsed."""
@@ -118,7 +126,7 @@ class WrittenRule(ABC):
             return form.read(text)
         except (ValueError, OverflowError):
             raise InvalidValueError(
-                f"{cls.name} needs {form.words}, got {text!r}; write for example {example}"
+                f"{cls.name} needs {form.words}, got {text!r}; for example {example}"
             ) from None
 
     def check_share(self, share: float) -> None:
@@ -199,13 +207,10 @@ Stop = StopRule | Budget
 
 @BUDGETS.register("budget")
 @dataclass(frozen=True)
-class FixedVotes(Budget):
+class FixedVotes(
+    Budget, example="budget", words="n votes for every input, as in the papers: the default", goal="any"
+):
     """The plan's n for every input, as in the papers. The default."""
-
-    name: ClassVar[str] = "budget"
-    example: ClassVar[str] = "budget"
-    words: ClassVar[str] = "n votes for every input, as in the papers: the default"
-    goal: ClassVar[Goal] = "any"
 
 
 def parse_stop(text: str) -> Stop:

@@ -159,9 +159,7 @@ def _tally(k: int, n: int, rival: float) -> Tally:
 
 
 _FIRST_CHECKPOINT = 64
-_GROWTH = (
-    1.15  # an input overshoots by half of that, and a hundred thousand votes have some forty checkpoints
-)
+_GROWTH = 1.15  # an input overshoots by half of that; a hundred thousand votes have some forty checkpoints
 
 
 def checkpoints(bound: Bound, n: int, block: int) -> Iterator[int]:

@@ -17,11 +17,8 @@ from smoothcert.smoothing.stopping.base import (
     PERCENT,
     PILOT_VOTES,
     STOP_RULES,
-    Form,
     FutilityRule,
-    Goal,
     PilotedBudget,
-    Sees,
     StopRule,
     shortest,
 )
@@ -36,7 +33,13 @@ _TOLERANCE = 0.7
 
 @BUDGETS.register("pilot")
 @dataclass(frozen=True)
-class Pilot(PilotedBudget):
+class Pilot(
+    PilotedBudget,
+    example="pilot:1%",
+    words="1000 other votes choose n, for about 1 % of the radius; pilot:1%,500 for 500",
+    goal="mean radius",
+    form=PERCENT,
+):
     """The fewest votes whose expected radius is hardly short of the full budget's: about the share ``loss`` of the ACR.
 
     ``votes`` pilot votes, of a stream of their own, choose n; then n fresh votes get the fixed-n bound, for which n
@@ -45,13 +48,6 @@ class Pilot(PilotedBudget):
     the mean over inputs, and its last percent is the most expensive.
     """
 
-    name: ClassVar[str] = "pilot"
-    example: ClassVar[str] = "pilot:1%"
-    goal: ClassVar[Goal] = "mean radius"
-    words: ClassVar[str] = (
-        "1000 votes of another stream choose n, for about 1 % of the radius; pilot:1%,500 for 500 of them"
-    )
-    form: ClassVar[Form] = PERCENT
     loss: float = 0.01
     votes: int = PILOT_VOTES
 
@@ -68,21 +64,22 @@ class Pilot(PilotedBudget):
 
 @BUDGETS.register("total")
 @dataclass(frozen=True)
-class Total(PilotedBudget):
+class Total(
+    PilotedBudget,
+    example="total:50000000",
+    words="so many votes for all inputs together: see --total-votes",
+    goal="mean radius",
+    form=COUNT,
+    needs_label=True,
+):
     """``total`` votes for a whole data set, pilots included, spread so that the mean radius comes out largest.
 
     Pilots for all inputs first, then :func:`~smoothcert.smoothing.stopping.forecasts.allocate`, then fresh votes with
     the fixed-n bound.
     """
 
-    name: ClassVar[str] = "total"
-    example: ClassVar[str] = "total:50000000"
-    goal: ClassVar[Goal] = "mean radius"
-    words: ClassVar[str] = "so many votes for all inputs together: see --total-votes"
-    needs_label: ClassVar[bool] = True
     MOST: ClassVar[int] = 16
     """No input gets more than this many times the plan's n: beyond, radii hardly grow."""
-    form: ClassVar[Form] = COUNT
     total: int
     votes: int = PILOT_VOTES
 
@@ -112,14 +109,11 @@ class Total(PilotedBudget):
 
 @STOP_RULES.register("decide")
 @dataclass(frozen=True)
-class Decide(FutilityRule):
+class Decide(
+    FutilityRule, example="decide:0.5", words="is the radius at least 0.5?", goal="decision", form=NUMBER
+):
     """Is the radius at least ``radius``? Yes once it is; no once it is hopeless (at level ``futility``)."""
 
-    name: ClassVar[str] = "decide"
-    example: ClassVar[str] = "decide:0.5"
-    words: ClassVar[str] = "is the radius at least 0.5?"
-    goal: ClassVar[Goal] = "decision"
-    form: ClassVar[Form] = NUMBER
     radius: float
     futility: float = FUTILITY
 
@@ -138,17 +132,18 @@ class Decide(FutilityRule):
 
 @STOP_RULES.register("grid")
 @dataclass(frozen=True)
-class RadiusGrid(FutilityRule):
+class RadiusGrid(
+    FutilityRule,
+    example="grid:0,0.25,0.5",
+    words="a table of certified accuracies at these radii",
+    goal="decision",
+    form=NUMBERS,
+):
     """Between which of these radii is the radius? All that a table of certified accuracies needs.
 
     Radius 0 stands for any certificate at all, as in tables.
     """
 
-    name: ClassVar[str] = "grid"
-    example: ClassVar[str] = "grid:0,0.25,0.5"
-    words: ClassVar[str] = "a table of certified accuracies at these radii"
-    goal: ClassVar[Goal] = "decision"
-    form: ClassVar[Form] = NUMBERS
     radii: tuple[float, ...]
     futility: float = FUTILITY
 
@@ -180,14 +175,15 @@ def _reached(radius: float, target: float) -> bool:
 
 @STOP_RULES.register("gain")
 @dataclass(frozen=True)
-class Gain(FutilityRule):
+class Gain(
+    FutilityRule,
+    example="gain:1%",
+    words="until the full n would bring at most 1 % more; needs more votes than pilot",
+    goal="mean radius",
+    form=PERCENT,
+):
     """The radius wouldn't grow by more than the share ``gain`` within the budget, if votes continue as they were."""
 
-    name: ClassVar[str] = "gain"
-    example: ClassVar[str] = "gain:1%"
-    words: ClassVar[str] = "until the full n would bring at most 1 % more; needs more votes than pilot"
-    goal: ClassVar[Goal] = "mean radius"
-    form: ClassVar[Form] = PERCENT
     gain: float
     futility: float = FUTILITY
 
@@ -206,13 +202,9 @@ class Gain(FutilityRule):
 
 @STOP_RULES.register("abstain")
 @dataclass(frozen=True)
-class Abstain(FutilityRule):
+class Abstain(FutilityRule, example="abstain", words="give up where nothing will be certified", goal="any"):
     """The votes will hardly certify anything: abstain now."""
 
-    name: ClassVar[str] = "abstain"
-    example: ClassVar[str] = "abstain"
-    words: ClassVar[str] = "give up where nothing will be certified"
-    goal: ClassVar[Goal] = "any"
     futility: float = FUTILITY
 
     def reason(self, state: VotingState) -> str | None:
@@ -223,15 +215,15 @@ class Abstain(FutilityRule):
 
 @STOP_RULES.register("wrong")
 @dataclass(frozen=True)
-class Wrong(StopRule):
+class Wrong(
+    StopRule,
+    example="wrong",
+    words="no votes where the chosen class isn't the label; counted as abstained",
+    goal="any",
+    sees="selection",
+    needs_label=True,
+):
     """The chosen class isn't the label: whatever its radius, it counts nowhere. Looks at no estimation vote."""
-
-    name: ClassVar[str] = "wrong"
-    example: ClassVar[str] = "wrong"
-    words: ClassVar[str] = "no votes where the chosen class isn't the label; counted as abstained"
-    goal: ClassVar[Goal] = "any"
-    sees: ClassVar[Sees] = "selection"
-    needs_label: ClassVar[bool] = True
 
     def reason(self, state: VotingState) -> str | None:
         """Compare with the label, before any estimation vote."""

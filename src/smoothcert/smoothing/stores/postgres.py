@@ -117,13 +117,9 @@ class PostgresStore(Store):
 
     def _check_durability(self, connection: psycopg.Connection[Any]) -> None:
         if _value(connection, "SELECT pg_is_in_recovery()"):
-            raise StoreError(
-                f"{self.name}: this server is a standby and may lag behind; connect to the primary"
-            )
+            raise StoreError(f"{self.name}: the server is a standby and may lag; connect to the primary")
         if _value(connection, "SHOW fsync") != "on":
-            raise StoreError(
-                f"{self.name}: the server runs with fsync off and may lose what it acknowledged; set fsync = on"
-            )
+            raise StoreError(f"{self.name}: the server has fsync off and may lose answers; set fsync = on")
         if _value(connection, "SHOW synchronous_commit") in ("off", "local"):
             connection.execute("SET synchronous_commit = on")
 
@@ -209,7 +205,7 @@ class PostgresStore(Store):
             ) from error
         except errors.DiskFull as error:
             raise StoreError(
-                f"{self.name}: the server's disk is full; free some space and ask again: {NOTHING_LOST}"
+                f"{self.name}: the server's disk is full; free some, ask again: {NOTHING_LOST}"
             ) from error
         except (errors.UniqueViolation, errors.DataCorrupted, errors.UndefinedTable) as error:
             raise IncompleteMemoryError(self.name, f"its tables are damaged ({self._line(error)})") from error

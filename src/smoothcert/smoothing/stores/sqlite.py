@@ -68,7 +68,12 @@ class SqliteStore(Store):
         self._patience = patience
         self._appended: Head | None = None
         self._process = os.getpid()
-        self._check_local()
+        if (mount := network_mount(path)) is not None:
+            raise StoreError(
+                f"{path} is on a network file system ({mount.kind} at {mount.point}), where locks between "
+                "machines may fail and two answers could contradict each other; keep the memory on a local disk, or in "
+                "PostgreSQL (postgresql://USER@HOST/DATABASE#SCHEMA), which several machines may share"
+            )
         try:
             check_plain_files(path, writing=True)
         except DataError as error:
@@ -95,14 +100,6 @@ class SqliteStore(Store):
         """The file."""
         return str(self.path)
 
-    def _check_local(self) -> None:
-        if (mount := network_mount(self.path)) is not None:
-            raise StoreError(
-                f"{self.path} is on a network file system ({mount.kind} at {mount.point}), where locks between "
-                "machines may fail and two answers could contradict each other; keep the memory on a local disk, or in "
-                "PostgreSQL (postgresql://USER@HOST/DATABASE#SCHEMA), which several machines may share"
-            )
-
     def _prepare(self) -> None:
         # In this order: a memory that another process finishes making between the two has its mark by the second.
         (tables,) = self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -124,9 +121,7 @@ class SqliteStore(Store):
         """Refuse a file with anything in it that could change what is stored, or hide it: triggers, views."""
         tables: dict[str, Collection[str]] = {name: {text} for name, text in _TABLES.items()}
         if (found := foreign_object(self._connection, tables)) is not None:
-            raise IncompleteMemoryError(
-                self.name, f"it holds {found}, which no memory has and which could falsify it"
-            )
+            raise IncompleteMemoryError(self.name, f"it holds {found}, which could falsify it")
 
     def _use_write_ahead_log(self) -> None:
         """SQLite does not wait for its lock here; a few processes that open a new file at once must."""
@@ -292,9 +287,7 @@ class Witness:
                     # One write of less than a sector; the database, not this file, is what survives a power cut.
                     os.pwrite(file.fileno(), body + hashlib.sha256(body).digest()[:_CHECK], 0)
         except OSError as error:
-            raise StoreError(
-                f"{self.path} can't be written: {error.strerror}; ask again afterwards"
-            ) from None
+            raise StoreError(f"{self.path} can't be written: {error.strerror}; ask again") from None
 
     def _parse(self, content: bytes) -> Head:
         body, check = content[:-_CHECK], content[-_CHECK:]
