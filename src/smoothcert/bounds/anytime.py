@@ -205,7 +205,7 @@ def _looks_until(n: int) -> int:
 
 
 def _at_look(fixed: Compute, tally: Tally, chosen: int, alpha: float) -> ClassBounds:
-    """The fixed-n bounds at this look's share of α; called by the Bound, which refuses an n that isn't a look."""
+    """The fixed-n bounds at this look's share of α; called by the Bound, which refuses any other n."""
     share = down(alpha * look_share(_looks_until(tally.n) - 1), _INVERSE_TAIL_ERROR)
     if share < sys.float_info.min:  # subnormal, or 0
         return ClassBounds(0.0, 1.0)
