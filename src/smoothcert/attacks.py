@@ -37,7 +37,7 @@ def noisy_logits(model: nn.Module, x: Tensor, noise: Tensor) -> Tensor:
     """
     if noise.ndim != x.ndim + 1 or noise.shape[1:] != x.shape:
         raise InvalidValueError(
-            f"noise must have the shape (copies, *{tuple(x.shape)}), got {tuple(noise.shape)}"
+            f"noise must be of shape (copies, *{tuple(x.shape)}), got {tuple(noise.shape)}"
         )
     logits: Tensor = model((x + noise).flatten(0, 1))
     return logits.reshape(len(noise), len(x), -1)

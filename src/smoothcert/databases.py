@@ -131,9 +131,7 @@ def check_plain_files(path: Path, writing: bool) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise DataError(f"{file} is not a regular file")
         if writing and status.st_nlink > 1:
-            raise DataError(
-                f"{file} has another name elsewhere (a hard link): what is added would go there; copy it"
-            )
+            raise DataError(f"{file} has another name (a hard link): what is added would go there; copy it")
 
 
 def connect_sqlite(

@@ -446,9 +446,7 @@ def _unpack(archive: Path, wanted: dict[str, int], folder: Path) -> dict[str, st
                 name = member.name.rpartition("/")[2]
                 file = tar.extractfile(member) if member.isreg() else None
                 if file is None or member.size != wanted[member.name] or name in hashes:
-                    raise DataError(
-                        f"{archive}: {member.name} isn't the one file of its size: fetch it again"
-                    )
+                    raise DataError(f"{archive}: {member.name} isn't alone of its size: fetch it again")
                 content = file.read()
                 hashes[name] = hashlib.sha256(content).hexdigest()
                 try:
@@ -457,9 +455,7 @@ def _unpack(archive: Path, wanted: dict[str, int], folder: Path) -> dict[str, st
                     write_atomically(folder / name, content)
                 else:
                     if not same:
-                        raise DataError(
-                            f"{folder / name} is there and differs from the published file; move it away"
-                        )
+                        raise DataError(f"{folder / name} differs from the published file; move it away")
                 if len(hashes) == len(wanted):
                     return hashes
     except (tarfile.TarError, EOFError, zlib.error) as error:

@@ -115,7 +115,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         check_classification_targets(y)
         if len(np.unique(y)) < 2:
             raise InvalidValueError(
-                f"a classifier needs at least two classes, and y has one class: {y.tolist()[0]!r}"
+                f"a classifier needs two classes or more, and y has one class: {y.tolist()[0]!r}"
             )
         self.seed_ = _seed(self.random_state)
         names, shape = getattr(self, "feature_names_in_", None), (self.n_features_in_,)
@@ -131,9 +131,7 @@ class SmoothedEstimator(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # 
         self.estimator_.fit(self._as_given(noisy), np.tile(y, max(1, self.copies)))
         self.classes_ = np.asarray(self.estimator_.classes_)
         if any(self.abstain_label == name for name in self.classes_.tolist()):
-            raise InvalidValueError(
-                f"abstain_label={self.abstain_label!r} is a class: an abstention couldn't be told from it"
-            )
+            raise InvalidValueError(f"abstain_label={self.abstain_label!r} is a class: choose another")
         self.smoothed_ = self._smoothed()
         return self
 

@@ -266,25 +266,12 @@ def model_card(run: RunOrPath) -> str:
     facts = [
         ("classifier", f"{read.manifest.model.name}, smoothed with {plan.noise} noise, σ = {plan.sigma}"),
         ("data", f"{read.manifest.data.name}, {len(read.records)} inputs"),
-        (
-            "votes",
-            f"{plan.n0} + {plan.n} for each input, α = {plan.alpha}, {plan.bound} bound, seed {plan.seed}",
-        ),
+        ("votes", f"{plan.n0} + {plan.n} an input, α = {plan.alpha}, {plan.bound} bound, seed {plan.seed}"),
         ("results (SHA-256)", f"`{read.records.digest}`"),
     ]
-    lines = [f"- {name}: {value}" for name, value in facts]
-    return (
-        "\n\n".join(
-            [
-                "## Certified robustness",
-                guarantee(read),
-                "\n".join(lines),
-                table(read).strip(),
-                f"Recompute it from its votes: `smoothcert verify {read.path.name}`.",
-            ]
-        )
-        + "\n"
-    )
+    lines = "\n".join(f"- {name}: {value}" for name, value in facts)
+    check = f"Recompute it from its votes: `smoothcert verify {read.path.name}`.\n"
+    return "\n\n".join(["## Certified robustness", guarantee(read), lines, table(read).strip(), check])
 
 
 def table(

@@ -149,9 +149,7 @@ class Replay:
         cast = self._cast_again(records, report, on_votes)
         report.replayed = cast
         if cast:
-            report.verified.append(
-                f"the votes of {cast} inputs, cast again with the model and the data given"
-            )
+            report.verified.append(f"the votes of {cast} inputs, cast again with the given model and data")
         if self._other_labels is not None:
             others = f": {self._other_labels} are others" if self._other_labels else ""
             report.verified.append(f"all labels, compared with the data{others}")
@@ -170,9 +168,7 @@ class Replay:
         for record in records:
             stages = list(self._stages(record))
             if not stages:
-                report.notes.append(
-                    f"input {record.index} wasn't cast again: its noise or votes aren't known"
-                )
+                report.notes.append(f"input {record.index} wasn't cast again: its noise or votes are unknown")
                 continue
             known.append(record)
             for stage, selection, estimation in stages:
@@ -194,9 +190,7 @@ class Replay:
             for record in stated_bases:
                 base = whole.base_class(self.dataset.input(record.index))
                 if record.base != base:
-                    report.problem(
-                        record.index, f"base class {record.base}, asked again the model says {base}"
-                    )
+                    report.problem(record.index, f"base class {record.base}, asked again it is {base}")
         return len(known)
 
     def _stages(self, record: StatedRecord) -> Iterator[tuple[Any, Votes | None, Votes | None]]:
@@ -254,9 +248,7 @@ class Replay:
     def _stated_numerics(self) -> Numerics:
         names = [one.name for one in fields_of(Numerics) if one.name != "generator"]  # sfc64 isn't stated
         if missing := [name for name in names if name not in self.plan.fields]:
-            raise RunError(
-                f"{self.directory} doesn't state {', '.join(missing)}: its votes can't be cast again"
-            )
+            raise RunError(f"{self.directory} lacks {', '.join(missing)}: its votes can't be cast again")
         return Numerics.from_json(self.plan.fields)
 
     def _library_noise(self, noise: Noise) -> LibraryNoise:
@@ -308,9 +300,7 @@ class LevelReplay(Replay):
         stated, shape = self._stated_plan(), self.dataset.input_shape
         constant = levels_of(stated).constant
         if constant is None and (self._chooser is None or isinstance(self._chooser, ConstantChooser)):
-            raise ModelError(
-                f"{self.directory} was certified with a chooser of levels: give it with --chooser, too"
-            )
+            raise ModelError(f"{self.directory} was certified with a chooser of levels: give --chooser")
         chooser = (
             self._chooser if self._chooser is not None or constant is None else ConstantChooser(constant)
         )

@@ -236,13 +236,9 @@ def counted_pass(module: nn.Module, rows: Tensor) -> tuple[Any, int]:
             sums = weight[0].numel() if isinstance(weight, Tensor) and weight.ndim > 1 else 1
             counted += output.numel() * sums
 
-    # Modules that TorchScript made take no hooks.
-    leaves = [
-        part
-        for part in module.modules()
-        if next(part.children(), None) is None and not isinstance(part, torch.jit.ScriptModule)
-    ]
-    hooks = [leaf.register_forward_hook(count) for leaf in leaves]
+    leaves = [part for part in module.modules() if next(part.children(), None) is None]
+    scripted = torch.jit.ScriptModule  # takes no hooks
+    hooks = [leaf.register_forward_hook(count) for leaf in leaves if not isinstance(leaf, scripted)]
     try:
         answer = module(rows)
     finally:

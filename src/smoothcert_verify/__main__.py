@@ -32,9 +32,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("run", help="run directory of certify, run recertify, run remember or run import")
     parser.add_argument("--digest", help="expected SHA-256 of the results; any other is a problem")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every problem")
-    parser.add_argument(
-        "--format", choices=("text", "json"), help=argparse.SUPPRESS
-    )  # as it was before --json
+    parser.add_argument("--format", choices=("text", "json"), help=argparse.SUPPRESS)  # before --json
     parser.add_argument("--memory", type=Path, help="SQLite file of the region memory that answered")
     parser.add_argument("--quiet", action="store_true", help="print problems only")
     options = parser.parse_args(words)

@@ -225,9 +225,7 @@ def _binomial_guess(k: int, n: int, level: Fraction) -> Decimal:
     The logarithm is concave in them, so that steps from the left never pass the crossing; where C(n, k)·pᵏ is ``level``
     is left of it.
     """
-    log_level = math.log(level.numerator) - math.log(
-        level.denominator
-    )  # also where it is too small for a float
+    log_level = math.log(level.numerator) - math.log(level.denominator)  # it may be too small for a float
     log_share = (log_level - math.lgamma(n + 1) + math.lgamma(k + 1) + math.lgamma(n - k + 1)) / k
     theta = log_share - math.log(max(-math.expm1(log_share), 1e-300))
     for _ in range(_MOST_STEPS):

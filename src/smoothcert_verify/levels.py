@@ -51,10 +51,8 @@ class LevelJudge(Judge):
             wrong += self._vote_problems(record, record.selection, record.estimation, seed)
             wrong += self._chooser_problems(record.index, line)
             for one in line.votes[1:]:
-                wrong += [
-                    f"level {one.level}: {problem}"
-                    for problem in self._other_problems(record.index, record.selection.top, one)
-                ]
+                problems = self._other_problems(record.index, record.selection.top, one)
+                wrong += [f"level {one.level}: {problem}" for problem in problems]
         yield from wrong
         if wrong or self.plan.unknown is not None:
             return
@@ -88,11 +86,8 @@ class LevelJudge(Judge):
         chosen = levels.constant if levels.chooser is None else voted
         if chosen != line.home:
             yield f"{LEVELS} calls level {line.home} its home, the chooser's votes say {chosen}"
-        if (first.selection, first.estimation, first.stopped) != (
-            record.selection,
-            record.estimation,
-            record.stopped,
-        ):
+        stated = record.selection, record.estimation, record.stopped
+        if (first.selection, first.estimation, first.stopped) != stated:
             yield f"{LEVELS} has other votes of its home level than the journal"
         if 0 <= line.home < len(levels.sigmas) and record.sigma != levels.sigmas[line.home]:
             yield f"σ = {record.sigma!r}, where level {line.home} has {levels.sigmas[line.home]!r}"
@@ -163,11 +158,8 @@ class LevelJudge(Judge):
             return [ZERO if level == line.home else INFINITE for level in range(levels)]
         if line.chooser is None:
             return [ZERO] * levels
-        votes = line.chooser
-        return [
-            ZERO if level == line.home else self._reach(chooser, votes, level, above=level > line.home)
-            for level in range(levels)
-        ]
+        votes, home = line.chooser, line.home
+        return [ZERO if k == home else self._reach(chooser, votes, k, k > home) for k in range(levels)]
 
     def _reach(self, chooser: Chooser, votes: Votes, level: int, above: bool) -> Interval:
         """How far the median stays on the home level's side: the certificate of that event, as of any class."""

@@ -23,9 +23,8 @@ MOST_TEXT = 2**26
 """Bytes of a statement or a vector; lists of lines may have eight times as many."""
 JOURNAL = "journal.sqlite"
 
-_READ = os.O_RDONLY | sum(
-    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
-)
+_FLAGS = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
+_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in _FLAGS)
 _LONGEST_NUMBER = 100  # characters; a seed may have 39 digits
 _LONGEST_HEADER = 10_000
 _MOST_SCALES = 2**23

@@ -109,10 +109,8 @@ class Judge:
     def in_words(self) -> Iterator[str]:
         """What was recomputed beside the records' own radii."""
         if self.changes:
-            most = range(min(max(self.changes), _MOST_SHOWN) + 1)
-            told = (
-                f"{sum(n for d, n in self.changes.items() if d >= least)} at d = {least}" for least in most
-            )
+            shown, counts = range(min(max(self.changes), _MOST_SHOWN) + 1), self.changes.items()
+            told = (f"{sum(n for d, n in counts if d >= least)} at d = {least}" for least in shown)
             yield f"answers that are right and certified for any d changed categories: {', '.join(told)}"
 
     def noise_of(self, record: StatedRecord) -> Noise:
@@ -322,9 +320,7 @@ class Log:
         yield from shape_problems(record, stretched=True, may_be_zero=zero)
         if not math.isfinite(record.radius):
             yield f"radius {record.radius!r}"
-        elif (
-            self.extent is not None and record.radius > 0 and math.isfinite(record.sigma) and record.sigma > 0
-        ):
+        elif self.extent is not None and record.radius > 0 and 0 < record.sigma < math.inf:
             most = (self.extent * Interval.of(record.sigma)).high
             if self._at_least(record.radius) > UP.multiply(most, 1 + _FLOATS):
                 yield (

@@ -80,11 +80,8 @@ class Report:
 
     def as_json(self) -> str:
         """One object on one line, with every problem."""
-        fields = asdict(self) | {
-            "holds": self.holds,
-            "finished": self.finished,
-            "inputs_with_problems": self.inputs,
-        }
+        fields = asdict(self) | {"holds": self.holds, "finished": self.finished}
+        fields["inputs_with_problems"] = self.inputs
         return seen(json.dumps({name: fields[name] for name in _IN_JSON}, ensure_ascii=False))
 
     def as_text(self, quiet: bool = False) -> list[tuple[str, str]]:
@@ -116,10 +113,8 @@ class Report:
         return "verified"
 
     def _problems_in_words(self) -> list[str]:
-        words = [
-            problem.message if problem.index is None else f"input {problem.index}: {problem.message}"
-            for problem in self.problems
-        ]
+        told = ((problem.index, problem.message) for problem in self.problems)
+        words = [text if index is None else f"input {index}: {text}" for index, text in told]
         if len(words) > _SHOWN:
             more, inputs = len(words) - _SHOWN, ", ".join(map(str, self.inputs[:500]))
             words[_SHOWN:] = [f"and {more} more (--json has them all); inputs with problems: {inputs}"]

@@ -97,10 +97,8 @@ def verify_run(
     if plan is not None and allocation is not None:
         _check_total(directory, plan, allocation, records, report)
     extent = judge.extent if isinstance(judge, Log) else None
-    report.verified = [
-        *verified(statement, report, extent),
-        *(judge.in_words() if isinstance(judge, Judge) else ()),
-    ]
+    report.verified = list(verified(statement, report, extent))
+    report.verified += judge.in_words() if isinstance(judge, Judge) else ()
     report.believed = list(believed(statement, report))
     if memory is not None:
         _check_memory(memory, plan, report)

@@ -146,6 +146,12 @@ class LevelVotes:
     estimation: Votes
     stopped: str | None
 
+    @classmethod
+    def parse(cls, part: dict[str, Any]) -> LevelVotes:
+        """From a part of a line."""
+        votes = Votes.parse(part.get("selection")), Votes.parse(part.get("estimation"))
+        return cls(integer(part, "level"), *votes, part.get("stopped"))
+
 
 @dataclass(frozen=True)
 class LevelLine:
@@ -182,17 +188,8 @@ def _level_line(line: dict[str, Any]) -> LevelLine:
     votes = line.get("votes")
     if not isinstance(votes, list) or not votes or not all(isinstance(part, dict) for part in votes):
         raise UnreadableError("no votes at any level")
-    at_levels = (
-        LevelVotes(
-            integer(part, "level"),
-            Votes.parse(part.get("selection")),
-            Votes.parse(part.get("estimation")),
-            part.get("stopped"),
-        )
-        for part in votes
-    )
     chosen, chooser = (_votes_or_none(line, name) for name in ("chosen", "chooser"))
-    return LevelLine(integer(line, "home"), chosen, chooser, tuple(at_levels))
+    return LevelLine(integer(line, "home"), chosen, chooser, tuple(map(LevelVotes.parse, votes)))
 
 
 def _by_index(path: Path, parse: Callable[[dict[str, Any]], T]) -> dict[int, T]:

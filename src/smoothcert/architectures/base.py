@@ -100,9 +100,7 @@ def _imported(package: str, architecture: str) -> Any:
     # A torchvision that was built for another torch raises RuntimeError, or whatever its first call into C++ does.
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name == package:
-            raise ModelError(
-                f"{architecture} needs {package}, which isn't installed: pip install {package}"
-            ) from error
+            raise ModelError(f"{architecture} needs {package}: pip install {package}") from error
         import torch
 
         raise ModelError(

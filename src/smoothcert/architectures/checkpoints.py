@@ -59,19 +59,17 @@ def read_checkpoint(
         state = next((payload[key] for key in _STATE_KEYS if key in payload), payload)
     if not _is_state(state):
         raise ModelError(
-            f"{source} holds no weights: expected a state_dict, or a dict with 'arch' and 'state_dict'"
+            f"{source} holds no weights: give a state_dict, or a dict of 'arch' and 'state_dict'"
         )
     # A tensor may repeat one number as often as it says, and becomes as large when it is used.
     claimed = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
     if any(tensor.layout != torch.strided for tensor in state.values()) or claimed > max(
         ALWAYS_ADMITTED, 2 * source.stat().st_size
     ):
-        raise ModelError(
-            f"{source} claims {claimed} bytes of weights, far more than it holds: it is damaged or hostile"
-        )
+        raise ModelError(f"{source} claims {claimed} bytes, far more than it holds: it is damaged or hostile")
     if not isinstance(architecture, str):
         raise ModelError(
-            f"{source} doesn't name its architecture: give architecture=, one of {', '.join(ARCHITECTURES)}"
+            f"{source} has no architecture: give architecture=, one of {', '.join(ARCHITECTURES)}"
         )
     if architecture not in ARCHITECTURES and architecture.lower() in ARCHITECTURES:
         architecture = architecture.lower()
@@ -159,7 +157,7 @@ def _first_layer(
         return None, None
     if mean is None:
         raise ModelError(
-            f"{source}: no mean is customary for {architecture}, so normalisation can't be 'centre'"
+            f"{source}: no mean is customary for {architecture}: normalisation can't be 'centre'"
         )
     return mean, (1.0,) * len(mean)
 

@@ -99,7 +99,7 @@ class ModelSpec:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values is not None and len(values) != self.input_shape[0]:
                 raise InvalidValueError(
-                    f"{name} needs one value for each of the {self.input_shape[0]} channels, got {values}"
+                    f"{name} needs a value for each of {self.input_shape[0]} channels, got {values}"
                 )
 
     def to_json(self) -> dict[str, object]:

@@ -88,7 +88,7 @@ def load_model(
         spec, state = read_checkpoint(source, architecture, input_shape, trust_pickle, normalisation)
     else:
         raise ModelError(
-            f"{source} is not a model file: expected .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
+            f"{source} is not a model file: give .safetensors or {', '.join(CHECKPOINT_SUFFIXES)}"
         )
     remedy = "is it of another architecture or input shape?"
     try:
@@ -153,15 +153,11 @@ def _read(path: Path, most: int = MOST_TEXT) -> bytes:
 def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     json_path = weights_path.with_suffix(".json")
     if not json_path.is_file():
-        raise ModelError(
-            f"{weights_path} has no {json_path.name} beside it: copy both files that save_model wrote"
-        )
+        raise ModelError(f"{weights_path} has no {json_path.name} beside it: copy both files of save_model")
     try:
         description = parse_json(_read(json_path))
     except ValueError as error:
-        raise ModelError(
-            f"{json_path} is not JSON ({error}): copy it again or save the model again"
-        ) from error
+        raise ModelError(f"{json_path} is not JSON ({error}): copy it or save the model again") from error
     if not isinstance(description, dict) or not isinstance(description.get("spec"), dict):
         raise ModelError(f"{json_path} doesn't describe a model: save the model again with save_model")
     if description.get("format_version") != FORMAT_VERSION:
@@ -185,16 +181,12 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     except SmoothcertError as error:
         raise ModelError(f"{json_path}: {error}") from error
     except safetensors.SafetensorError as error:
-        raise ModelError(
-            f"{weights_path} is not a safetensors file ({error}): save the model again"
-        ) from error
+        raise ModelError(f"{weights_path} is no safetensors file ({error}): save the model again") from error
 
 
 def _check_agreement(source: Path, name: str, stated: object, asked: object) -> None:
     if asked is not None and asked != stated:
-        raise ModelError(
-            f"{source} has {name} {stated!r}, not {asked!r}: leave {name} out, the file knows it"
-        )
+        raise ModelError(f"{source} has {name} {stated!r}, not {asked!r}: leave {name} out")
 
 
 def _check_state(expected: Mapping[str, Tensor], given: Mapping[str, Tensor], what: str, remedy: str) -> None:

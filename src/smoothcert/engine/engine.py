@@ -1,12 +1,8 @@
 """The engine: procedures ask for votes, passes cast them, and nothing but the plan decides what they are.
 
-A *procedure* is a generator for one input: it yields :class:`Draw` requests, each of which names its voter, receives
-tallies, and returns its answer. Requests are cut into blocks, and blocks make rounds: several to a pass of a small
-model, from whichever inputs are waiting, or several passes to a block of a larger one. A finished input's place is
-refilled at once. Several models may vote in one run.
-
-Same answers whatever the batch, the workers and the order of inputs, because a block's random state follows from
-(seed, input, phase, block), every pass has the same shape, and a block always sits in the same place of it.
+Requests are cut into blocks, and blocks make rounds: several to a pass of a small model, from whichever inputs are
+waiting, or several passes to a block of a larger one. A finished input's place is refilled at once. Why votes are the
+same however they are scheduled: docs/architecture.md.
 """
 
 from __future__ import annotations

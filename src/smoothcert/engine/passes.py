@@ -1,9 +1,5 @@
 """Noisy passes: rows are drawn, padded to one shape, shown to the model and counted.
 
-Every pass has the same shape and every worker one OpenMP thread, because float32 kernels may round differently for
-another number of rows or threads; a block sits in the same slot of a pass whatever its neighbours.
-So certify, predict, searches, fits and attacks get the same bits for any batch and number of workers.
-
 A task is launched as a whole, and its counts come back in one read. On a device, launching takes nothing from it but
 the answers' shape: while one task is under way the next can be launched.
 """

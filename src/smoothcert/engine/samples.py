@@ -96,11 +96,8 @@ def votes_at_sigmas(
     votes: dict[_Part, Ballots] = {}
     with passes.threads() as pool:
         parts = list(pool.map(parts_of, requests))
-        placed = (
-            ((slot_of(part.index, slots) + number) % slots, part)
-            for own in parts
-            for number, part in enumerate(own)
-        )
+        numbered = (pair for own in parts for pair in enumerate(own))
+        placed = (((slot_of(part.index, slots) + number) % slots, part) for number, part in numbered)
         for cast in pool.map(passes.cast, rounds(slots, placed)):
             votes |= dict(cast)
             if on_votes is not None:

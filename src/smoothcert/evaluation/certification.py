@@ -18,7 +18,7 @@ from smoothcert.evaluation.same_model import LOOKED_AT, check_same_model, first_
 from smoothcert.models.adapt import class_order
 from smoothcert.perturb.base import Isotropic
 from smoothcert.runs.layout import RunFiles
-from smoothcert.runs.manifest import Manifest, route_versions
+from smoothcert.runs.manifest import Manifest
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, open_run, read_run
 from smoothcert.runs.side_files import (
@@ -38,7 +38,7 @@ from smoothcert.smoothing.holding import HoldingClassifier, held_finely
 from smoothcert.smoothing.inputs import as_numpy, is_loader, warn_if_small
 from smoothcert.smoothing.plan import CertifyPlan, stated_numerics
 from smoothcert.smoothing.procedures import shares_of
-from smoothcert.smoothing.saving import labelled_inputs
+from smoothcert.smoothing.saving import certified_manifest, labelled_inputs
 from smoothcert.smoothing.stopping.forecasts import allocate
 
 
@@ -79,13 +79,8 @@ def certify_dataset(
     """
     if not isinstance(choice, Choice | None):
         raise InvalidValueError(f"choice must be a Choice, got {type(choice).__name__}: labels go by labels=")
-    choice, progress, classifier, out = (
-        choice or Choice(),
-        progress or Progress(),
-        classifier.voting,
-        Path(out),
-    )
-    classifier, dataset = _labelled(classifier, dataset, labels, name)
+    choice, progress, out = choice or Choice(), progress or Progress(), Path(out)
+    classifier, dataset = _labelled(classifier.voting, dataset, labels, name)
     if isinstance(classifier.whole.plan.noise, Isotropic) and classifier is classifier.whole:
         warn_if_small(classifier.whole.plan.noise.sigma, *dataset.value_range())
     held = classifier.mask(dataset.input_shape) if isinstance(classifier, HoldingClassifier) else None
@@ -94,9 +89,8 @@ def certify_dataset(
             f"while columns are held, each input has the plan's votes: leave {classifier.whole.plan.budget.text} out "
             "(--stop)"
         )
-    classifier = copy(
-        classifier.whole
-    )  # what is settled for this data set must not change the caller's classifier
+    # A copy: what is settled for this data set must not change the caller's classifier.
+    classifier = copy(classifier.whole)
     classifier.settle_numerics(stated_numerics(out))
     fine = held is not None and held_finely(dataset, held)
     classifier.settle_for(dataset.levels, dataset.largest, fine=fine)
@@ -228,7 +222,7 @@ def _manifest(
     origin: dict[str, Any],
     order: tuple[int, ...] | None,
 ) -> Manifest:
-    classifier, places = voting.whole, [] if held is None else np.flatnonzero(held).tolist()
+    classifier = voting.whole
     if isinstance(voting, HoldingClassifier):
         plan = voting.prepare(dataset.input_shape, dataset.input(0))
     else:
@@ -238,31 +232,8 @@ def _manifest(
             f"{dataset.name} has {len(dataset.classes)} classes but {classifier.base.name} knows "
             f"{classifier.classes}: they don't belong together"
         )
-    # The device is no part of the statistical statement, but another kind of device rounds differently: a run
-    # that promises the same bits stays on the kind it was started on.
-    device = classifier.execution.device_kind
-    return Manifest.of(
-        kind="certify",
-        plan=plan.as_json() | {"device": device},
-        model={
-            "name": classifier.base.name
-            + (f" ({len(places)} of {held.size} coordinates held)" if held is not None else ""),
-            "sha256": classifier.fingerprint(dataset.input_shape),
-            "answers": first_answers(voting, dataset),
-            **({"held": places} if places else {}),
-            **({"declared": dict(declared)} if (declared := classifier.base.declared) else {}),
-            # Which class is which follows from names, which no hash is of.
-            **({} if order is None else {"order": list(order)}),
-        },
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": choice.skip,
-            **({} if choice.first == 0 else {"first": choice.first}),
-            "planned": len(choice.planned(len(dataset))),
-            **({} if choice.shard is None else {"shard": str(choice.shard)}),
-            "levels": dataset.levels,
-        },
-        origin=origin,
-    ).made_now(**route_versions(plan.numerics.route))
+    sha256, answers = classifier.fingerprint(dataset.input_shape), first_answers(voting, dataset)
+    place = classifier.execution.device_kind, order, held
+    return certified_manifest(
+        plan, classifier.base, sha256, dataset, *place, choice, answers=answers, origin=origin
+    )

@@ -47,14 +47,10 @@ def _by_number(runs: Sequence[Run]) -> Mapping[int, Run]:
         shard = Shard.parse(run.manifest.data.shard)
         counts.add(shard.of)
         if shard.number in found:
-            raise RunError(
-                f"{found[shard.number].path} and {run.path} are both shard {shard}: name one of them"
-            )
+            raise RunError(f"{found[shard.number].path} and {run.path} are both shard {shard}: name one")
         found[shard.number] = run
     if len(counts) > 1:
-        raise RunError(
-            f"these are shards of {' and of '.join(map(str, sorted(counts)))} parts: they don't belong together"
-        )
+        raise RunError(f"these are shards of {' and of '.join(map(str, sorted(counts)))} parts: name one set")
     (count,) = counts
     missing = [str(Shard(number, count)) for number in range(1, count + 1) if number not in found]
     if missing:

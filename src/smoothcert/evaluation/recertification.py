@@ -123,9 +123,7 @@ def _check_has_votes(run: Run) -> None:
             "certify the model yourself"
         )
     if run.manifest.kind != "certify":
-        raise RunError(
-            f"{run.path} is of kind {run.manifest.kind!r}; recertify a run made by smoothcert certify"
-        )
+        raise RunError(f"{run.path} is of kind {run.manifest.kind!r}; recertify a run of smoothcert certify")
     run.check_begun()
 
 

@@ -244,7 +244,7 @@ class _Offers:
     def _from_votes(self, x: NDArray[np.float64], record: Record, plan: CertifyPlan) -> CertifiedRegion:
         if record.selection is None or record.estimation is None:
             raise RunError(
-                f"{self.run.path} keeps no votes of input {record.index}, which its region is computed from"
+                f"{self.run.path} keeps no votes of input {record.index} to compute its region from"
             )
         again = decide(x, plan, record.selection, record.estimation)
         same = again.predicted == record.predicted and same_radius(again.radius, record.radius)

@@ -141,13 +141,9 @@ def _about_machine(here: Environment) -> list[str]:
     said = []
     if here.quota is not None and here.quota < here.cores:
         workers = max(1, int(here.quota))
-        said.append(
-            f"this container may use {here.quota:g} of the {here.cores} cores it sees: --workers {workers}"
-        )
+        said.append(f"this container may use {here.quota:g} of {here.cores} cores: --workers {workers}")
     if here.cores < here.all_cores:
-        said.append(
-            f"this process may use {here.cores} of {here.all_cores} cores: that many workers are the default"
-        )
+        said.append(f"this process may use {here.cores} of {here.all_cores} cores, the default of --workers")
     if here.load > here.cores:
         said.append(
             f"others use this machine (load {here.load:.1f} for {here.cores} cores): figures here are lower than "

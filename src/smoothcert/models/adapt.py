@@ -157,12 +157,8 @@ def adapt(
 ) -> BaseClassifier:
     """Wrap a torch module, an ``.onnx`` path, a scikit-learn classifier or any function of a batch.
 
-    ``outputs`` says what the model returns; ``classes`` how many classes there are, where a function returns labels, or
-    where one number a row tells two apart (``classes=2``, and ``outputs``); ``output`` which of several outputs of a
-    module or an ONNX file votes. ``input_dtype`` ("uint8") is for models that take whole numbers, ``constants`` for the
-    inputs of an ONNX file that aren't smoothed. ``thread_safe``: whether several threads may evaluate the model at
-    once; by default torch modules that can be captured as a graph and ONNX files, not functions and estimators.
-    Options that do not apply to a model type are rejected.
+    The options are those of :class:`~smoothcert.smoothing.classifier.SmoothedClassifier`. Options that do not apply to
+    a model type are rejected.
     """
     output = None if output is None else str(output)
     if classes is not None:
@@ -171,14 +167,8 @@ def adapt(
         _refuse(type(model).__name__, "only ONNX files have inputs by name", constants=constants)
     base: BaseClassifier
     if isinstance(model, BaseClassifier):
-        _refuse(
-            model.name,
-            "an adapted model says all of this itself",
-            output=output,
-            thread_safe=thread_safe,
-            classes=classes,
-            input_dtype=input_dtype,
-        )
+        given = {"output": output, "thread_safe": thread_safe, "classes": classes, "input_dtype": input_dtype}
+        _refuse(model.name, "an adapted model says all of this itself", **given)
         if outputs not in (None, model.kind):
             raise InvalidValueError(f"{model.name} was adapted for {model.kind!r}, got outputs={outputs!r}")
         return model
@@ -192,12 +182,7 @@ def adapt(
         base = OnnxClassifier(Path(model), outputs, output, thread_safe, classes=classes, constants=constants)
     elif isinstance(model, nn.Module):
         base = TorchClassifier(
-            model,
-            outputs=outputs,
-            thread_safe=thread_safe,
-            output=output,
-            classes=classes,
-            input_dtype=input_dtype,
+            model, None, outputs, None, thread_safe, output=output, classes=classes, input_dtype=input_dtype
         )
     elif is_estimator(model):
         _refuse(type(model).__name__, "a fitted classifier knows its classes", output=output, classes=classes)

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch.masked import MaskedTensor
 
-from smoothcert.errors import ModelError
+from smoothcert.errors import InvalidValueError, ModelError
 from smoothcert.models.numerics import Numerics, check_device
 from smoothcert.models.outputs import (
     OutputKind,
@@ -27,6 +27,7 @@ from smoothcert.models.outputs import (
     read_ballots,
     short_of_memory,
 )
+from smoothcert.registry import check_name
 from smoothcert.threads import in_a_worker, one_caller
 
 
@@ -155,6 +156,14 @@ def _other_kind(answers: torch.Tensor) -> str | None:
     return None if answers.layout is torch.strided else str(answers.layout).removeprefix("torch.").strip("_")
 
 
+def scores_kind(what: str, outputs: OutputKind | None, remedy: str) -> OutputKind:
+    """Scores, unless probabilities were declared; the remedy is for those who declare labels."""
+    if outputs == "labels":
+        raise InvalidValueError(f'{what} returns scores or probabilities, not outputs="labels": {remedy}')
+    check_name("kind of output", outputs or "scores", ["probabilities", "scores"])
+    return outputs or "scores"
+
+
 _REASON = 240  # characters of a foreign message
 _WITHOUT_GRADIENTS = ("does not require grad", "inference tensor")  # what torch says of them
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
@@ -247,9 +256,8 @@ class BaseClassifier(ABC):
             rows = probe_rows(chunk, input_shape, dtype)
             if held is not None:
                 mask, x = held
-                rows[:, torch.from_numpy(mask.copy())] = torch.from_numpy(np.asarray(x[mask], np.float64)).to(
-                    dtype
-                )
+                values = torch.from_numpy(np.asarray(x[mask], np.float64))
+                rows[:, torch.from_numpy(mask.copy())] = values.to(dtype)
             answers = self.probe(opened.function, rows)
         settled = opened.numerics.drawn_on(opened.device)
         classes = self.count_classes(answers)

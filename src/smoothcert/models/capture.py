@@ -120,15 +120,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 _LOGGERS = ("torch.export", "torch.export._trace", "torch.__trace", "torch.fx.experimental.symbolic_shapes")
 _NAMESPACES = ("aten", "prims", "prim")
-_HIGHER_ORDER = (
-    "associative_scan",
-    "cond",
-    "map_impl",
-    "scan",
-    "while_loop",
-    "wrap_with_autocast",
-    "wrap_with_set_grad_enabled",
-)
+_HIGHER_ORDER = "associative_scan cond map_impl scan while_loop wrap_with_autocast wrap_with_set_grad_enabled"
 _NO_NUMBERS = ("aten::detach_",)  # operators that write to a tensor's metadata alone
 _MOST_READ = 1 << 8
 """Numbers that a pass may read out of tensors (``item``, ``tolist``): in a graph each is a symbol, and takes long."""
@@ -240,7 +232,7 @@ def _check_operators(name: str, graph: fx.GraphModule) -> None:
         if node.op == "call_module" or not isinstance(operator, OpOverload | HigherOrderOperator):
             continue
         if isinstance(operator, HigherOrderOperator):
-            if str(operator) not in _HIGHER_ORDER:
+            if str(operator) not in _HIGHER_ORDER.split():
                 raise NotCapturedError(f"the operator {operator} runs foreign code{_line_of(node)}")
         elif operator.namespace not in _NAMESPACES:
             raise NotCapturedError(f"the operator {operator} runs foreign code{_line_of(node)}")

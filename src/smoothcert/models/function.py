@@ -17,7 +17,7 @@ from smoothcert.models.base import BaseClassifier, Opened
 from smoothcert.models.numerics import Numerics, check_own_types, rows_within
 from smoothcert.models.outputs import OutputKind, answer_bytes, probe_rows
 from smoothcert.models.wrappers import as_whole, check_exact, two_columns, whole_type
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 
 def is_masked(x: object) -> bool:
@@ -61,8 +61,7 @@ class FunctionClassifier(BaseClassifier):
     ) -> None:
         self._one_number = classes == 2 and outputs in ("scores", "probabilities")
         outputs = outputs or "scores"
-        if outputs not in _KINDS:
-            raise unknown_name("kind of output", outputs, _KINDS)
+        check_name("kind of output", outputs, _KINDS)
         if outputs == "labels":
             if classes is None:
                 raise InvalidValueError("a model that returns labels needs classes=, the number of classes")
@@ -138,9 +137,8 @@ class FunctionClassifier(BaseClassifier):
             raise ModelError(f"{self.name} returned {answer!r} for {rows} rows; expected one answer a row")
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise ModelError(f"{self.name} returned {array.dtype}: votes are of numbers of up to 64 bits")
-        return torch.from_numpy(
-            array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
-        )
+        native = array.dtype.isnative
+        return torch.from_numpy(array if native else array.astype(array.dtype.newbyteorder("=")))
 
 
 class EstimatorClassifier(FunctionClassifier):

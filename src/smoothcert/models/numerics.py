@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from smoothcert.errors import InvalidValueError, ModelError, check_count
 from smoothcert.knobs import knob
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 if TYPE_CHECKING:
     import torch
@@ -91,8 +91,7 @@ class Numerics:
 
     def __post_init__(self) -> None:
         for name, known in (("dtype", DTYPES), ("route", ROUTES), ("generator", GENERATORS)):
-            if (value := getattr(self, name)) not in known:
-                raise unknown_name(name, value, known)
+            check_name(name, getattr(self, name), known)
         if self.chunk is not None:
             check_count("chunk", self.chunk)
         if self.block is not None:

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from smoothcert.errors import InvalidValueError, ModelError
+from smoothcert.errors import ModelError
 from smoothcert.extras import installed, require
-from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened, scores_kind
 from smoothcert.models.capture import Lending
 from smoothcert.models.numerics import LARGEST_CHUNK, Numerics, check_own_types, rows_within
 from smoothcert.models.onnx_reading import check_operators, read_model
@@ -65,14 +65,8 @@ class OnnxClassifier(BaseClassifier):
         classes: int | None = None,
         constants: Mapping[str, ArrayLike] | None = None,
     ) -> None:
-        if outputs == "labels":
-            raise InvalidValueError(
-                f'{path.name}: an ONNX file votes by scores or probabilities, not outputs="labels"; leave that out'
-            )
-        if outputs not in (None, "scores", "probabilities"):
-            raise unknown_name("kind of output", outputs, ["probabilities", "scores"])
         self.name = path.name
-        self.kind = outputs or "scores"
+        self.kind = scores_kind("an ONNX file", outputs, "leave that out")
         self.thread_safe = thread_safe
         self.content, self._sha256 = read_model(path)
         """The graph with all of its weights."""
@@ -82,10 +76,8 @@ class OnnxClassifier(BaseClassifier):
         self.classes, self._one_number = classes, classes == 2 and outputs is not None
         smoothed, others = _smoothed_input(self._session, path.name, constants or {})
         self._input = _Input(smoothed.name, smoothed.type, tuple(smoothed.shape))
-        self._constants = {
-            one.name: _constant(path.name, one, (constants or {})[one.name], self._input.shape[0])
-            for one in others
-        }
+        given, rows = constants or {}, self._input.shape[0]
+        self._constants = {one.name: _constant(path.name, one, given[one.name], rows) for one in others}
         self._whole = whole_type(self._input.type[7:-1]) if self._input.type in _WHOLE else None
         self._output = _scores_output(self._session, path.name, output)
         shape = self._input.shape[1:]
@@ -250,9 +242,8 @@ def _constant(name: str, declared: Any, value: ArrayLike, rows: object) -> tuple
     if repeated and found.ndim == len(shape) and found.shape[0] == 1:
         found = found[0]
     wanted = shape[1:] if repeated else shape
-    if found.ndim != len(wanted) or any(
-        isinstance(size, int) and size != held for size, held in zip(wanted, found.shape)
-    ):
+    fixed = [(size, held) for size, held in zip(wanted, found.shape) if isinstance(size, int)]
+    if found.ndim != len(wanted) or any(size != held for size, held in fixed):
         raise ModelError(
             f"{name}: the constant {declared.name} must have shape {tuple(wanted)}"
             f"{' (that of one row)' if repeated else ''}, got {found.shape}"
@@ -327,10 +318,8 @@ def compiled(
 
     def evaluate(inputs: Mapping[str, NDArray[Any]]) -> torch.Tensor:
         with lending.borrowed() as one:
-            answer: NDArray[Any] = np.array(
-                one.infer(dict(inputs), share_inputs=True, share_outputs=True)[target]
-            )
-        return torch.from_numpy(answer)
+            answers = one.infer(dict(inputs), share_inputs=True, share_outputs=True)
+            return torch.from_numpy(np.array(answers[target]))
 
     return evaluate
 

@@ -32,10 +32,7 @@ def read_model(path: Path) -> tuple[bytes, str]:
     if b"location" not in content:  # the key without which no weight is elsewhere
         return content, digest.hexdigest()
     onnx = require("onnx", "reading ONNX models with weights in other files")
-    try:
-        model = onnx.ModelProto.FromString(content)
-    except Exception as error:  # protobuf's exceptions share no base class with anything
-        raise ModelError(f"{path.name}: not a model onnxruntime can open ({error})") from None
+    model = _parsed(path.name, content)
     elsewhere = [tensor for tensor in _tensors(model) if tensor.data_location == onnx.TensorProto.EXTERNAL]
     if not elsewhere:
         return content, digest.hexdigest()
@@ -47,6 +44,14 @@ def read_model(path: Path) -> tuple[bytes, str]:
     if model.ByteSize() > _LARGEST_MESSAGE:
         raise ModelError(f"{path.name}: its weights take over 2 GiB, more than onnxruntime takes at once")
     return model.SerializeToString(), digest.hexdigest()
+
+
+def _parsed(name: str, content: bytes) -> Any:
+    onnx = require("onnx", "looking into ONNX models")
+    try:
+        return onnx.ModelProto.FromString(content)
+    except Exception as error:  # protobuf's exceptions share no base class with anything
+        raise ModelError(f"{name}: not a model onnxruntime can open ({error})") from None
 
 
 def _take_in(path: Path, tensor: Any, files: dict[str, bytes]) -> None:
@@ -127,11 +132,7 @@ def check_operators(model: bytes, name: str) -> set[Operator]:
 
     Every graph and local function is looked at once, however often it is used.
     """
-    onnx = require("onnx", "looking at the operators of ONNX models")
-    try:
-        proto = onnx.ModelProto.FromString(model)
-    except Exception as error:  # protobuf's exceptions share no base class with anything
-        raise ModelError(f"{name}: not a model onnxruntime can open ({error})") from None
+    proto = _parsed(name, model)
     opsets = {one.domain: one.version for one in proto.opset_import}
     opset = next((opsets[domain] for domain in _STANDARD if domain in opsets), 0)
     bodies = {

@@ -217,10 +217,9 @@ def _candidates(
     ):
         if row.dtype == torch.float32 and normalised and installed("onnxruntime"):
             exported.append("onnxruntime")
-        if installed("openvino") and (
-            row.dtype == torch.float32 or (row.dtype == torch.bfloat16 and has_bfloat16())
-        ):
-            exported.append("openvino")
+        if installed("openvino"):
+            fits = row.dtype == torch.float32 or (row.dtype == torch.bfloat16 and has_bfloat16())
+            exported += ["openvino"] * fits
     return [*exported, *["folded"] * normalised, "channels-last"]
 
 

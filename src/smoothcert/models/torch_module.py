@@ -21,8 +21,8 @@ from torch import fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
-from smoothcert.errors import InvalidValueError, ModelError
-from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened
+from smoothcert.errors import ModelError
+from smoothcert.models.base import ACTIVATION_FACTOR, BaseClassifier, Opened, scores_kind
 from smoothcert.models.capture import NotCapturedError, capture, converted_copy, private_copy
 from smoothcert.models.numerics import LARGEST_CHUNK, Numerics, rows_within, settle_arithmetic
 from smoothcert.models.outputs import (
@@ -35,7 +35,6 @@ from smoothcert.models.outputs import (
 )
 from smoothcert.models.routes import Autocast, exported, folded, open_torch_route
 from smoothcert.models.wrappers import VotingModule, check_exact, whole_type
-from smoothcert.registry import unknown_name
 
 MOST_ROWS = 1 << 13
 """More would gain nothing and make the votes of few inputs wait for full passes."""
@@ -142,9 +141,8 @@ class TorchClassifier(BaseClassifier):
     be captured is evaluated as a copy, by one thread at a time unless ``thread_safe=True``.
 
     Of several outputs (a tuple, a mapping, a data class) ``output`` names the one that votes, by its name or its place;
-    else it is ``logits``. A module that returns one number a row tells two classes apart if that is declared:
-    ``classes=2``, with ``outputs`` to say whether the number is a logit or a probability. ``input_dtype`` is for
-    modules that take whole numbers: see :func:`~smoothcert.models.wrappers.as_whole`.
+    else it is ``logits``. One number a row is the logit or probability (``outputs``) of the second of ``classes=2``.
+    ``input_dtype`` is for modules that take whole numbers: see :func:`~smoothcert.models.wrappers.as_whole`.
     """
 
     def __init__(
@@ -159,25 +157,17 @@ class TorchClassifier(BaseClassifier):
         classes: int | None = None,
         input_dtype: str | None = None,
     ) -> None:
-        if outputs == "labels":
-            raise InvalidValueError(
-                'a torch module must return scores or probabilities, not outputs="labels": return the scores that the '
-                "labels are made from, or give a function that calls the module"
-            )
-        if outputs not in (None, "scores", "probabilities"):
-            raise unknown_name("kind of output", outputs, ["probabilities", "scores"])
         self.name = name or type(module).__name__
-        if any(
-            isinstance(one, (UninitializedBuffer, UninitializedParameter))
-            for one in chain(module.parameters(), module.buffers())
-        ):
+        remedy = "return the scores that labels are made from, or give a function that calls the module"
+        self.kind = scores_kind("a torch module", outputs, remedy)
+        lazy = (UninitializedBuffer, UninitializedParameter)
+        if any(isinstance(one, lazy) for one in chain(module.parameters(), module.buffers())):
             raise ModelError(f"{self.name} has lazy layers without weights: evaluate it on a batch first")
         self._source = _Source(module)
         self.module = private_copy(module).cpu()
         self.module.eval()  # what it returns is its train()'s to say, which may be overridden
         for parameter in self.module.parameters():  # scripted modules have no requires_grad_ of their own
             parameter.requires_grad_(False)
-        self.kind = outputs or "scores"
         self.class_names = class_names
         self.classes = classes
         self.thread_safe = thread_safe
@@ -216,9 +206,8 @@ class TorchClassifier(BaseClassifier):
 
     def answers(self, input_shape: tuple[int, ...]) -> bytes:
         """Plain attributes and code are known by their answers, in float64 where the module computes in it."""
-        rows = probe_rows(
-            _PROBED if torch.Size(input_shape).numel() < _LARGE else _PROBED_LARGE, input_shape, torch.float32
-        )
+        count = _PROBED if torch.Size(input_shape).numel() < _LARGE else _PROBED_LARGE
+        rows = probe_rows(count, input_shape, torch.float32)
         spread, half, quarter = rows.clone(), len(rows) // 2, len(rows) // 4
         spread[half : half + quarter] = 10 * spread[half : half + quarter] - 5
         spread[half + quarter :] *= 100

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from smoothcert.errors import ModelError, check_positive
 from smoothcert.models.outputs import OutputKind
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 WHOLE_TYPES: dict[str, torch.dtype] = {
     name: getattr(torch, name) for name in ("int8", "int16", "int32", "int64", "uint8")
@@ -25,8 +25,7 @@ def whole_type(name: str | None) -> torch.dtype | None:
     """The type of that name; None for floats, which need no rule."""
     if name is None:
         return None
-    if name not in WHOLE_TYPES:
-        raise unknown_name("input_dtype", name, list(WHOLE_TYPES))
+    check_name("input_dtype", name, WHOLE_TYPES)
     return WHOLE_TYPES[name]
 
 
@@ -88,8 +87,7 @@ def chosen_output(name: str, answer: Any, output: str | None) -> torch.Tensor:
             )
         found = answer
     elif output is not None:
-        if output not in parts:
-            raise unknown_name(f"output of {name}", output, list(parts))
+        check_name(f"output of {name}", output, parts)
         found = parts[output]
     elif LOGITS in parts:
         taken, found = LOGITS, parts[LOGITS]

@@ -146,7 +146,7 @@ class SmoothingLoss:
         if isinstance(method, Objective):
             if knobs:
                 raise InvalidValueError(
-                    f"{', '.join(knobs)}: the options of a method that is given as an object are its own"
+                    f"{', '.join(knobs)}: a method given as an object has its own options"
                 )
             self.objective = method
         else:

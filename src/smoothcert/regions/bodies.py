@@ -137,7 +137,7 @@ class GaugeBody(ABC):
         """Center and axes of ``other`` where this body is the unit ball; None for numbers too large or small."""
         if other.norm != self.norm:
             raise InvalidValueError(
-                f"a region in {other.norm} can't be compared with one in {self.norm}: choose one norm"
+                f"regions in {other.norm} and {self.norm} can't be compared: choose one norm"
             )
         offset = difference(other.center, self.center)
         least, greatest = min(self.inscribed_radius, other.inscribed_radius), max(self.reach, other.reach)
@@ -263,9 +263,7 @@ class _Stretched(GaugeBody):
     def __post_init__(self) -> None:
         center, axes = as_center(self.center), as_center(self.semi_axes)
         if axes.shape != center.shape:
-            raise InvalidValueError(
-                f"semi-axes of shape {axes.shape} don't fit a center of shape {center.shape}"
-            )
+            raise InvalidValueError(f"semi-axes of shape {axes.shape} don't fit a center of {center.shape}")
         if not (axes > 0).all():
             raise InvalidValueError(f"semi-axes must be positive, got {axes.min()}")
         object.__setattr__(self, "center", center)

@@ -30,9 +30,7 @@ def difference(point: ArrayLike, center: Point) -> Point:
     """``point − center``, flat; refuses another shape, and what isn't real numbers."""
     given = np.asarray(point)
     if given.shape != center.shape:
-        raise InvalidValueError(
-            f"a point of shape {given.shape} can't be compared with a center of {center.shape}"
-        )
+        raise InvalidValueError(f"a point of shape {given.shape} doesn't fit a center of {center.shape}")
     if given.dtype.kind not in "biuf":
         raise InvalidValueError(f"a point must hold real numbers, got dtype {given.dtype}")
     if (given.dtype.itemsize >= 8 and given.dtype.kind in "iu") or given.dtype.itemsize > 8:

@@ -220,10 +220,8 @@ class Records:
     def __getitem__(self, place: int | slice) -> Record | Records:
         if isinstance(place, slice):
             return self.take(np.arange(len(self))[place])
-        selection, estimation = (
-            self._tally(kept[place], place) for kept in (self.selection, self.estimation)
-        )
-        record = self._row(place, selection, estimation)
+        tallies = (self._tally(kept[place], place) for kept in (self.selection, self.estimation))
+        record = self._row(place, *tallies)
         try:
             check_votes(record)
         except ValueError as error:
@@ -269,9 +267,8 @@ class Records:
                 record = self._row(place)
             else:
                 record = self[place]
-                selection, estimation = (
-                    json.dumps(t and t.as_json()) for t in (record.selection, record.estimation)
-                )
+                tallies = record.selection, record.estimation
+                selection, estimation = (json.dumps(tally and tally.as_json()) for tally in tallies)
             digest.update(_digested(record, selection, estimation))
         return digest.hexdigest()
 
@@ -360,9 +357,8 @@ class VoteColumns:
                 votes.total[place] = n or np.nan
                 by_width.setdefault(len(scores[place]), []).append(place)
         for places in by_width.values():
-            votes._fill(
-                records, np.array(places), np.array([scores[place] for place in places], dtype=np.float64)
-            )
+            table = np.array([scores[place] for place in places], dtype=np.float64)
+            votes._fill(records, np.array(places), table)
         return votes
 
     def _fill(self, records: Records, places: Ints, table: Floats) -> None:

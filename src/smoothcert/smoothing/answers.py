@@ -386,17 +386,6 @@ class Certifications(Answers[Certification]):
 
 def record_of(answer: Certification, index: int, label: int, base: int | None = None) -> Record:
     """What a run keeps of an answer to the input called ``index``."""
-    evidence = answer.evidence
-    return Record(
-        index,
-        label,
-        answer.predicted,
-        answer.radius,
-        answer.sigma,
-        answer.seconds,
-        evidence.selection,
-        evidence.estimation,
-        base,
-        evidence.volume_radius,
-        evidence.stopped,
-    )
+    evidence, own = answer.evidence, (answer.predicted, answer.radius, answer.sigma, answer.seconds)
+    tallies, shape = (evidence.selection, evidence.estimation), (evidence.volume_radius, evidence.stopped)
+    return Record(index, label, *own, *tallies, base, *shape)

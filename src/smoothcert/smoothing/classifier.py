@@ -115,10 +115,7 @@ class ArrayInterface(ABC):
 
     @abstractmethod
     def _predicted(
-        self,
-        inputs: Inputs,
-        on_votes: OnVotes | None,
-        procedure: Callable[[CertifyPlan], Procedure[Prediction]],
+        self, inputs: Inputs, on_votes: OnVotes | None, procedure: PredictionOf
     ) -> Iterator[Finished[Prediction]]:
         """PREDICT for (index, input) pairs, by what the procedure makes of an input's plan."""
 
@@ -230,7 +227,7 @@ class ArrayInterface(ABC):
         inputs, single = self.whole.split(x)
         if single:
             warn_deprecated("predict(x) with one input", "predict_one(x), or predict(x[None])")
-        answers = voting._predict_rows(inputs, n, alpha, index, until_decided)
+        answers = voting._predict_rows(inputs, index, n, alpha, None, until_decided)
         return answers[0] if single else answers  # type: ignore[return-value]
 
     def predict_one(
@@ -244,14 +241,10 @@ class ArrayInterface(ABC):
     ) -> Prediction:
         """PREDICT for one input; see :meth:`predict`."""
         voting, x = self.for_inputs(x)
-        return voting._predict_rows(self.whole.one(x), n, alpha, index, until_decided)[0]
+        return voting._predict_rows(self.whole.one(x), index, n, alpha, None, until_decided)[0]
 
-    def _predict_rows(
-        self, array: NDArray[Any], n: int, alpha: float | None, index: int | None, until_decided: int | None
-    ) -> Predictions:
-        answers = _by_row(
-            array, index, lambda numbered: self.predict_each(numbered, n, alpha, None, until_decided)
-        )
+    def _predict_rows(self, array: NDArray[Any], index: int | None, *asked: Any) -> Predictions:
+        answers = _by_row(array, index, lambda numbered: self.predict_each(numbered, *asked))
         return Predictions(answers, self.whole.class_names)
 
 
@@ -353,10 +346,11 @@ class ModelClassifier(PlannedModel, ArrayInterface):
         self, inputs: Inputs, procedure: Callable[[int, NDArray[Any]], Procedure[R]], on_votes: OnVotes | None
     ) -> Iterator[Finished[R]]:
         """A procedure for each input, at the plan's own noise."""
-        noise = self.plan.noise
-        return self._run(
-            inputs, lambda model, given: (model.job(i, x, noise, procedure(i, x)) for i, x in given), on_votes
-        )
+
+        def jobs(model: NoisyModel, given: Numbered) -> Iterator[Job[R]]:
+            return (model.job(i, x, self.plan.noise, procedure(i, x)) for i, x in given)
+
+        return self._run(inputs, jobs, on_votes)
 
     def told(self, finished: Iterator[Finished[Answer]]) -> Iterator[Answer]:
         """Answers with their time and what the model calls their class."""
@@ -565,9 +559,7 @@ class SmoothedClassifier(ModelClassifier):
             for i, x, plan, found in own:
                 procedure = stopping_procedure(
                     x,
-                    replace(
-                        plan, numerics=prepared.numerics
-                    ),  # checkpoints lie on whole blocks, which it settles
+                    replace(plan, numerics=prepared.numerics),  # checkpoints lie on whole blocks
                     found=found,
                     label=None if labels is None else labels(i),
                     forecast=forecast if found is None else None,
@@ -577,10 +569,7 @@ class SmoothedClassifier(ModelClassifier):
         return self._run(inputs, jobs, on_votes)
 
     def _predicted(
-        self,
-        inputs: Inputs,
-        on_votes: OnVotes | None,
-        procedure: Callable[[CertifyPlan], Procedure[Prediction]],
+        self, inputs: Inputs, on_votes: OnVotes | None, procedure: PredictionOf
     ) -> Iterator[Finished[Prediction]]:
         if self._hold is not None:
             return self.voting._predicted(inputs, on_votes, procedure)
@@ -603,9 +592,8 @@ class SmoothedClassifier(ModelClassifier):
         inputs, single = self.split(x)
         if not single:
             raise InvalidValueError(f"certify_stream takes one input, got shape {as_array(x).shape}")
-        ((index, point),) = numbered_inputs(
-            inputs.copy(), index
-        )  # the caller's may change between two states
+        # A copy: the caller's may change between two states.
+        ((index, point),) = numbered_inputs(inputs.copy(), index)
         if label is not None:
             label = labels_by_index([index], [label], self.class_names)(index)
         model = noisy_model(self.plan, self.prepared(point.shape), self.engine)

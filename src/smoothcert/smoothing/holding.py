@@ -104,9 +104,8 @@ def _numbers(column: Any, *, kept: bool) -> NDArray[np.float64]:
     if not _holds_numbers(column):
         values = column.tolist()
         for row, value in enumerate(values):
-            if isinstance(value, list | tuple | dict | set) or (
-                hasattr(value, "__array__") and not isinstance(value, np.generic)
-            ):
+            is_array = hasattr(value, "__array__") and not isinstance(value, np.generic)
+            if is_array or isinstance(value, list | tuple | dict | set):
                 raise InvalidValueError(
                     f"column {column.name!r} holds a {type(value).__name__} in row {row}: hold texts, numbers, truths "
                     "or dates, and give arrays columns of their own"
@@ -257,14 +256,10 @@ class HoldingClassifier(ArrayInterface):
     def _subject(self, number: int, x: NDArray[Any]) -> _Subject:
         row, part = self._row(number, x)
         smoothed, held = self._voting(row, part.mask), part.mask
-        prepared = smoothed.prepared(row.shape, (held, row))
-        voter = noisy_model(smoothed.plan, prepared, self.classifier.engine).voter(
-            number, row, smoothed.plan.noise, held
-        )
-        free = np.array(row[~held])
-        return _Subject(
-            voter, free, part, replace(smoothed.plan, numerics=prepared.numerics).for_shape(free.shape)
-        )
+        prepared, free = smoothed.prepared(row.shape, (held, row)), np.array(row[~held])
+        model = noisy_model(smoothed.plan, prepared, self.classifier.engine)
+        plan = replace(smoothed.plan, numerics=prepared.numerics).for_shape(free.shape)
+        return _Subject(model.voter(number, row, plan.noise, held), free, part, plan)
 
     def _row(self, number: int, x: NDArray[Any]) -> tuple[NDArray[Any], HeldPart]:
         """An input as the model gets it, with places of values where columns aren't numbers; and what is held."""

@@ -88,18 +88,14 @@ def check_not_rounded(x: Any, found: NDArray[Any]) -> None:
 
 def same_values(given: NDArray[Any], values: NDArray[Any]) -> bool:
     """Whether every pair is certainly the same: by exact value, where NumPy would round whole numbers beside floats."""
+    one, other = (
+        [value.item() if isinstance(value, np.generic) else value for value in each.reshape(-1).tolist()]
+        for each in (given, values)
+    )
     try:
-        return _as_python(given) == _as_python(values)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ):  # a comparison without a single answer: missing values, arrays
+        return one == other
+    except (TypeError, ValueError, RuntimeError):  # no single answer: missing values, arrays
         return False
-
-
-def _as_python(values: NDArray[Any]) -> list[Any]:
-    return [value.item() if isinstance(value, np.generic) else value for value in values.reshape(-1).tolist()]
 
 
 def as_array(x: ArrayLike) -> NDArray[Any]:

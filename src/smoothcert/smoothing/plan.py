@@ -43,17 +43,13 @@ class TooFewVotesWarning(UserWarning):
 class CertifyPlan:
     """The statistical statement: change any field and a published number may change.
 
-    ``n0`` votes choose the class, ``n`` fresh votes bound its probability at level ``alpha``. A ``search`` first
-    chooses each input's own σ, by samples of its own; the certificate is then about the classifier frozen at it.
+    With a ``search`` for each input's own σ, the certificate is about the classifier frozen at it. ``stop`` takes texts
+    such as ``decide:0.5`` and ``pilot:1%``, or the rules themselves (:mod:`smoothcert.smoothing.stopping`); rules that
+    read the estimation votes need a bound that allows it: ``auto`` takes one, fixed-n bounds are rejected.
 
-    ``stop`` names rules that end an input's voting before its n-th vote, or a budget that gives it another number of
-    votes (:mod:`smoothcert.smoothing.stopping`; texts such as ``decide:0.5``, ``pilot:1%``, or the rules themselves).
-    Rules that read the estimation votes need a bound that allows it: ``auto`` takes one, fixed-n bounds are rejected.
-
-    Noise is drawn on a grid (:mod:`smoothcert.perturb.grid`) that contains the multiples of 1/``levels`` (255 for 8-bit
-    pictures in [0, 1], 1 for whole numbers); None takes a finer grid and rounds inputs to it. Its scales may be rounded
-    down a little where they are many. A ``seed`` of None is chosen when it is first needed: from the operating system,
-    or 0 where a data set is certified. ``dimension`` is settled with the numerics, when the model is prepared.
+    Noise is drawn on a grid (:mod:`smoothcert.perturb.grid`) that contains the multiples of 1/``levels``; scales may
+    be rounded down a little where they are many. A ``seed`` of None is chosen when it is first needed: from the
+    operating system, or 0 where a data set is certified.
     """
 
     noise: Perturbation
@@ -110,20 +106,10 @@ class CertifyPlan:
 
     def __repr__(self) -> str:
         """Noise, bound, votes and level, and whatever else isn't as by default."""
-        told = [
-            repr(self.noise),
-            f"bound={self.bound!r}",
-            f"n0={self.n0}",
-            f"n={self.n}",
-            f"alpha={self.alpha:g}",
-        ]
-        told += [
-            f"{each.name}={getattr(self, each.name)!r}"
-            for each in fields(self)
-            if each.name not in ("noise", "bound", "n0", "n", "alpha")
-            and getattr(self, each.name) not in (each.default, Numerics())
-        ]
-        return f"CertifyPlan({', '.join(told)})"
+        first = f"{self.noise!r}, bound={self.bound!r}, n0={self.n0}, n={self.n}, alpha={self.alpha:g}"
+        others = ((each, getattr(self, each.name)) for each in fields(self)[5:])
+        told = [f"{each.name}={v!r}" for each, v in others if v not in (each.default, Numerics())]
+        return f"CertifyPlan({', '.join([first, *told])})"
 
     @property
     def confidence_bound(self) -> Bound:
@@ -309,7 +295,9 @@ class CertifyPlan:
 
         ``directory`` is the run's: it holds the scales of noise that has one for each coordinate.
         """
-        search = plan.sigma_search
+        search, levels = plan.sigma_search, plan.sigma_levels
+        # A search that isn't registered here has done its work: what it found is in the records.
+        known = search is not None and search in SEARCHES
         return cls(
             plan.noise_in(directory),
             plan.known(PlanStatement.bound),
@@ -318,14 +306,9 @@ class CertifyPlan:
             plan.known(PlanStatement.alpha),
             plan.known(PlanStatement.seed),
             _numerics_of(plan),
-            # A search that isn't registered here has done its work: what it found is in the records.
-            SEARCHES[search].from_knobs(plan.search_options)
-            if search is not None and search in SEARCHES
-            else None,
+            SEARCHES[str(search)].from_knobs(plan.search_options) if known else None,
             plan.stops,
-            None
-            if plan.sigma_levels is None
-            else SigmaLevels.from_json(plan.sigma_levels, plan.known(PlanStatement.chooser)),
+            None if levels is None else SigmaLevels.from_json(levels, plan.known(PlanStatement.chooser)),
             **_grid_of(plan),
         )
 

@@ -52,17 +52,8 @@ def with_own_plans(
         yield from ((index, x, plan, None) for index, x in inputs)
         return
     noise = real_noise(plan.noise, "a sigma search")
-    problem = SearchProblem(
-        base=base,
-        prepared=prepared,
-        noise=noise,
-        bound=plan.confidence_bound,
-        n=plan.n,
-        alpha=plan.alpha,
-        seed=plan.known_seed,
-        execution=execution,
-        grid=plan.grid,
-    )
+    votes = plan.confidence_bound, plan.n, plan.alpha, plan.known_seed
+    problem = SearchProblem(base, prepared, noise, *votes, execution, plan.grid)
     for index, x, found in search_each(plan.search, problem, inputs, on_evaluations):
         own = replace(plan, noise=found.noise_like(noise), search=None)
         yield index, x, own, found.drawn(real_noise(own.noise, "a sigma search"))

@@ -222,14 +222,12 @@ def expected_votes(plan: CertifyPlan) -> float | None:
 
     None where no pilot chooses the votes of an input.
     """
-    budget = plan.budget
+    budget, forecast = plan.budget, forecast_for(plan)
     if budget.spreads or not (votes := budget.pilot_votes):
         return None
-    forecast = forecast_for(plan)
     counts = [round(share * votes) for share in _SHARES]
     pilots = [Tally(Stream(0, 0, Phase.SELECTION), 0, votes, (count, votes - count)) for count in counts]
-    chosen = [budget.choose(forecast, pilot, 0, plan.n, _BLOCK) for pilot in pilots]
-    return votes + float(np.mean(chosen))
+    return votes + float(np.mean([budget.choose(forecast, pilot, 0, plan.n, _BLOCK) for pilot in pilots]))
 
 
 def _stopping(
@@ -319,13 +317,8 @@ def allocated_procedure(
 
 def _first_reason(plan: CertifyPlan, state: VotingState) -> str | None:
     """Of the rules that have something to look at; estimation votes are seen after the first of them."""
-    for rule in plan.stop_rules:
-        if state.votes == 0 and rule.sees != "selection":
-            continue
-        reason = rule.reason(state)
-        if reason is not None:
-            return reason
-    return None
+    seeing = (rule for rule in plan.stop_rules if state.votes or rule.sees == "selection")
+    return next((reason for rule in seeing if (reason := rule.reason(state)) is not None), None)
 
 
 def _state(plan: CertifyPlan, selection: Tally, tally: Tally, label: int | None) -> VotingState:

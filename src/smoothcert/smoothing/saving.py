@@ -15,7 +15,7 @@ from smoothcert.models.base import BaseClassifier
 from smoothcert.runs.manifest import Manifest, route_versions
 from smoothcert.runs.records import Record
 from smoothcert.runs.run import Run, create_run, read_run
-from smoothcert.runs.statement import BY_VALUES, sigmas_files
+from smoothcert.runs.statement import BY_VALUES, Choice, sigmas_files
 from smoothcert.smoothing.inputs import content_index, label_numbers
 from smoothcert.smoothing.plan import CertifyPlan
 
@@ -52,36 +52,45 @@ def save_records(source: Source, records: list[Record], dataset: Dataset, out: P
             "answers of a sigma search, of sigma levels or of a shared budget rest on more than their votes: "
             "certify_dataset keeps that as well"
         )
-    for record, x in zip(records, source.inputs):
-        if (
-            source.by_values
-            and record.estimation is not None
-            and record.estimation.stream.index != content_index(x)
-        ):
-            raise InvalidValueError(
-                f"input {record.index} has changed since: give certify a copy, or save before"
-            )
-    places = [] if held is None else np.flatnonzero(held).tolist()
-    name = source.base.name
-    manifest = Manifest.of(
-        kind="certify",
-        plan=plan.as_json() | {"device": source.device},
-        model={
-            "name": name if held is None else f"{name} ({len(places)} of {held.size} coordinates held)",
-            "sha256": source.base.fingerprint(dataset.input_shape),
-            **({"held": places} if places else {}),
-            **({"declared": dict(source.base.declared)} if source.base.declared else {}),
-            **({} if source.order is None else {"order": list(source.order)}),
-        },
-        data={
-            "name": dataset.name,
-            "sha256": dataset.fingerprint(),
-            "inputs": len(dataset),
-            "skip": 1,
-            "planned": len(dataset),
-            "levels": dataset.levels,
-            **({"streams": BY_VALUES} if source.by_values else {}),
-        },
-    ).made_now(**route_versions(plan.numerics.route))
+    votes = [(record.index, record.estimation, x) for record, x in zip(records, source.inputs)]
+    for index, estimation, x in votes:
+        if source.by_values and estimation is not None and estimation.stream.index != content_index(x):
+            raise InvalidValueError(f"input {index} has changed since: give certify a copy, or save before")
+    sha256, place = source.base.fingerprint(dataset.input_shape), (source.device, source.order, held)
+    manifest = certified_manifest(plan, source.base, sha256, dataset, *place, by_values=source.by_values)
     create_run(out, manifest, records, sigmas_files(plan.noise))
     return read_run(out)
+
+
+def certified_manifest(
+    plan: CertifyPlan,
+    base: BaseClassifier,
+    sha256: str,
+    dataset: Dataset,
+    device: str,
+    order: tuple[int, ...] | None,
+    held: NDArray[np.bool_] | None,
+    choice: Choice | None = None,
+    *,
+    by_values: bool = False,
+    answers: list[int] | None = None,
+    origin: dict[str, Any] | None = None,
+) -> Manifest:
+    """The statement of a certification of these inputs, or of those chosen.
+
+    The device is no part of the statistical statement, but another kind of device rounds differently: a run that
+    promises the same bits stays on the kind it was started on. Which class is which follows from names, which no hash
+    is of: ``order`` says so.
+    """
+    choice, places = choice or Choice(), [] if held is None else np.flatnonzero(held).tolist()
+    beside = "" if held is None else f" ({len(places)} of {held.size} coordinates held)"
+    model = {"name": base.name + beside, "sha256": sha256, "answers": answers, "held": places or None}
+    model |= {"declared": dict(base.declared) or None, "order": None if order is None else list(order)}
+    data = {"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)}
+    data |= {"skip": choice.skip} | ({"first": choice.first} if choice.first else {})
+    data["planned"] = len(choice.planned(len(dataset)))
+    data |= {} if choice.shard is None else {"shard": str(choice.shard)}
+    data |= {"levels": dataset.levels} | ({"streams": BY_VALUES} if by_values else {})
+    stated = {name: value for name, value in model.items() if value is not None}
+    manifest = Manifest.of("certify", plan.as_json() | {"device": device}, stated, data, origin=origin or {})
+    return manifest.made_now(**route_versions(plan.numerics.route))

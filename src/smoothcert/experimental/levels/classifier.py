@@ -91,14 +91,10 @@ class LevelledClassifier(ModelClassifier):
             raise InvalidValueError("give either a plan with sigma levels or sigmas=, the levels")
         if plan is None:
             assert sigmas is not None
-            n = plan_fields.get("n", CertifyPlan.n)
-            levels = SigmaLevels(
-                tuple(sigmas),
-                None if isinstance(chooser, ConstantChooser) else chooser_sigma,
-                chooser_n0,
-                n if chooser_n is None else chooser_n,
-                chooser.level if isinstance(chooser, ConstantChooser) else None,
-            )
+            n = plan_fields.get("n", CertifyPlan.n) if chooser_n is None else chooser_n
+            constant = chooser.level if isinstance(chooser, ConstantChooser) else None
+            sigma = chooser_sigma if constant is None else None
+            levels = SigmaLevels(tuple(sigmas), sigma, chooser_n0, n, constant)
             plan = CertifyPlan(NOISES[noise](levels.sigmas[-1]), sigma_levels=levels, **plan_fields)
         else:
             own = {"chooser_sigma": chooser_sigma, "chooser_n": chooser_n}

@@ -166,9 +166,8 @@ def _take_over(model: nn.Module, start: nn.Module) -> None:
             f"the chooser can't start from {type(start).__name__}: its classes aren't the outputs of a last linear "
             "layer"
         )
-    model.load_state_dict(
-        {name: own[name] if name.rpartition(".")[0] == last else value for name, value in taken.items()}
-    )
+    kept = {name: value for name, value in own.items() if name.rpartition(".")[0] == last}
+    model.load_state_dict(taken | kept)
 
 
 @torch.no_grad()

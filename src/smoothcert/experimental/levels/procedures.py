@@ -113,9 +113,8 @@ def other_plan(plan: CertifyPlan, level: int, target: float, reach: float) -> Ce
 
     Its streams are those of :func:`home_plan`, of which an input sees one or the other.
     """
-    return replace(
-        home_plan(plan, level), bound=plan.confidence_bound.partner, stop=(Wrong(), Enough(target, reach))
-    )
+    stop = Wrong(), Enough(target, reach)
+    return replace(home_plan(plan, level), bound=plan.confidence_bound.partner, stop=stop)
 
 
 def chooser_plan(plan: CertifyPlan) -> CertifyPlan:
@@ -142,9 +141,8 @@ def reaches_of(plan: CertifyPlan, votes: Tally | None, home: int) -> list[float]
     if votes is None:
         return [0.0] * len(levels.sigmas)
     own = chooser_plan(plan)
-    return reaches(
-        votes, home, real_noise(own.noise, "a chooser"), BOUNDS[CHOOSER_BOUND], own.alpha, own.sampler_error
-    )
+    noise = real_noise(own.noise, "a chooser")
+    return reaches(votes, home, noise, BOUNDS[CHOOSER_BOUND], own.alpha, own.sampler_error)
 
 
 def decide_levels(x: ArrayLike, plan: CertifyPlan, evidence: LevelEvidence) -> Certification:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from smoothcert.datasets.base import Dataset
 from smoothcert.engine.execution import Execution
-from smoothcert.errors import InvalidValueError, RunError
+from smoothcert.errors import InvalidValueError, RunError, check_positive
 from smoothcert.files import make_folder, write_atomically
 from smoothcert.models.adapt import class_order, labelled_for
 from smoothcert.models.base import BaseClassifier
@@ -268,16 +268,10 @@ def validate(
     answers = sorted(smoothed.certify_each(inputs, on_votes), key=lambda answer: answer.index)
     right = [answer for answer in answers if answer.evidence.candidate == dataset.labels[answer.index]]
     soft_gap = NOISES[plan.noise].soft_gap
-    areas = [
-        certified_area(
-            sigmas, float(soft_gap(answer.evidence.bounds.lower, answer.evidence.bounds.upper)), plan.noise
-        )
-        for answer in right
-        if not answer.abstained
-    ]
-    return Validation(
-        len(right) / len(answers), len(areas) / len(answers), math.fsum(areas) / len(areas) if areas else None
-    )
+    bounds = [answer.evidence.bounds for answer in right if not answer.abstained]
+    areas = [certified_area(sigmas, float(soft_gap(b.lower, b.upper)), plan.noise) for b in bounds]
+    area = math.fsum(areas) / len(areas) if areas else None
+    return Validation(len(right) / len(answers), len(areas) / len(answers), area)
 
 
 _MOST_STARTS = 200
@@ -313,28 +307,25 @@ def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
 
 def starting_constants(spec: str) -> list[float]:
     """``0.5``; ``0.1,0.2,0.5``; or ``0.1:1.0:0.1``, from the first to the second in steps of the third."""
+    is_range = spec.count(":") == 2
     try:
-        if spec.count(":") == 2:
-            low, high, step = map(float, spec.split(":"))
+        constants = [float(part) for part in spec.split(":" if is_range else ",")]
+        if is_range:
+            low, high, step = constants
             if not (math.isfinite(low) and math.isfinite(high) and step > 0 and high >= low):
                 raise ValueError
-            count = math.floor((high - low) / step + 1e-9) + 1
-            if count > _MOST_STARTS:
-                raise InvalidValueError(
-                    f"init {spec!r} makes {count} starting constants; at most {_MOST_STARTS}: take a larger step"
-                )
-            constants = [float(f"{low + k * step:.10g}") for k in range(count)]
-        else:
-            constants = [float(part) for part in spec.split(",")]
-    except InvalidValueError:
-        raise
     except ValueError:
         raise InvalidValueError(
             f"init must be a number, a list 0.1,0.2 or a range FIRST:LAST:STEP such as 0.1:1.0:0.1; got {spec!r}"
         ) from None
+    if is_range:
+        if (count := math.floor((high - low) / step + 1e-9) + 1) > _MOST_STARTS:
+            raise InvalidValueError(
+                f"init {spec!r} makes {count} starting constants; at most {_MOST_STARTS}: take a larger step"
+            )
+        constants = [float(f"{low + k * step:.10g}") for k in range(count)]
     for value in constants:
-        if not (math.isfinite(value) and value > 0):
-            raise InvalidValueError(f"init must be positive and finite, got {value:g}")
+        check_positive("init", value)
     if len(set(constants)) < len(constants):
         raise InvalidValueError(f"init {spec!r} names a starting constant twice")
     return constants

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from smoothcert.errors import InvalidValueError, check_count, check_positive, check_probability
 from smoothcert.knobs import knob
 from smoothcert.perturb.base import NOISES
-from smoothcert.registry import unknown_name
+from smoothcert.registry import check_name
 
 CALIBRATION, VALIDATION, VOTES = 2000, 200, 250
 """Of a network in int8: rows that ranges are taken from, inputs held out for its statement, noisy copies of each."""
@@ -71,12 +71,8 @@ class FitPlan:
     def __post_init__(self) -> None:
         check_positive("init", self.init)
         NOISES[self.noise]  # an unknown name is an error that lists the known ones
-        for name, value, known in (
-            ("route", self.route, ["gradient", "votes"]),
-            ("scale", self.scale, ["none", "std"]),
-        ):
-            if value not in known:
-                raise unknown_name(name, value, known)
+        check_name("route", self.route, get_args(RouteKind))
+        check_name("scale", self.scale, get_args(ScaleKind))
         for each in fields(self):
             if each.type == "int":
                 check_count(each.name, getattr(self, each.name), least=0 if each.name == "seed" else 1)

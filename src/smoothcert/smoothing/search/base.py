@@ -133,9 +133,8 @@ class SearchProblem:
         )
         passes = self._passes()
         checked = [(index, passes.tensor(index, x)) for index, x in inputs]
-        return gradients.ascend(
-            checked, self.noise, self.seed, climb, samples=samples, rows=rows, on_inputs=on_inputs
-        )
+        shape = {"samples": samples, "rows": rows}
+        return gradients.ascend(checked, self.noise, self.seed, climb, **shape, on_inputs=on_inputs)
 
 
 def with_sigma(noise: Noise, sigma: float) -> Noise:

@@ -86,12 +86,8 @@ class LadderSearch(SigmaSearch):
             waiting = [climb for climb in climbs if not climb.done]
             if number < self.rounds and waiting:
                 self._round(problem, waiting, number, on_evaluations)
-        return [
-            settle(
-                self, Curve.through(problem, climb.votes, climb.sigma), climb.index, climb.sigma, climb.rows
-            )
-            for climb in climbs
-        ]
+        curves = (Curve.through(problem, climb.votes, climb.sigma) for climb in climbs)
+        return [settle(self, curve, c.index, c.sigma, c.rows) for c, curve in zip(climbs, curves)]
 
     def _grid(self, start: float) -> list[float]:
         side = self.rungs // 2

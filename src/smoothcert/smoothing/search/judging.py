@@ -108,13 +108,8 @@ class SigmaVotes:
     @classmethod
     def of(cls, counts: Counts, chosen: int) -> SigmaVotes:
         """Counts as the curve takes them."""
-        rows = counts.classes
-        return cls(
-            np.array(counts.sigmas),
-            np.full(len(rows), float(counts.n)),
-            rows[:, chosen],
-            np.delete(rows, chosen, axis=1).max(1),
-        )
+        rows, rival = counts.classes, np.delete(counts.classes, chosen, axis=1).max(1)
+        return cls(np.array(counts.sigmas), np.full(len(rows), float(counts.n)), rows[:, chosen], rival)
 
     def joined(self, later: SigmaVotes) -> SigmaVotes:
         """Both."""
@@ -134,9 +129,8 @@ class Curve:
         """The curve that suits the votes best, those around the σ ``near`` before others."""
         weight = np.exp(-0.5 * (np.log(votes.sigmas / near) / _BANDWIDTH) ** 2)
         t = votes.sigmas / problem.start
-        return cls(
-            problem, fit(t, votes.chosen, votes.n, weight), -fit(t, votes.n - votes.rival, votes.n, weight)
-        )
+        against = -fit(t, votes.n - votes.rival, votes.n, weight)
+        return cls(problem, fit(t, votes.chosen, votes.n, weight), against)
 
     def probabilities(self, sigma: float) -> tuple[float, float]:
         """(p_A, p_B) at σ."""
@@ -248,10 +242,8 @@ class ComparedSearch(SigmaSearch):
     ) -> list[SearchResult]:
         """Keep each σ that promises more than σ₀; ``spent`` rows were used to find them."""
         if self.check_votes == 0:
-            return [
-                SearchResult(index, sigma, "unchecked", None, None, spent)
-                for (index, _), sigma in zip(inputs, sigmas)
-            ]
+            ended = ((index, sigma) for (index, _), sigma in zip(inputs, sigmas))
+            return [SearchResult(index, sigma, "unchecked", None, None, spent) for index, sigma in ended]
         requests = []
         for (index, x), sigma in zip(inputs, sigmas):
             top = max(sigma, problem.start)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from smoothcert.databases import split_address
 from smoothcert.errors import InvalidValueError, SmoothcertError
 from smoothcert.files import checksum, parse_json
-from smoothcert.registry import Registry, unknown_name
+from smoothcert.registry import Registry, check_name
 
 if TYPE_CHECKING:
     from smoothcert.smoothing.classifier import ModelClassifier
@@ -66,8 +66,7 @@ class MemoryStatement:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "input_shape", tuple(int(size) for size in self.input_shape))
-        if self.norm not in NORMS:
-            raise unknown_name("norm", self.norm, list(NORMS))
+        check_name("norm", self.norm, NORMS)
         if not self.input_shape or min(self.input_shape) < 1:
             raise InvalidValueError(f"input_shape must name positive sizes, got {self.input_shape}")
         if self.format != FORMAT:
@@ -120,11 +119,8 @@ class MemoryStatement:
             mine.pop("answers", None)
             theirs.pop("answers", None)
         names = [field.name for field in fields(self)] + sorted(set(theirs) - set(mine))
-        return [
-            f"{name}: the store has {theirs.get(name)!r}, now {mine.get(name)!r}"
-            for name in names
-            if theirs.get(name) != mine.get(name)
-        ]
+        pairs = ((name, theirs.get(name), mine.get(name)) for name in names)
+        return [f"{name}: the store has {one!r}, now {now!r}" for name, one, now in pairs if one != now]
 
 
 def answers_text(rows: str, classes: Sequence[int] | None) -> str:

@@ -36,6 +36,21 @@ _CREATION_LOCK = 0x5343524D
 _MISSING = re.compile(r"(database|role) .* does not exist")
 _REFUSED = re.compile(r"authentication failed|no password supplied")
 
+_ONE_ROW = "only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)"
+_MAKING = (
+    ("CREATE SCHEMA IF NOT EXISTS {}",),
+    (f"CREATE TABLE {{}}.statement ({_ONE_ROW}, text text NOT NULL)",),
+    (
+        "CREATE TABLE {}.records (id bigint PRIMARY KEY CHECK (id > 0), payload bytea NOT NULL, hash bytea NOT NULL)",
+    ),
+    # Coordinates hardly compress; trying costs more than it saves.
+    ("ALTER TABLE {}.records ALTER COLUMN payload SET STORAGE EXTERNAL",),
+    (f"CREATE TABLE {{}}.head ({_ONE_ROW}, count bigint NOT NULL, hash bytea NOT NULL)",),
+    ("INSERT INTO {}.statement (text) VALUES (%s)", "text"),
+    ("INSERT INTO {}.head (count, hash) VALUES (%s, %s)", "count", "hash"),
+)
+"""The commands that make a memory's schema, and what of its statement and first head each one takes."""
+
 _SESSION = (
     "SET lock_timeout = '{patience}ms'",
     # A process that hangs inside a transaction must not block all others forever.
@@ -77,9 +92,8 @@ class PostgresStore(Store):
     @classmethod
     def takes(cls, address: str) -> bool:
         """``postgresql://…``, or what libpq takes."""
-        return is_address(address) and (
-            "://" not in address or split_address(address).scheme in POSTGRES_SCHEMES
-        )
+        known = "://" not in address or split_address(address).scheme in POSTGRES_SCHEMES
+        return is_address(address) and known
 
     @classmethod
     def check_installed(cls) -> None:
@@ -129,32 +143,11 @@ class PostgresStore(Store):
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_CREATION_LOCK,))
             made = _value(connection, "SELECT to_regclass(%s)", f"{self.schema}.statement")
             if made is None:
-                connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
-                connection.execute(
-                    f"CREATE TABLE {self.schema}.statement "
-                    "(only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), text text NOT NULL)"
-                )
-                connection.execute(
-                    f"CREATE TABLE {self.schema}.records "
-                    "(id bigint PRIMARY KEY CHECK (id > 0), payload bytea NOT NULL, hash bytea NOT NULL)"
-                )
-                # Coordinates hardly compress; trying costs more than it saves.
-                connection.execute(
-                    f"ALTER TABLE {self.schema}.records ALTER COLUMN payload SET STORAGE EXTERNAL"
-                )
-                connection.execute(
-                    f"CREATE TABLE {self.schema}.head (only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row), "
-                    "count bigint NOT NULL, hash bytea NOT NULL)"
-                )
-                connection.execute(
-                    f"INSERT INTO {self.schema}.statement (text) VALUES (%s)", (self.statement.text(),)
-                )
-                connection.execute(
-                    f"INSERT INTO {self.schema}.head (count, hash) VALUES (%s, %s)", (start.count, start.hash)
-                )
-        check_statement(
-            self.name, self.statement, _value(connection, f"SELECT text FROM {self.schema}.statement")
-        )
+                for command, *values in _MAKING:
+                    given = {"text": self.statement.text(), "count": start.count, "hash": start.hash}
+                    connection.execute(command.format(self.schema), [given[name] for name in values] or None)
+        text = _value(connection, f"SELECT text FROM {self.schema}.statement")
+        check_statement(self.name, self.statement, text)
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
