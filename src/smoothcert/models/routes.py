@@ -224,21 +224,15 @@ def _candidates(
 
 
 def _hooked(module: nn.Module) -> bool:
-    return any(
-        getattr(part, kind, None)
-        for part in module.modules()
-        for kind in ("_forward_hooks", "_forward_pre_hooks")
-    )
+    kinds = ("_forward_hooks", "_forward_pre_hooks")
+    return any(getattr(part, kind, None) for part in module.modules() for kind in kinds)
 
 
 def _reads_numbers(graph: nn.Module) -> bool:
     """Whether Python gets numbers out of tensors, which an exporter would take for constants."""
-    return any(
-        node.target in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default)
-        for part in graph.modules()
-        if isinstance(part, fx.GraphModule)
-        for node in part.graph.nodes
-    )
+    parts = (part for part in graph.modules() if isinstance(part, fx.GraphModule))
+    targets = {node.target for part in parts for node in part.graph.nodes}
+    return not targets.isdisjoint((_ATEN.item.default, _ATEN._local_scalar_dense.default))
 
 
 def _probed(

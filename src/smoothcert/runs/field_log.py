@@ -112,16 +112,10 @@ def write_field_log(records: Iterable[Record], stream: TextIO, digits: int = 4) 
     own_sigma = len({record.sigma for record in records}) > 1
     stream.write("\t".join((*_REQUIRED, *(["sigma"] if own_sigma else []), "time")) + "\n")
     for record in records:
-        fields = [
-            str(record.index),
-            str(record.label),
-            str(record.predicted),
-            decimal_down(record.radius, digits),
-            str(int(record.correct)),
-            *([repr(record.sigma)] if own_sigma else []),
-            _clock(record.seconds),
-        ]
-        stream.write("\t".join(fields) + "\n")
+        fields = map(str, (record.index, record.label, record.predicted))
+        after = [repr(record.sigma)] if own_sigma else []
+        radius, correct = decimal_down(record.radius, digits), str(int(record.correct))
+        stream.write("\t".join((*fields, radius, correct, *after, _clock(record.seconds))) + "\n")
 
 
 def import_manifest(
@@ -150,28 +144,12 @@ def import_manifest(
             check_count(name, count)
     if alpha is not None:
         alpha = check_probability("alpha", alpha)
-    return Manifest.of(
-        kind="import",
-        plan={
-            "noise": noise,
-            "sigma": sigma,
-            "norm": NOISES[noise].norm,
-            "bound": bound,
-            "n0": n0,
-            "n": n,
-            "alpha": alpha,
-        },
-        model={},
-        data={
-            "name": data_name,
-            "log": path.name,
-            "log_sha256": hashlib.sha256(_content(path)).hexdigest(),
-            **({} if read is None else _seen(read)),
-        },
-        versions={"smoothcert": smoothcert.__version__},
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        origin={} if method is None else {"method": method},
-    )
+    sha256, origin = hashlib.sha256(_content(path)).hexdigest(), {} if method is None else {"method": method}
+    plan = {"noise": noise, "sigma": sigma, "norm": NOISES[noise].norm, "bound": bound}
+    plan |= {"n0": n0, "n": n, "alpha": alpha}
+    data = {"name": data_name, "log": path.name, "log_sha256": sha256} | ({} if read is None else _seen(read))
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return Manifest.of("import", plan, {}, data, {"smoothcert": smoothcert.__version__}, now, origin)
 
 
 def _seen(read: FieldLog) -> dict[str, Any]:
@@ -269,14 +247,8 @@ def _record(fields: list[str], columns: list[str], sigma: float) -> Record:
     seconds = _seconds_or_none(values["time"]) if "time" in values else 0.0
     if seconds is None:
         raise _wrong("time", "h:mm:ss or seconds", values["time"], "restore it or remove the column")
-    record = Record(
-        index=_integer("idx", values["idx"], most=MOST_INPUTS),
-        label=_integer("label", values["label"]),
-        predicted=predicted,
-        radius=abs(radius),  # "-0.0" is 0
-        sigma=own_sigma,
-        seconds=seconds,
-    )
+    index, label = _integer("idx", values["idx"], most=MOST_INPUTS), _integer("label", values["label"])
+    record = Record(index, label, predicted, abs(radius), own_sigma, seconds)  # "-0.0" is 0
     if record.abstained and record.radius > 0:
         raise _LineError(f"radius {record.radius} of an abstention (predict -1) must be 0; correct it")
     flag = _integer("correct", values["correct"])

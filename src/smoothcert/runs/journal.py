@@ -82,19 +82,10 @@ def select_rows(missing: Collection[str], order: str = "ASC") -> str:
 def row_of(record: Record) -> Row:
     """All columns but the checksum, as SQLite gives them back: a negative zero loses its sign."""
     tallies = [None if t is None else json.dumps(t.as_json()) for t in (record.selection, record.estimation)]
-    return (
-        record.index,
-        record.label,
-        record.predicted,
-        int(record.abstained),
-        record.radius + 0.0,
-        record.sigma + 0.0,
-        record.seconds + 0.0,
-        *tallies,
-        record.base,
-        None if record.volume_radius is None else record.volume_radius + 0.0,
-        record.stopped,
-    )
+    whole = record.index, record.label, record.predicted, int(record.abstained)
+    sizes = record.radius + 0.0, record.sigma + 0.0, record.seconds + 0.0
+    volume = None if record.volume_radius is None else record.volume_radius + 0.0
+    return (*whole, *sizes, *tallies, record.base, volume, record.stopped)
 
 
 REMEDY = "rerun the original command: it fills in what is missing, to the same bits"

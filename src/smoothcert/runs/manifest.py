@@ -77,15 +77,8 @@ class Manifest:
         """A manifest from plain values; ValueError names the field that can't be right."""
         if plan.get("sigma") == 0 and kind != "train":
             raise ValueError("plan.sigma can't be 0")
-        return cls(
-            kind,
-            PlanStatement(plan),
-            ModelStatement(model),
-            DataStatement(data),
-            versions or {},
-            created,
-            OriginStatement(origin),
-        )
+        parts = PlanStatement(plan), ModelStatement(model), DataStatement(data)
+        return cls(kind, *parts, versions or {}, created, OriginStatement(origin))
 
     def made_now(self, **versions: str) -> Manifest:
         """The same, made by the versions of today, and of what else ``versions`` names."""
@@ -115,10 +108,8 @@ class Manifest:
 
     def as_json(self) -> dict[str, Any]:
         """Every field in plain values; the inverse of :meth:`from_json`."""
-        return {
-            each.name: value.as_json() if isinstance(value := getattr(self, each.name), Statement) else value
-            for each in fields(self)
-        }
+        parts = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: part.as_json() if isinstance(part, Statement) else part for name, part in parts.items()}
 
     @property
     def seal(self) -> str:
@@ -176,10 +167,10 @@ class Manifest:
                     f"model.answers: {unlike} noisy rows of the data's first inputs get another class now. It isn't "
                     "the model that the run was begun with, though its fingerprint may be the same"
                 )
+        pairs = ((_OPTIONS.get(key, key), mine.get(key), theirs.get(key)) for key in sorted(mine | theirs))
+        unlike_fields = ((name, was, now) for name, was, now in pairs if was != now)
         return told + [
-            f"{_OPTIONS.get(key, key)}: the run has {shown(mine.get(key))}, now {shown(theirs.get(key))}"
-            for key in sorted(mine | theirs)
-            if mine.get(key) != theirs.get(key)
+            f"{name}: the run has {shown(was)}, now {shown(now)}" for name, was, now in unlike_fields
         ]
 
 

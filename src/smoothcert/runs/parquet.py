@@ -64,11 +64,8 @@ def write_parquet(run: Run, path: Path) -> None:
     beside its journal (scales of its noise, searches, levels, pilots) go into the metadata.
     """
     arrow = require("pyarrow", "Parquet")
-    stated = {
-        _MANIFEST: json.dumps(run.manifest.as_json()).encode(),
-        _DIGEST: run.records.digest.encode(),
-        **_packed_files(run.path),
-    }
+    stated = {_MANIFEST: json.dumps(run.manifest.as_json()).encode(), _DIGEST: run.records.digest.encode()}
+    stated |= _packed_files(run.path)
     schema = _schema(arrow).with_metadata(stated | {_CHECKSUM: _checksum(stated, run.records)})
     try:
         table = arrow.Table.from_pylist([_row(record) for record in run.records], schema=schema)

@@ -278,20 +278,12 @@ class Records:
         return VoteColumns.of(self)
 
     def _row(self, place: int, selection: Tally | None = None, estimation: Tally | None = None) -> Record:
-        volume = float(self.volume_radius[place])
-        return Record(
-            int(self.index[place]),
-            int(self.label[place]),
-            int(self.predicted[place]),
-            float(self.radius[place]),
-            float(self.sigma[place]),
-            float(self.seconds[place]),
-            selection,
-            estimation,
-            None if self.base[place] == UNKNOWN else int(self.base[place]),
-            None if math.isnan(volume) else volume,
-            self.stopped[place],
-        )
+        index, label, predicted = (int(c[place]) for c in (self.index, self.label, self.predicted))
+        radius, sigma, seconds = (float(c[place]) for c in (self.radius, self.sigma, self.seconds))
+        base, volume = int(self.base[place]), float(self.volume_radius[place])
+        optional = None if base == UNKNOWN else base, None if math.isnan(volume) else volume
+        own = index, label, predicted, radius, sigma, seconds
+        return Record(*own, selection, estimation, *optional, self.stopped[place])
 
     def has_votes(self) -> bool:
         """Whether every record keeps its estimation votes."""
@@ -340,15 +332,9 @@ class VoteColumns:
     def of(cls, records: Records) -> VoteColumns:
         """The columns of a run's estimation votes."""
         count = len(records)
-        votes = cls(
-            total=np.full(count, np.nan),
-            chosen=np.full(count, UNKNOWN),
-            chosen_votes=np.full(count, np.nan),
-            rival=np.full(count, UNKNOWN),
-            rival_votes=np.full(count, np.nan),
-            leaders=np.full((count, SHOWN_CLASSES), UNKNOWN),
-            leader_votes=np.zeros((count, SHOWN_CLASSES)),
-        )
+        unknown, nothing = np.full(count, UNKNOWN), np.full(count, np.nan)
+        ahead = np.full((count, SHOWN_CLASSES), UNKNOWN), np.zeros((count, SHOWN_CLASSES))
+        votes = cls(nothing, unknown, nothing.copy(), unknown.copy(), nothing.copy(), *ahead)
         scores: dict[int, Sequence[float]] = {}
         by_width: dict[int, list[int]] = {}
         for place, kept in enumerate(records.estimation):

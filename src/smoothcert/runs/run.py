@@ -135,10 +135,8 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         for place in places:
             names[place] = short[place]
     shown = [shown_name(name) for name in names]
-    return [
-        name if shown.count(name) == 1 else f"{name} ({shown[:place].count(name) + 1})"
-        for place, name in enumerate(shown)
-    ]
+    counted = ((name, shown.count(name), shown[:k].count(name) + 1) for k, name in enumerate(shown))
+    return [name if times == 1 else f"{name} ({number})" for name, times, number in counted]
 
 
 def read_run(path: Path) -> Run:
@@ -149,13 +147,9 @@ def read_run(path: Path) -> Run:
         raise RunError(f"{path} is not a run, it holds some: name them, {inside}")
     manifest = Manifest.load(path)
     if manifest.kind == "train":
-        named = manifest.origin.dataset or manifest.data.name
-        command = certify_trained(
-            path,
-            None if named in DATASETS else named,
-            manifest.origin.data_dir,
-            noisy=manifest.plan.sigma != 0,
-        )
+        named, noisy = manifest.origin.dataset or manifest.data.name, manifest.plan.sigma != 0
+        named = None if named in DATASETS else named
+        command = certify_trained(path, named, manifest.origin.data_dir, noisy=noisy)
         raise RunError(f"{path} is a training run: certify its model first, `{command}`")
     if manifest.kind == "fit-noise":
         raise RunError(f"{path} is a fit of noise: certify with it first (--noise {path})")

@@ -336,12 +336,9 @@ def write_allocation(directory: Path, total: int, spent_before: int, votes: Mapp
     It is on disk before the first certifying vote is drawn, so that n is a constant to those votes however often the
     run is killed.
     """
-    stated = {
-        "total": total,
-        "spent_before": spent_before,
-        "votes": {str(index): n for index, n in votes.items()},
-    }
-    write_atomically(RunFiles(directory).allocation, (json.dumps(sealed(stated), indent=1) + "\n").encode())
+    by_index = {str(index): n for index, n in votes.items()}
+    stated = sealed({"total": total, "spent_before": spent_before, "votes": by_index})
+    write_atomically(RunFiles(directory).allocation, (json.dumps(stated, indent=1) + "\n").encode())
 
 
 def read_allocation(directory: Path, indices: Iterable[int]) -> dict[int, int] | None:

@@ -251,14 +251,8 @@ def listed(of: Stated[T], least: int = 0) -> Stated[list[T]]:
 
 def span() -> Stated[list[float]]:
     """A field of the smallest and the largest of some numbers."""
-    return Stated(
-        lambda value: (
-            isinstance(value, list)
-            and len(value) == 2
-            and all(type(end) in (int, float) and math.isfinite(end) for end in value)
-            and value[0] <= value[1]
-        )
-    )
+    ends = listed(Stated[float](lambda end: type(end) in (int, float) and math.isfinite(end)), 2)
+    return Stated(lambda value: ends.fits(value) and len(value) == 2 and value[0] <= value[1])
 
 
 def anything() -> Stated[Any]:

@@ -50,13 +50,8 @@ class StoredAnswer:
         with np.errstate(over="ignore", under="ignore"):
             single = center.astype("<f4")
         coordinates = single if np.array_equal(single.astype(np.float64), center) else center.astype("<f8")
-        header = {
-            "class": int(self.predicted),
-            "kind": self.region.kind,
-            "radius": self.region.reach.hex(),
-            "dtype": coordinates.dtype.str,
-            "facts": dict(self.facts),
-        }
+        header = {"class": int(self.predicted), "kind": self.region.kind, "radius": self.region.reach.hex()}
+        header |= {"dtype": coordinates.dtype.str, "facts": dict(self.facts)}
         try:
             text = json.dumps(header, allow_nan=False)
         except (TypeError, ValueError) as error:

@@ -84,8 +84,8 @@ def certified_manifest(
     """
     choice, places = choice or Choice(), [] if held is None else np.flatnonzero(held).tolist()
     beside = "" if held is None else f" ({len(places)} of {held.size} coordinates held)"
-    model = {"name": base.name + beside, "sha256": sha256, "answers": answers, "held": places or None}
-    model |= {"declared": dict(base.declared) or None, "order": None if order is None else list(order)}
+    model: dict[str, Any] = {"name": base.name + beside, "sha256": sha256, "answers": answers}
+    model |= {"held": places or None, "declared": dict(base.declared) or None, "order": order and list(order)}
     data = {"name": dataset.name, "sha256": dataset.fingerprint(), "inputs": len(dataset)}
     data |= {"skip": choice.skip} | ({"first": choice.first} if choice.first else {})
     data["planned"] = len(choice.planned(len(dataset)))

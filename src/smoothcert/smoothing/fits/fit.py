@@ -128,13 +128,9 @@ def fit_into(
     if not named_groups(plan.groups):
         labels = group_labels(plan.groups, dataset.input_shape)
         statement["groups"] = f"sha256:{hashlib.sha256(labels.astype('<i8').tobytes()).hexdigest()}"
-    manifest = Manifest.of(
-        kind=KIND,
-        plan=statement,
-        model={"name": base.name, "sha256": base.fingerprint(dataset.input_shape)},
-        data=inputs_fitted_on(dataset, indices),
-        origin=origin or {},
-    ).made_now()
+    model = {"name": base.name, "sha256": base.fingerprint(dataset.input_shape)}
+    data = inputs_fitted_on(dataset, indices)
+    manifest = Manifest.of(KIND, statement, model, data, origin=origin or {}).made_now()
     if (order := class_order(base, dataset)) is not None:  # follows from names, which no hash covers
         manifest = manifest.stating(model=manifest.model.but(order=list(order)))
     with claim_run(out, manifest):

@@ -99,10 +99,10 @@ class GradientSearch(ComparedSearch):
             problem, [inputs[p] for p in good], [ended[p][0] for p in good], spent, on_evaluations
         )
         results = dict(zip(good, compared))
-        return [
-            results.get(p) or SearchResult(index, problem.start, ended[p][1], None, None, spent)
-            for p, (index, _) in enumerate(inputs)
-        ]
+        kept = (
+            SearchResult(i, problem.start, ended[p][1], None, None, spent) for p, (i, _) in enumerate(inputs)
+        )
+        return [results.get(position, result) for position, result in enumerate(kept)]
 
     def _climb(self, problem: SearchProblem, wave: Wave) -> list[tuple[float, Reason]]:
         """Where σ of each input of a wave ended, and whether it got there in good order."""

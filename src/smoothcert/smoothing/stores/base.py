@@ -83,13 +83,8 @@ class MemoryStatement:
                 "with sigma levels it is one classifier already, whose certificates never contradict each other: it "
                 "needs no memory"
             )
-        return cls(
-            model_sha256=classifier.base.fingerprint(input_shape),
-            input_shape=input_shape,
-            noise=plan.noise.name,
-            norm=plan.certificate.norm,
-            preprocessing=preprocessing + numbering(classifier.class_order),
-        )
+        sha256, stated = classifier.base.fingerprint(input_shape), (plan.noise.name, plan.certificate.norm)
+        return cls(sha256, input_shape, *stated, preprocessing + numbering(classifier.class_order))
 
     @property
     def dimension(self) -> int:
