@@ -130,13 +130,10 @@ def from_fixed(low: int, high: int, bits: int) -> Interval:
 _WIDTHS = tuple(Decimal(10) ** -power for power in (19, 16, 12, 8, 4, 1))
 
 
-def enclosed(
-    guess: Decimal,
-    scale: Decimal,
-    is_left: Callable[[Decimal], bool],
-    is_right: Callable[[Decimal], bool],
-    limits: Interval,
-) -> Interval:
+Side = Callable[[Decimal], bool]
+
+
+def enclosed(guess: Decimal, scale: Decimal, is_left: Side, is_right: Side, limits: Interval) -> Interval:
     """An interval around the crossing, about ``guess`` ± 1e-19·``scale``; wider if that can't be proved.
 
     ``is_left(x)`` must be true only where the crossing is certainly not left of x, and ``is_right`` likewise.

@@ -169,6 +169,10 @@ _WITHOUT_GRADIENTS = ("does not require grad", "inference tensor")  # what torch
 ACTIVATION_FACTOR = 8  # how much larger than its input a network's largest activation tends to be
 
 
+Held = tuple[NDArray[np.bool_], NDArray[Any]]
+"""Which coordinates have no noise, and an input."""
+
+
 class BaseClassifier(ABC):
     """A model of any make. It must score each row of a batch on its own."""
 
@@ -228,11 +232,7 @@ class BaseClassifier(ABC):
         return hashlib.sha256(self.kind.encode() + self.identity() + in_a_worker(answers)).hexdigest()
 
     def prepare(
-        self,
-        numerics: Numerics,
-        input_shape: tuple[int, ...],
-        device: str = "cpu",
-        held: tuple[NDArray[np.bool_], NDArray[Any]] | None = None,
+        self, numerics: Numerics, input_shape: tuple[int, ...], device: str = "cpu", held: Held | None = None
     ) -> Prepared:
         """Settle route and shape, and count the classes in one pass of fixed rows; ``held``: where they are an input.
 
@@ -244,11 +244,7 @@ class BaseClassifier(ABC):
         return in_a_worker(partial(self._prepare, numerics, tuple(input_shape), device, held))
 
     def _prepare(
-        self,
-        numerics: Numerics,
-        input_shape: tuple[int, ...],
-        device: str,
-        held: tuple[NDArray[np.bool_], NDArray[Any]] | None,
+        self, numerics: Numerics, input_shape: tuple[int, ...], device: str, held: Held | None
     ) -> Prepared:
         with self.asked():
             opened = self.open_route(numerics, input_shape, device)

@@ -244,13 +244,10 @@ class HoldingClassifier(ArrayInterface):
         return self._subject(index, x).voter
 
     def _run(
-        self,
-        inputs: Inputs,
-        procedure: Callable[[int, _Subject], Procedure[Answer]],
-        on_votes: OnVotes | None,
+        self, inputs: Inputs, asked: Callable[[int, _Subject], Procedure[Answer]], on_votes: OnVotes | None
     ) -> Iterator[Finished[Answer]]:
         subjects = ((number, self._subject(number, as_numpy(x))) for number, x in inputs)
-        jobs = (Job((subject.voter,), procedure(number, subject)) for number, subject in subjects)
+        jobs = (Job((subject.voter,), asked(number, subject)) for number, subject in subjects)
         return self.classifier.engine.run(jobs, on_votes)
 
     def _subject(self, number: int, x: NDArray[Any]) -> _Subject:

@@ -172,11 +172,7 @@ def _names_of_row(x: Any) -> Any:
 
 
 def label_numbers(
-    labels: ArrayLike,
-    names: Sequence[Any] | None,
-    count: int,
-    classes: int | None = None,
-    what: str = "labels",
+    y: ArrayLike, names: Sequence[Any] | None, count: int, classes: int | None = None, what: str = "labels"
 ) -> list[int]:
     """The number of each label's class: its place among ``names``, or the number that it is; ``count`` of them.
 
@@ -197,7 +193,7 @@ def label_numbers(
         fits = (most is None or number < most) and places.get(str(number), number) == number
         return number if fits else None
 
-    given = as_numpy(labels).reshape(-1).tolist()
+    given = as_numpy(y).reshape(-1).tolist()
     if len(given) != count:
         raise InvalidValueError(f"{what} must be {count}, one for each input, got {len(given)}")
     numbers = []

@@ -18,7 +18,7 @@ from smoothcert.engine.execution import Execution
 from smoothcert.engine.passes import NoisyModel, Voter
 from smoothcert.engine.schedule import Finished, Job, one_draw
 from smoothcert.errors import InvalidValueError
-from smoothcert.models.base import BaseClassifier, Prepared
+from smoothcert.models.base import BaseClassifier, Held, Prepared
 from smoothcert.models.numerics import AUTO_DTYPE, Numerics
 from smoothcert.perturb.base import Perturbation, real_noise
 from smoothcert.runs.side_files import SearchResult
@@ -62,8 +62,6 @@ def with_own_plans(
 R = TypeVar("R")
 
 Numbered = Iterator[tuple[int, NDArray[Any]]]
-Held = tuple[NDArray[np.bool_], NDArray[Any]]
-"""Which coordinates have no noise, and an input."""
 
 _SETTLING = threading.Lock()
 

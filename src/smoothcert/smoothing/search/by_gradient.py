@@ -47,6 +47,7 @@ _STRETCHED = (1.0, 2**0.5, 2.0, 2 * 2**0.5)  # and the ellipsoid: it bears more 
 _FINE = np.geomspace(2**-0.5, 2 * 2**0.5, 17)
 _BETAS, _EPS = (0.9, 0.999), 1e-8  # Adam's
 _LEAST_RADIUS = 1e-6
+_Contest = tuple[Numbered, SearchResult, Array]
 
 
 @SEARCHES.register("gradient")
@@ -204,7 +205,14 @@ class EllipsoidSearch(SigmaSearch):
         # An input that can't be certified as a ball has no gap to climb from.
         alive = [position for position, ball in enumerate(balls) if ball.radius]
         sigmas = [balls[position].sigma for position in alive]
-        shapes = self._shapes(problem, [inputs[position] for position in alive], sigmas, on_evaluations)
+        # Each σ over its geometric mean; None where the gradient wasn't a number.
+        shapes = problem.ascend(
+            [inputs[position] for position in alive],
+            partial(self._climb, problem.noise.name, sigmas),
+            samples=self.samples,
+            rows=self.rows,
+            on_inputs=on_evaluations and (lambda settled: on_evaluations(self._ascent_rows * settled)),
+        )
         for position in alive:
             ball = balls[position]
             balls[position] = replace(ball, evaluations=ball.evaluations + self._ascent_rows)
@@ -213,22 +221,6 @@ class EllipsoidSearch(SigmaSearch):
         for position, result in zip(shaped, self._decide(problem, contests, on_evaluations)):
             balls[position] = result
         return balls
-
-    def _shapes(
-        self,
-        problem: SearchProblem,
-        inputs: Sequence[Numbered],
-        sigmas: Sequence[float],
-        on_evaluations: Evaluations | None = None,
-    ) -> list[Array | None]:
-        """σ over its geometric mean for each input; None where the gradient wasn't a number."""
-        return problem.ascend(
-            inputs,
-            partial(self._climb, problem.noise.name, sigmas),
-            samples=self.samples,
-            rows=self.rows,
-            on_inputs=on_evaluations and (lambda settled: on_evaluations(self._ascent_rows * settled)),
-        )
 
     def _climb(self, noise: str, sigmas: Sequence[float], wave: Wave) -> list[Array | None]:
         import torch
@@ -261,10 +253,7 @@ class EllipsoidSearch(SigmaSearch):
         return slope.double().cpu()
 
     def _decide(
-        self,
-        problem: SearchProblem,
-        contests: Sequence[tuple[Numbered, SearchResult, Array]],
-        on_evaluations: Evaluations | None,
+        self, problem: SearchProblem, contests: Sequence[_Contest], on_evaluations: Evaluations | None
     ) -> list[SearchResult]:
         """Ball or ellipsoid of a shape, by the same fresh noise for both."""
         low, high = self.limits(problem)

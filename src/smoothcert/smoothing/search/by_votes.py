@@ -107,11 +107,7 @@ class LadderSearch(SigmaSearch):
         return climbs
 
     def _round(
-        self,
-        problem: SearchProblem,
-        climbs: Sequence[_Climb],
-        number: int,
-        on_evaluations: Evaluations | None,
+        self, problem: SearchProblem, climbs: Sequence[_Climb], number: int, on_rows: Evaluations | None
     ) -> None:
         """Fresh samples at and above each input's best σ."""
         _, high = self.limits(problem)
@@ -121,7 +117,7 @@ class LadderSearch(SigmaSearch):
         for climb in climbs:
             sigmas = dict.fromkeys(min(climb.sigma * above, high) for above in _ABOVE)
             requests.append(VoteRequest.product(climb.index, climb.x, list(sigmas), first, first + each))
-        for climb, request, counts in zip(climbs, requests, problem.count(requests, on_evaluations)):
+        for climb, request, counts in zip(climbs, requests, problem.count(requests, on_rows)):
             climb.votes = climb.votes.joined(SigmaVotes.of(counts, climb.chosen))
             climb.rows += len(request)
 
