@@ -181,7 +181,7 @@ def _read_saved(weights_path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     except SmoothcertError as error:
         raise ModelError(f"{json_path}: {error}") from error
     except safetensors.SafetensorError as error:
-        raise ModelError(f"{weights_path} is no safetensors file ({error}): save the model again") from error
+        raise ModelError(f"{weights_path} is not safetensors ({error}): save the model again") from error
 
 
 def _check_agreement(source: Path, name: str, stated: object, asked: object) -> None:

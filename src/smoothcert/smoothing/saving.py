@@ -78,7 +78,7 @@ def certified_manifest(
 ) -> Manifest:
     """The statement of a certification of these inputs, or of those chosen.
 
-    The device is no part of the statistical statement, but another kind of device rounds differently: a run that
+    The device is stated beside the plan, because another kind of device rounds differently: a run that
     promises the same bits stays on the kind it was started on. Which class is which follows from names, which no hash
     is of: ``order`` says so.
     """

@@ -205,14 +205,7 @@ class EllipsoidSearch(SigmaSearch):
         # An input that can't be certified as a ball has no gap to climb from.
         alive = [position for position, ball in enumerate(balls) if ball.radius]
         sigmas = [balls[position].sigma for position in alive]
-        # Each σ over its geometric mean; None where the gradient wasn't a number.
-        shapes = problem.ascend(
-            [inputs[position] for position in alive],
-            partial(self._climb, problem.noise.name, sigmas),
-            samples=self.samples,
-            rows=self.rows,
-            on_inputs=on_evaluations and (lambda settled: on_evaluations(self._ascent_rows * settled)),
-        )
+        shapes = self._shapes(problem, [inputs[position] for position in alive], sigmas, on_evaluations)
         for position in alive:
             ball = balls[position]
             balls[position] = replace(ball, evaluations=ball.evaluations + self._ascent_rows)
@@ -221,6 +214,22 @@ class EllipsoidSearch(SigmaSearch):
         for position, result in zip(shaped, self._decide(problem, contests, on_evaluations)):
             balls[position] = result
         return balls
+
+    def _shapes(
+        self,
+        problem: SearchProblem,
+        inputs: Sequence[Numbered],
+        sigmas: Sequence[float],
+        told: Evaluations | None = None,
+    ) -> list[Array | None]:
+        """σ over its geometric mean for each input; None where the gradient wasn't a number."""
+        return problem.ascend(
+            inputs,
+            partial(self._climb, problem.noise.name, sigmas),
+            samples=self.samples,
+            rows=self.rows,
+            on_inputs=told and (lambda settled: told(self._ascent_rows * settled)),
+        )
 
     def _climb(self, noise: str, sigmas: Sequence[float], wave: Wave) -> list[Array | None]:
         import torch
